@@ -1,0 +1,203 @@
+"""Declaring a value once: type, default, range, unit and one line of meaning, all in a dataclass field.
+
+From the same declaration come the constructor, the check of what a user wrote, the YAML defaults,
+the table in the documentation and the bounds of a search space.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from zoo.errors import ZooError
+
+Config = TypeVar("Config")
+
+Schedule = float | str | dict[str, Any]
+"""A number, ``"lin_3e-4"``, or ``{type: linear, start: 3e-4, end: 0}``: see `zoo.optim.schedules`."""
+
+OLD_NAMES = {
+    "lam": "gae_lambda",
+    "nminibatches": "n_minibatches",
+    "noptepochs": "n_epochs",
+    "cliprange": "clip_range",
+    "cliprange_vf": "clip_range_vf",
+    "lr_schedule": "learning_rate",
+    "alpha": "rms_prop_decay",
+    "epsilon": "rms_prop_eps",
+    "double_q": "double",
+    "target_network_update_freq": "target_update_interval",
+    "param_noise": "parameter_noise",
+    "timesteps_per_batch": "n_steps",
+    "max_kl": "target_kl",
+    "entcoeff": "ent_coef",
+    "vf_stepsize": "learning_rate",
+    "vf_iters": "n_critic_updates",
+    "optim_stepsize": "learning_rate",
+    "optim_batchsize": "batch_size",
+    "optim_epochs": "n_epochs",
+    "timesteps_per_actorbatch": "n_steps",
+    "clip_param": "clip_range",
+    "nb_rollout_steps": "train_freq",
+    "nb_train_steps": "gradient_steps",
+}
+"""Stable-Baselines' names and the ones that replaced them."""
+
+
+def hyperparameter(
+    default: Any = dataclasses.MISSING,
+    help: str = "",
+    *,
+    unit: str | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: Sequence[Any] | None = None,
+    default_factory: Callable[[], Any] | None = None,
+) -> Any:
+    """Declare one value of a config dataclass; ``ge``, ``gt``, ``le`` and ``lt`` bound every number in it."""
+    bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt}
+    metadata = {
+        "help": help,
+        "unit": unit,
+        "bounds": {name: bound for name, bound in bounds.items() if bound is not None},
+        "choices": tuple(choices) if choices is not None else None,
+    }
+    if default_factory is not None:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def defaults(config_class: type[Any]) -> dict[str, Any]:
+    """Return the declared defaults as plain data, ready for YAML; fields without a default are left out."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config_class):
+        if field.default is not dataclasses.MISSING:
+            values[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            values[field.name] = field.default_factory()
+    return values
+
+
+def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> Config:
+    """Make a config from what a user wrote.
+
+    ``where`` is the path of the config in the whole (``"algo"``), for messages. Raises `ZooError` for an
+    unknown key, a wrong type, a value out of its range or a missing value.
+    """
+    fields = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in fields:
+            raise ZooError(unknown_key(str(key), list(fields), where))
+    hints = get_type_hints(config_class)
+    arguments = {key: _converted(value, hints[key], f"{where}.{key}") for key, value in values.items()}
+    for key, value in arguments.items():
+        _check_bounds(value, fields[key].metadata, f"{where}.{key}")
+    for name, field in fields.items():
+        has_default = (
+            field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        )
+        if name not in arguments and not has_default:
+            raise ZooError(f"`{where}.{name}` is missing: {field.metadata.get('help', '')}".rstrip(": "))
+    return config_class(**arguments)
+
+
+def unknown_key(key: str, known: Sequence[str], where: str) -> str:
+    """Return the message for a key that ``where`` does not have, naming the right one if there is one."""
+    path = f"{where}.{key}" if where else key
+    if key in OLD_NAMES and OLD_NAMES[key] in known:
+        new = f"{where}.{OLD_NAMES[key]}" if where else OLD_NAMES[key]
+        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
+    matches = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    if matches:
+        return f"unknown key `{path}`; did you mean `{where + '.' if where else ''}{matches[0]}`?"
+    return f"unknown key `{path}`; known: {', '.join(sorted(known))}"
+
+
+def _converted(value: Any, hint: Any, path: str) -> Any:
+    """Return ``value`` as the hinted type, taking an int for a float and ``1e5`` for an int."""
+    options = get_args(hint) if _is_union(hint) else (hint,)
+    for option in options:
+        converted = _try_convert(value, option, path)
+        if converted is not _NO_MATCH:
+            return converted
+    raise ZooError(f"`{path}={value!r}` has the wrong type; expected {_spelled(options)}")
+
+
+_NO_MATCH = object()
+
+
+def _try_convert(value: Any, hint: Any, path: str) -> Any:
+    origin = get_origin(hint) or hint
+    if hint is Any:
+        return value
+    if hint is None or hint is type(None):
+        return None if value is None else _NO_MATCH
+    if origin is typing.Literal:
+        matches = [choice for choice in get_args(hint) if choice == value and type(choice) is type(value)]
+        return matches[0] if matches else _NO_MATCH
+    if origin is bool:
+        return value if isinstance(value, bool) else _NO_MATCH
+    if origin is int:
+        if isinstance(value, bool):
+            return _NO_MATCH
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        return value if isinstance(value, int) else _NO_MATCH
+    if origin is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number else _NO_MATCH
+    if origin in (list, tuple):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            return _NO_MATCH
+        item_hints = get_args(hint) or (Any,)
+        return [_converted(item, item_hints[0], f"{path}[{i}]") for i, item in enumerate(value)]
+    if origin is dict:
+        return dict(value) if isinstance(value, Mapping) else _NO_MATCH
+    if isinstance(origin, type) and isinstance(value, origin):
+        return value
+    return _NO_MATCH
+
+
+def _check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
+    choices = metadata.get("choices")
+    if choices is not None and value is not None and value not in choices:
+        hint = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.6)
+        suffix = f"; did you mean `{hint[0]}`?" if hint else ""
+        raise ZooError(f"`{path}={value}` is not one of {', '.join(map(str, choices))}{suffix}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if math.isnan(value):
+        raise ZooError(f"`{path}` is not a number (nan)")
+    tests: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+        "ge": ("at least", lambda number, bound: number >= bound),
+        "gt": ("more than", lambda number, bound: number > bound),
+        "le": ("at most", lambda number, bound: number <= bound),
+        "lt": ("less than", lambda number, bound: number < bound),
+    }
+    bounds = metadata.get("bounds", {})
+    if not all(tests[name][1](value, bound) for name, bound in bounds.items()):
+        expected = " and ".join(f"{tests[name][0]} {bound:g}" for name, bound in bounds.items())
+        raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) is typing.Union or isinstance(hint, types.UnionType)
+
+
+def _spelled(options: Sequence[Any]) -> str:
+    names = []
+    for option in options:
+        if option is type(None):
+            names.append("null")
+        elif get_origin(option) is typing.Literal:
+            names.extend(repr(choice) for choice in get_args(option))
+        else:
+            names.append(getattr(option, "__name__", str(option)))
+    return " or ".join(dict.fromkeys(names))

@@ -1,0 +1,21 @@
+"""The one exception for what a user can mend, and the hint that names the nearest right thing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ZooError(Exception):
+    """A mistake that the user can mend: the command line prints the message and exits with status 2.
+
+    The message says what was found, what was expected and what to do.
+    """
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the name closest to ``name``, or an empty string if none is close."""
+    candidates = list(names)
+    by_lower_case = {candidate.lower(): candidate for candidate in reversed(candidates)}
+    matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
+    return f"; did you mean '{by_lower_case[matches[0]]}'?" if matches else ""

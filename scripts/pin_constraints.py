@@ -82,7 +82,7 @@ def requirements_of(package: Distribution, extras: set[str]) -> Iterator[Require
 def constraint(package: Distribution) -> str:
     name = canonicalize_name(package.metadata["Name"])
     version = package.version.split("+")[0]
-    supported = SpecifierSet(package.metadata.get("Requires-Python") or "")
+    supported = SpecifierSet(package.metadata["Requires-Python"] or "")
     oldest = next(minor for minor in range(OLDEST_MINOR, NEWEST_MINOR) if f"3.{minor}.99" in supported)
     marker = f'; python_version >= "3.{oldest}"' if oldest > OLDEST_MINOR else ""
     return f"{name}=={version}{marker}"

@@ -1,0 +1,177 @@
+"""Writing files and folders whole or not at all.
+
+What is new is written beside what it replaces, forced to the disk, and renamed into place: whoever looks,
+even after a crash or with a full disk, finds the old version or the new one and never a part of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from zoo.errors import ZooError
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write ``data`` to the file ``path``, making its folder if there is none.
+
+    Raises `ZooError` if the disk is full or the place can't be written; the file is then what it was.
+    """
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write ``text`` as UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | Path, data: Any) -> None:
+    """Write ``data`` as indented JSON, numpy's numbers and arrays as plain ones; see `write_bytes`."""
+    write_text(path, json.dumps(data, indent=2, default=_as_plain_data) + "\n")
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Give an open file whose content becomes ``path`` when the block ends, and vanishes if it raises."""
+    path = Path(path)
+    temporary = _beside(path)
+    try:
+        with _explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Give an empty folder that becomes ``path`` when the block ends, and vanishes if it raises.
+
+    A folder that stood at ``path`` is replaced in one step where the file system can exchange two names.
+    Where it can't (NFS, for one), a crash within the moment between two renames leaves the old folder under
+    a hidden name, from which `recover_folder` brings it back.
+    """
+    path = Path(path)
+    temporary = _beside(path)
+    try:
+        with _explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.mkdir()
+            yield temporary
+            _sync_tree(temporary)
+            _swap_in(temporary, path)
+            _sync_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def recover_folder(path: str | Path) -> None:
+    """Put back the folder that a crash of `atomic_folder` left under its hidden name, if there is one."""
+    path = Path(path)
+    previous = _previous(path)
+    if previous.is_dir() and not path.exists():
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(previous, path)
+
+
+def _swap_in(new: Path, path: Path) -> None:
+    try:
+        os.rename(new, path)
+    except OSError:
+        if not path.is_dir():
+            raise
+    else:
+        return
+    if _exchange(new, path):
+        shutil.rmtree(new, ignore_errors=True)
+        return
+    previous = _previous(path)
+    shutil.rmtree(previous, ignore_errors=True)
+    os.rename(path, previous)
+    os.rename(new, path)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+_CURRENT_FOLDER = -100
+_RENAME_EXCHANGE = 2
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one step (Linux's ``renameat2``); False where system or file system can't."""
+    renameat2 = _renameat2()
+    if renameat2 is None:
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    failed = renameat2(_CURRENT_FOLDER, names[0], _CURRENT_FOLDER, names[1], _RENAME_EXCHANGE)
+    return failed == 0
+
+
+@functools.cache
+def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
+    try:
+        function: Callable[[int, bytes, int, bytes, int], int] = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError, TypeError):
+        return None
+    return function
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f".{path.name}.previous")
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ZooError(f"can't write {path}: {error.strerror or error}") from error
+
+
+def _sync_tree(folder: Path) -> None:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            descriptor = os.open(os.path.join(parent, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        _sync_folder(Path(parent))
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _as_plain_data(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form: {value!r}")

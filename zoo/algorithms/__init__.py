@@ -1,0 +1,1 @@
+"""The algorithms, one file each, and the bases of their families."""

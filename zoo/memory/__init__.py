@@ -1,0 +1,1 @@
+"""What was experienced: rollouts for on-policy algorithms, replay for off-policy ones."""

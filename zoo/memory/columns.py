@@ -1,0 +1,87 @@
+"""Preallocated arrays for observations of any space, and for whatever else is stored at each step.
+
+A column is an array, or a dictionary of arrays for dictionary observations. The functions here treat both
+alike, so that memories need not know which one they hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+Column = Any
+"""An array (…), or a dictionary of arrays by key."""
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """Shape of one entry and type of one column that an environment or a policy adds to a memory."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def observation_spec(space: spaces.Space[Any], *, normalized: bool = False) -> Any:
+    """Return how observations of ``space`` are stored: in their own type (bytes stay bytes), or normalised.
+
+    64-bit floats are stored in 32 bits. Dictionary spaces give a dictionary of specs.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: observation_spec(part, normalized=normalized) for key, part in space.spaces.items()}
+    dtype = np.dtype(space.dtype) if space.dtype is not None else np.dtype(np.float32)
+    if dtype == np.float64 or (normalized and isinstance(space, spaces.Box)):
+        dtype = np.dtype(np.float32)
+    return ColumnSpec(tuple(space.shape or ()), dtype)
+
+
+def allocate(spec: Any, leading: tuple[int, ...]) -> Column:
+    """Return zeroed arrays of shape (*leading, *entry shape) for a spec or a dictionary of specs."""
+    if isinstance(spec, Mapping):
+        return {key: allocate(part, leading) for key, part in spec.items()}
+    return np.zeros((*leading, *spec.shape), spec.dtype)
+
+
+def n_bytes(spec: Any) -> int:
+    """Return the size of one entry in bytes."""
+    if isinstance(spec, Mapping):
+        return sum(n_bytes(part) for part in spec.values())
+    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+
+
+def assign(column: Column, index: Any, values: Column) -> None:
+    """Write ``values`` at ``index``."""
+    if isinstance(column, dict):
+        for key, part in column.items():
+            part[index] = values[key]
+    else:
+        column[index] = values
+
+
+def transform(function: Callable[[np.ndarray], Any], column: Column) -> Column:
+    """Apply a function to the array, or to each array of the dictionary."""
+    if isinstance(column, dict):
+        return {key: function(part) for key, part in column.items()}
+    return function(column)
+
+
+def join(columns: list[Column]) -> Column:
+    """Concatenate columns along their first axis."""
+    if isinstance(columns[0], dict):
+        return {key: np.concatenate([column[key] for column in columns]) for key in columns[0]}
+    return np.concatenate(columns)
+
+
+def named_arrays(columns: Mapping[str, Column]) -> dict[str, np.ndarray]:
+    """Return the arrays under flat names: ``"observations"``, or ``"observations/image"`` in a dictionary."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, column in columns.items():
+        if isinstance(column, dict):
+            arrays.update({f"{name}/{key}": part for key, part in column.items()})
+        else:
+            arrays[name] = column
+    return arrays

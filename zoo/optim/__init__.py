@@ -1,0 +1,1 @@
+"""Optimizers, schedules, flat parameters, and the program that runs updates eagerly or compiled."""

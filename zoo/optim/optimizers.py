@@ -1,0 +1,80 @@
+"""Optimizers as pure functions of flat tensors, so that they can be part of a compiled update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Slots = dict[str, Tensor]
+"""An optimizer's own tensors."""
+
+
+class Optimizer(Protocol):
+    """What moves a flat parameter vector."""
+
+    def initial(self, parameters: Tensor) -> Slots:
+        """Return the slots before the first step."""
+        ...
+
+    def step(
+        self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
+    ) -> tuple[Tensor, Slots]:
+        """Return parameters and slots after one step; the arguments stay as they are."""
+        ...
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba 2015), with epsilon beside the bias-corrected root as in PyTorch."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    def initial(self, parameters: Tensor) -> Slots:
+        """Start with zero moments; the powers of both betas are kept as a tensor, not computed from a count."""
+        return {
+            "mean": torch.zeros_like(parameters),
+            "square": torch.zeros_like(parameters),
+            "beta_powers": parameters.new_ones(2),
+        }
+
+    def step(
+        self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
+    ) -> tuple[Tensor, Slots]:
+        """Apply algorithm 1 of the paper."""
+        beta_powers = slots["beta_powers"] * slots["beta_powers"].new_tensor([self.beta1, self.beta2])
+        mean = torch.lerp(slots["mean"], gradient, 1 - self.beta1)
+        square = self.beta2 * slots["square"] + (1 - self.beta2) * gradient * gradient
+        root = (square / (1 - beta_powers[1])).sqrt() + self.eps
+        parameters = parameters - learning_rate / (1 - beta_powers[0]) * mean / root
+        return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers}
+
+
+@dataclass(frozen=True)
+class RMSprop:
+    """RMSprop in TensorFlow's form, with which A2C's and ACER's scores were made.
+
+    The running square starts at one and epsilon stands inside the root, so the first steps are far smaller
+    than in PyTorch's form (``tensorflow_form=False``: zeros, and epsilon outside).
+    """
+
+    decay: float = 0.99
+    eps: float = 1e-5
+    tensorflow_form: bool = True
+
+    def initial(self, parameters: Tensor) -> Slots:
+        """Start the running square of the gradient at one, or at zero in PyTorch's form."""
+        start = torch.ones_like if self.tensorflow_form else torch.zeros_like
+        return {"square": start(parameters)}
+
+    def step(
+        self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
+    ) -> tuple[Tensor, Slots]:
+        """Divide the gradient by the root of its running square."""
+        square = self.decay * slots["square"] + (1 - self.decay) * gradient * gradient
+        root = (square + self.eps).sqrt() if self.tensorflow_form else square.sqrt() + self.eps
+        return parameters - learning_rate * gradient / root, {"square": square}

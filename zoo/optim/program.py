@@ -1,0 +1,221 @@
+"""Running an update step many times: eagerly, or as one compiled graph.
+
+An algorithm writes one pure step, ``step(state, shared, inputs) -> (state, metrics)``, in ordinary PyTorch.
+Here it is traced once with its gradients and its optimizer into a single graph of tensor operations, a loop
+over the steps is put around that graph, and the whole is compiled. On a GPU each step is a CUDA graph.
+Eager and compiled runs see the same numbers, because whatever is random is drawn outside and passed in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from zoo.optim.trainable import State
+
+Tree = Any
+"""A tensor, or dictionaries of tensors."""
+
+Step = Callable[[State, Tree, Tree], tuple[State, dict[str, Tensor]]]
+"""One update: state, what all steps share, and this step's inputs, to the next state and scalar metrics."""
+
+STOPPED = "stopped"
+"""The state entry (a bool scalar) that ends the remaining steps of a call once it is true."""
+
+INDUCTOR_OPTIONS = {"cpp_wrapper": True, "cpp.use_decompose_tanh": True, "compile_threads": 1}
+
+logger = logging.getLogger(__name__)
+
+
+class UpdateProgram:
+    """Repeats ``step`` on ``state``, whose tensors are overwritten in place by each call of `run`.
+
+    Parameters that are views of a state's tensor therefore always show the last finished call.
+    """
+
+    def __init__(self, step: Step, state: State, *, compiled: bool) -> None:
+        self.step = step
+        self.state = state
+        self.compiled = compiled
+        self.metric_names: list[str] = []
+        self._graphs: dict[Any, _Graph] = {}
+        self._longest = 1
+
+    def run(self, shared: Tree, inputs: Tree) -> tuple[Tensor, int]:
+        """Take one step for each row of ``inputs`` (leading dimension: steps).
+
+        Returns the means of the metrics over the steps taken, in the order of ``metric_names`` and still as
+        a tensor, and the number of rows.
+        """
+        n_steps = int(pytree.tree_leaves(inputs)[0].shape[0])
+        if self.compiled:
+            try:
+                return self._run_compiled(shared, inputs, n_steps), n_steps
+            except Exception as error:
+                self.compiled = False
+                reason = str(error).strip().splitlines() or [type(error).__name__]
+                logger.warning("compiling the update failed, going on without: %s", reason[0])
+        return self._run_eager(shared, inputs, n_steps), n_steps
+
+    def _run_eager(self, shared: Tree, inputs: Tree, n_steps: int) -> Tensor:
+        state = self.state
+        totals: Tensor | None = None
+        taken = 0
+        for row in range(n_steps):
+            state, metrics = self.step(state, shared, _row(inputs, row))
+            self.metric_names = list(metrics)
+            values = torch.stack(list(metrics.values()))
+            totals = values if totals is None else totals + values
+            taken += 1
+            if STOPPED in state and bool(state[STOPPED]):
+                break
+        self._keep(state)
+        assert totals is not None
+        return totals / taken
+
+    def _run_compiled(self, shared: Tree, inputs: Tree, n_steps: int) -> Tensor:
+        device = next(iter(self.state.values())).device
+        if n_steps == 1 or device.type != "cpu":
+            return self._run_single_steps(shared, inputs, n_steps)
+        self._longest = max(self._longest, n_steps)
+        rows = [_padded(leaf, self._longest) for leaf in pytree.tree_leaves(inputs)]
+        graph = self._graph("loop", shared, inputs)
+        taken, *changed, totals = graph.call(
+            torch.tensor(n_steps), *self.state.values(), *pytree.tree_leaves(shared), *rows
+        )
+        self._keep(dict(zip(graph.changed, changed, strict=True)))
+        return totals / taken
+
+    def _run_single_steps(self, shared: Tree, inputs: Tree, n_steps: int) -> Tensor:
+        graph = self._graph("step", shared, inputs)
+        leaves, rows = pytree.tree_leaves(shared), pytree.tree_leaves(inputs)
+        totals: Tensor | None = None
+        taken = 0
+        for i in range(n_steps):
+            *changed, metrics = graph.call(*self.state.values(), *leaves, *(row[i] for row in rows))
+            totals = metrics.clone() if totals is None else totals + metrics
+            taken += 1
+            new = dict(zip(graph.changed, changed, strict=True))
+            stop = STOPPED in new and bool(new[STOPPED])
+            self._keep(new)
+            if stop:
+                break
+        assert totals is not None
+        return totals / taken
+
+    def _keep(self, new: State) -> None:
+        for key, value in new.items():
+            if value is not self.state[key]:
+                self.state[key].copy_(value)
+        if STOPPED in self.state:
+            self.state[STOPPED].zero_()
+
+    def _graph(self, kind: str, shared: Tree, inputs: Tree) -> _Graph:
+        rows = _row(inputs, 0)
+        leaves = [*pytree.tree_leaves(shared), *pytree.tree_leaves(rows)]
+        key = (kind, self._longest, *((leaf.shape, leaf.dtype) for leaf in leaves))
+        if key not in self._graphs:
+            traced = _trace(self.step, self.state, shared, rows)
+            self._graphs[key] = _compile_loop(traced) if kind == "loop" else _compile_step(traced)
+            self.metric_names = self._graphs[key].metrics
+        return self._graphs[key]
+
+
+class _Graph(NamedTuple):
+    """A compiled call, the state entries that it replaces, and the metrics that it returns."""
+
+    call: Callable[..., Sequence[Tensor]]
+    changed: list[str]
+    metrics: list[str]
+
+
+class _Traced(NamedTuple):
+    """The step as a graph of operations from flat tensors to the changed state entries and a metrics vector."""
+
+    graph: torch.fx.GraphModule
+    state_names: list[str]
+    changed: list[str]
+    metrics: list[str]
+    n_shared: int
+
+
+def _trace(step: Step, state: State, shared: Tree, inputs: Tree) -> _Traced:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    names = list(state)
+    shared_leaves, shared_tree = pytree.tree_flatten(shared)
+    input_leaves, input_tree = pytree.tree_flatten(inputs)
+    changed: list[str] = []
+    metric_names: list[str] = []
+
+    def flat_step(*tensors: Tensor) -> list[Tensor]:
+        old = dict(zip(names, tensors[: len(names)], strict=True))
+        rest = list(tensors[len(names) :])
+        new, metrics = step(
+            old,
+            pytree.tree_unflatten(rest[: len(shared_leaves)], shared_tree),
+            pytree.tree_unflatten(rest[len(shared_leaves) :], input_tree),
+        )
+        changed[:] = [name for name in names if new[name] is not old[name]]
+        metric_names[:] = list(metrics)
+        return [*(new[name] for name in changed), torch.stack([value.float() for value in metrics.values()])]
+
+    graph = make_fx(flat_step)(*state.values(), *shared_leaves, *input_leaves)
+    return _Traced(graph, names, changed, metric_names, len(shared_leaves))
+
+
+def _compile_step(traced: _Traced) -> _Graph:
+    parameter = next(iter(traced.graph.graph.nodes))
+    on_gpu = parameter.meta["val"].device.type == "cuda"
+    call = (
+        torch.compile(traced.graph, fullgraph=True, dynamic=False, mode="reduce-overhead")
+        if on_gpu
+        else torch.compile(traced.graph, fullgraph=True, dynamic=False, options=INDUCTOR_OPTIONS)
+    )
+    return _Graph(call, traced.changed, traced.metrics)
+
+
+def _compile_loop(traced: _Traced) -> _Graph:
+    """Put `torch.while_loop` around the traced step: nothing returns to Python between the steps."""
+    graph, names, changed = traced.graph, traced.state_names, traced.changed
+    n_state, n_metrics = len(names), len(traced.metrics)
+    positions = [names.index(name) for name in changed]
+    stop_position = changed.index(STOPPED) if STOPPED in changed else None
+    first_row = n_state + traced.n_shared
+
+    def loop(n_steps: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        state, shared, rows = tensors[:n_state], tensors[n_state:first_row], tensors[first_row:]
+
+        def unfinished(i: Tensor, *carried: Tensor) -> Tensor:
+            more = i < n_steps
+            return more if stop_position is None else more & ~carried[stop_position]
+
+        def body(i: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+            current = list(state)
+            for position, value in zip(positions, carried[:-1], strict=True):
+                current[position] = value
+            index = i.reshape(1)
+            row = [values.index_select(0, index).squeeze(0) for values in rows]
+            *new, metrics = graph(*current, *shared, *row)
+            return (i + 1, *new, carried[-1] + metrics)
+
+        start = (torch.zeros((), dtype=torch.int64), *(state[p] for p in positions), torch.zeros(n_metrics))
+        return torch.while_loop(unfinished, body, start)  # type: ignore[attr-defined,no-any-return]
+
+    compiled = torch.compile(loop, fullgraph=True, dynamic=False, options=INDUCTOR_OPTIONS)
+    return _Graph(compiled, changed, traced.metrics)
+
+
+def _row(inputs: Tree, index: int) -> Tree:
+    return pytree.tree_map(lambda rows: rows[index], inputs)
+
+
+def _padded(rows: Tensor, length: int) -> Tensor:
+    if rows.shape[0] == length:
+        return rows
+    return torch.cat([rows, rows.new_zeros((length - rows.shape[0], *rows.shape[1:]))])

@@ -1,0 +1,1 @@
+"""From observations to actions: encoders, networks, action distributions, and the policies made of them."""

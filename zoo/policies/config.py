@@ -1,0 +1,62 @@
+"""What a policy is made of, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zoo.config.fields import hyperparameter
+from zoo.errors import ZooError, nearest
+
+ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "leaky_relu", "silu")
+
+
+@dataclass
+class PolicyConfig:
+    """Networks of a policy; a null leaves the choice to the algorithm."""
+
+    name: str = hyperparameter("MlpPolicy", "name of the preset, for cards and messages")
+    encoder: str = hyperparameter(
+        "mlp",
+        "what reads observations: mlp (vectors), cnn (images), multi (dictionaries)",
+        choices=("mlp", "cnn", "multi"),
+    )
+    net_arch: list[int] | dict[str, list[int]] | None = hyperparameter(
+        None, "hidden layers after the encoder, for all networks, or by network: {shared, pi, vf} or {pi, qf}"
+    )
+    activation: str | None = hyperparameter(
+        None, "non-linearity between hidden layers; null: the algorithm's", choices=ACTIVATIONS
+    )
+    layer_norm: bool = hyperparameter(False, "layer normalisation before each activation")
+    ortho_init: bool | None = hyperparameter(
+        None, "orthogonal initial weights; null: on-policy algorithms only"
+    )
+    log_std_init: float | None = hyperparameter(
+        None, "initial log standard deviation of Gaussian actions, where it does not depend on the state"
+    )
+    features_dim: int = hyperparameter(512, "width of an image encoder's output", ge=1)
+    share_encoder: bool = hyperparameter(
+        True, "actor and critic of an on-policy algorithm read one encoder's output"
+    )
+    _target_: str | None = hyperparameter(None, "class path of a policy of your own, see docs/algorithms.md")
+    kwargs: dict[str, Any] = hyperparameter(
+        default_factory=dict, help="keyword arguments of a policy of your own"
+    )
+
+
+POLICIES: dict[str, PolicyConfig] = {
+    "MlpPolicy": PolicyConfig(),
+    "LnMlpPolicy": PolicyConfig(name="LnMlpPolicy", layer_norm=True),
+    "LinearPolicy": PolicyConfig(name="LinearPolicy", net_arch=[]),
+    "CnnPolicy": PolicyConfig(name="CnnPolicy", encoder="cnn"),
+    "LnCnnPolicy": PolicyConfig(name="LnCnnPolicy", encoder="cnn", layer_norm=True),
+    "MultiInputPolicy": PolicyConfig(name="MultiInputPolicy", encoder="multi", features_dim=256),
+}
+"""The named policies."""
+
+
+def policy_preset(name: str) -> PolicyConfig:
+    """Return the fields of a named policy. Raises `ZooError` with the nearest name."""
+    if name not in POLICIES:
+        raise ZooError(f"unknown policy '{name}'{nearest(name, POLICIES)} (known: {', '.join(POLICIES)})")
+    return replace(POLICIES[name])

@@ -1,0 +1,246 @@
+"""Playing episodes with a fixed policy, and what their returns say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from zoo.envs.config import EnvConfig
+from zoo.envs.making import make_vec_env
+from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.stepper import EnvStepper
+from zoo.errors import ZooError
+from zoo.training.problems import tell
+
+LONG_EPISODE = 100_000
+"""Steps after which an evaluation episode that does not end is spoken of."""
+
+Env = (
+    str
+    | EnvConfig
+    | gym.Env[Any, Any]
+    | Callable[[], gym.Env[Any, Any]]
+    | VectorEnv[Any, Any, Any]
+    | EnvStepper
+)
+
+
+class Predictor(Protocol):
+    """What is evaluated: an algorithm, or whatever else acts."""
+
+    def predict(
+        self,
+        observations: Any,
+        state: Any = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        action_masks: NDArray[np.bool_] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, Any]:
+        """Return actions for raw observations (num_envs, …), and the policy's next state."""
+
+
+class EvaluationCancelledError(Exception):
+    """The evaluation was told to stop before its last episode."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The episodes of one evaluation, in the order in which they ended; a return is a sum of raw rewards."""
+
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    successes: NDArray[np.bool_] | None = None
+    """Whether each episode reached its goal, where the environment says so."""
+
+    @classmethod
+    def from_episodes(cls, episodes: Sequence[EpisodeRecord]) -> Evaluation:
+        """Collect what the records of episodes hold."""
+        says_success = all("is_success" in episode.info for episode in episodes)
+        return cls(
+            returns=np.array([episode.episode_return for episode in episodes], dtype=np.float64),
+            lengths=np.array([episode.length for episode in episodes], dtype=np.int64),
+            successes=np.array([episode.info["is_success"] for episode in episodes], dtype=np.bool_)
+            if says_success
+            else None,
+        )
+
+    @property
+    def n_episodes(self) -> int:
+        return len(self.returns)
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over the episodes."""
+        return float(self.returns.std())
+
+    @property
+    def iqm(self) -> float:
+        """Interquartile mean: that of the middle half of the returns."""
+        cut = self.n_episodes // 4
+        return float(np.sort(self.returns)[cut : self.n_episodes - cut].mean())
+
+    def ci95(self, *, n_resamples: int = 10_000, seed: int = 0) -> tuple[float, float]:
+        """Return the 95 % interval of the mean return, from bootstrap resamples of the episodes."""
+        rng = np.random.default_rng(seed)
+        n = self.n_episodes
+        rows = max(1, 1_000_000 // n)
+        means = [
+            self.returns[rng.integers(n, size=(min(rows, n_resamples - first), n))].mean(axis=1)
+            for first in range(0, n_resamples, rows)
+        ]
+        low, high = np.percentile(np.concatenate(means), (2.5, 97.5))
+        return float(low), float(high)
+
+    @property
+    def mean_length(self) -> float:
+        """Mean environment steps of an episode."""
+        return float(self.lengths.mean())
+
+    @property
+    def success_rate(self) -> float | None:
+        return None if self.successes is None else float(self.successes.mean())
+
+    def summary(self) -> dict[str, Any]:
+        """Return the statistics by name, as ``zoo evaluate`` and ``run.json`` give them."""
+        low, high = self.ci95()
+        summary: dict[str, Any] = {
+            "mean_return": self.mean,
+            "std_return": self.std,
+            "iqm_return": self.iqm,
+            "ci95": [low, high],
+            "mean_length": self.mean_length,
+            "n_episodes": self.n_episodes,
+        }
+        if self.success_rate is not None:
+            summary["success_rate"] = self.success_rate
+        return summary
+
+
+def evaluate_policy(
+    model: Predictor,
+    env: Env,
+    n_eval_episodes: int = 10,
+    *,
+    deterministic: bool = True,
+    seed: int | None = None,
+    return_episode_rewards: bool = False,
+    n_envs: int = 1,
+) -> tuple[float, float] | tuple[list[float], list[int]]:
+    """Return mean and standard deviation of the episodes' returns; see `evaluate`, which returns more.
+
+    With ``return_episode_rewards`` the returns and lengths themselves.
+    """
+    evaluation = evaluate(model, env, n_eval_episodes, deterministic=deterministic, seed=seed, n_envs=n_envs)
+    if return_episode_rewards:
+        return evaluation.returns.tolist(), evaluation.lengths.tolist()
+    return evaluation.mean, evaluation.std
+
+
+def evaluate(
+    model: Predictor,
+    env: Env,
+    n_episodes: int = 10,
+    *,
+    deterministic: bool = True,
+    seed: int | Sequence[int] | None = None,
+    n_envs: int = 1,
+    on_episode: Callable[[EpisodeRecord], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Evaluation:
+    """Play ``n_episodes`` episodes with ``model`` and return how they went.
+
+    ``n_envs`` is how many environments are made where ``env`` is not a vector environment already. Each plays
+    a fixed share of the episodes: taking whichever end first would favour short ones. The environments are
+    reset with seeds drawn from ``seed``, so one evaluation never depends on another. Observations go to
+    ``model.predict`` as they are: a model that normalises does so with its own statistics, unchanged.
+
+    Raises `EvaluationCancelledError` once ``cancelled()`` is true.
+    """
+    if n_episodes < 1:
+        raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
+    envs, is_own = _stepper(env, min(n_envs, n_episodes))
+    try:
+        episodes: list[EpisodeRecord] = []
+        play = _Play(model, envs, deterministic, _seeds(seed, envs.num_envs))
+        left = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
+        while left.any():
+            for episode in play.step():
+                if left[episode.env_index]:
+                    left[episode.env_index] -= 1
+                    episodes.append(episode)
+                    if on_episode is not None:
+                        on_episode(episode)
+            if cancelled is not None and cancelled():
+                raise EvaluationCancelledError
+        return Evaluation.from_episodes(episodes)
+    finally:
+        if is_own:
+            envs.close()
+
+
+class _Play:
+    """A model in environments that were just reset."""
+
+    def __init__(self, model: Predictor, envs: EnvStepper, deterministic: bool, seeds: Sequence[int]) -> None:
+        self.model, self.envs, self.deterministic = model, envs, deterministic
+        self.observations = envs.reset(seeds)
+        self.state: Any = None
+        self.episode_start = np.ones(envs.num_envs, dtype=np.bool_)
+        self.n_steps = 0
+        self.told_of_length = False
+
+    def step(self) -> list[EpisodeRecord]:
+        """Act once in all environments and return the episodes that ended."""
+        actions, self.state = self.model.predict(
+            self.observations,
+            state=self.state,
+            episode_start=self.episode_start,
+            action_masks=self.envs.action_masks(),
+            deterministic=self.deterministic,
+        )
+        step = self.envs.step(actions)
+        self.observations = step.observations
+        self.episode_start = np.zeros(self.envs.num_envs, dtype=np.bool_)
+        if step.valid is not None:
+            # A step that merely reset an environment shows the first observation of its next episode.
+            self.episode_start = ~step.valid
+        elif len(step.finished):
+            self.episode_start[step.finished] = True
+        self.n_steps += 1
+        if self.n_steps % LONG_EPISODE == 0:
+            self._tell_of_length()
+        return step.episodes
+
+    def _tell_of_length(self) -> None:
+        longest = self.envs.longest_unfinished_episode()
+        if longest >= LONG_EPISODE and not self.told_of_length:
+            self.told_of_length = True
+            tell(
+                f"an evaluation episode has not ended after {longest:,} steps;"
+                " a time limit ends it: env.max_episode_steps"
+            )
+
+
+def _stepper(env: Env, n_envs: int) -> tuple[EnvStepper, bool]:
+    """Return the environments to step, and whether they were made here."""
+    if isinstance(env, EnvStepper):
+        return env, False
+    if isinstance(env, VectorEnv):
+        return EnvStepper(env), False
+    if isinstance(env, gym.Env):
+        return EnvStepper(make_vec_env(env, 1)), False
+    return EnvStepper(make_vec_env(env, n_envs, training=False)), True
+
+
+def _seeds(seed: int | Sequence[int] | None, n: int) -> list[int]:
+    return [int(number) >> 1 for number in np.random.SeedSequence(seed).generate_state(n)]

@@ -1,0 +1,23 @@
+"""What goes wrong beside the training, such as a full disk: told in one line, and the training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from zoo.errors import ZooError
+
+
+def tell(message: str) -> None:
+    """Print one line to stderr."""
+    print(f"zoo: {message}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def told(consequence: str) -> Iterator[None]:
+    """Turn a failed write within the block into one line that also says what follows from it."""
+    try:
+        yield
+    except (ZooError, OSError) as error:
+        tell(f"{error}; {consequence}")

@@ -1,0 +1,249 @@
+"""The folder of one run: where everything that a run leaves behind stands, and what state the run is in."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import yaml
+
+from zoo.agents.card import versions
+from zoo.config import atomic
+from zoo.envs.ids import folder_name
+from zoo.errors import ZooError
+from zoo.training.signals import PREEMPTED
+
+if TYPE_CHECKING:
+    from zoo.algorithms.base import Algorithm
+    from zoo.training.evaluation import Evaluation
+
+CHECKPOINT_VALUES = "checkpoint.json"
+"""The file whose presence makes a checkpoint: see `zoo.training.checkpoint`."""
+
+
+class RunFolder:
+    """The paths in a run's folder, and its record ``run.json``.
+
+    ``status`` in the record is ``running``, ``finished``, ``failed`` or ``preempted``. A run that was killed
+    says ``running`` for ever: whether it still does is told by a lock, which dies with its process.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.record = self.path / "run.json"
+        self.monitor = self.path / "monitor"
+        self.progress = self.path / "progress.csv"
+        self.tensorboard = self.path / "tb"
+        self.evaluations = self.path / "evaluations.npz"
+        self.agent = self.path / "agent"
+        self.best_agent = self.path / "best_agent"
+        self.checkpoint = self.path / "checkpoint"
+        self.videos = self.path / "videos"
+        self._lock: BinaryIO | None = None
+
+    @classmethod
+    def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
+        """Make ``root/algo/env/<timestamp>_s<seed>``, another one than every other process makes."""
+        parent = Path(root) / algo / folder_name(env)
+        name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}_s{seed}"
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            run = cls(_made_anew(parent, name))
+            run._take_lock()
+        except OSError as error:
+            raise ZooError(f"can't make a run's folder in {parent}: {error.strerror or error}") from error
+        return run
+
+    @classmethod
+    def reopen(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
+
+        Raises `ZooError` if there is no run, if it is finished, or if it is still going on.
+        """
+        run = cls(path)
+        record = run.read_record()
+        if record.get("status") == "finished":
+            raise ZooError(
+                f"the run in {run.path} is finished; to train its agent further:"
+                f" zoo train init_from={shlex.quote(str(run.agent))} …"
+            )
+        run._take_lock()
+        if not run.has_checkpoint:
+            run._remove_logs()
+        return run
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the run has reached its first checkpoint."""
+        return (self.checkpoint / CHECKPOINT_VALUES).is_file()
+
+    def write_config(self, config: Mapping[str, Any] | str) -> None:
+        """Write the whole resolved config, given as plain data or as YAML."""
+        text = config if isinstance(config, str) else yaml.safe_dump(dict(config), sort_keys=False)
+        atomic.write_text(self.config, text)
+
+    def read_config(self) -> dict[str, Any]:
+        """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
+        try:
+            config = yaml.safe_load(self.config.read_text())
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ZooError(f"can't read the run's config {self.config}: {error}") from error
+        if not isinstance(config, dict):
+            raise ZooError(f"the run's config {self.config} is damaged: it holds no mapping")
+        return config
+
+    def read_record(self) -> dict[str, Any]:
+        """Return ``run.json``. Raises `ZooError` if there is no run here."""
+        try:
+            record = json.loads(self.record.read_text())
+        except FileNotFoundError as error:
+            raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
+        except (OSError, ValueError) as error:
+            raise ZooError(f"can't read the run's record {self.record}: {error}") from error
+        if not isinstance(record, dict):
+            raise ZooError(f"the run's record {self.record} is damaged: it holds no mapping")
+        return record
+
+    def update_record(self, **values: Any) -> None:
+        """Write these values into ``run.json`` beside those that stand there."""
+        record = self.read_record() if self.record.exists() else {}
+        atomic.write_json(self.record, record | values)
+
+    def start(self, *, seed: int, command: Sequence[str] | None = None) -> None:
+        """Record that the run is going on: who, where, with what. ``command`` is `sys.argv` if not given."""
+        earlier = self.read_record() if self.record.exists() else {}
+        now = _now()
+        again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
+        self.update_record(
+            status="running",
+            command=shlex.join(sys.argv if command is None else command),
+            seed=seed,
+            host=platform.node(),
+            started=earlier.get("started", now),
+            ended=None,
+            **again,
+            **git_state(),
+            versions=versions(),
+        )
+
+    def end(self, status: str, **values: Any) -> None:
+        """Record how the run ended, with ``values`` such as ``timesteps`` and ``evaluation``."""
+        self.update_record(status=status, ended=_now(), **values)
+
+    @contextlib.contextmanager
+    def tracked(self, algorithm: Algorithm[Any], *, command: Sequence[str] | None = None) -> Iterator[None]:
+        """Record the run's start, and its end as the block leaves it.
+
+        The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
+        ``finished``. A run that is resumed has been restored before.
+        """
+        self.start(seed=algorithm.seed, command=command)
+        speed = _Speed(algorithm)
+        try:
+            yield
+        except BaseException as error:
+            preempted = isinstance(error, KeyboardInterrupt)
+            message = {} if preempted else {"error": f"{type(error).__name__}: {error}"}
+            with contextlib.suppress(ZooError):
+                self.end("preempted" if preempted else "failed", **message, **speed.summary())
+            raise
+        self.end("preempted" if algorithm.stop_reason == PREEMPTED else "finished", **speed.summary())
+
+    def record_evaluation(self, evaluation: Evaluation) -> None:
+        """Write the score of the agent that the run ended with into ``run.json``."""
+        self.update_record(evaluation=evaluation.summary())
+
+    def _remove_logs(self) -> None:
+        for folder in (self.monitor, self.tensorboard):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self.progress, self.evaluations):
+            file.unlink(missing_ok=True)
+
+    def _take_lock(self) -> None:
+        """Hold a lock for as long as this process lives.
+
+        It is a record lock: worker processes don't inherit it, so one that outlives its parent for a moment
+        does not hold it.
+        """
+        try:
+            import fcntl
+        except ImportError:
+            return
+        try:
+            self._lock = open(self.path / ".lock", "wb")  # noqa: SIM115
+        except OSError as error:
+            raise ZooError(f"can't write in {self.path}: {error.strerror or error}") from error
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise ZooError(f"the run in {self.path} is still going on in another process") from error
+        except OSError:
+            # A file system without locks.
+            return
+
+
+class _Speed:
+    """How far an algorithm came, and how fast, from now on; time spent on evaluation is left out."""
+
+    def __init__(self, algorithm: Algorithm[Any]) -> None:
+        self.algorithm = algorithm
+        self.first_step = algorithm.num_timesteps
+        self.started = self._clock()
+
+    def summary(self) -> dict[str, Any]:
+        seconds = self._clock() - self.started
+        steps = self.algorithm.num_timesteps - self.first_step
+        return {
+            "timesteps": self.algorithm.num_timesteps,
+            "steps_per_second": round(steps / max(seconds, 1e-9), 1),
+            "stop_reason": self.algorithm.stop_reason,
+        }
+
+    def _clock(self) -> float:
+        return time.perf_counter() - self.algorithm.timings["evaluation"]
+
+
+def _made_anew(parent: Path, name: str) -> Path:
+    attempt = 1
+    while True:
+        path = parent / (name if attempt == 1 else f"{name}_{attempt}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            attempt += 1
+        else:
+            return path
+
+
+def git_state() -> dict[str, Any]:
+    """Return the commit checked out in the working folder, and whether files differ from it."""
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return {"git_commit": None}
+    return {"git_commit": commit, "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *arguments], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,46 @@
+"""Ending a run cleanly when the user or the cluster asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.algorithms.base import Algorithm
+
+PREEMPTED = "preempted"
+"""The `Algorithm.stop_reason` of a run that a signal ended."""
+
+
+@contextlib.contextmanager
+def stop_on_signals(algorithm: Algorithm[Any]) -> Iterator[None]:
+    """Within the block, SIGINT (Ctrl-C) and SIGTERM end `Algorithm.learn` after the update under way.
+
+    A second Ctrl-C raises `KeyboardInterrupt` at once. Outside the main thread, where Python delivers no
+    signals, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and algorithm.stop_reason == PREEMPTED:
+            raise KeyboardInterrupt
+        if algorithm.stop_reason == PREEMPTED:
+            return
+        algorithm.request_stop(PREEMPTED)
+        again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
+        # Unlike print, this is safe wherever the signal interrupted the program.
+        os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after this update{again}\n".encode())
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

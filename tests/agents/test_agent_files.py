@@ -1,0 +1,478 @@
+"""An agent is written whole or not at all, and read back as it was, or refused in one line."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import yaml
+
+from zoo.agents import files
+from zoo.agents.files import AgentFiles, check_tensors, read_agent, read_card, write_agent
+from zoo.errors import ZooError
+
+NAMES = {"config.yaml", "policy.safetensors", "normalization.safetensors", "card.json", "README.md"}
+
+
+def refusal(path: Path, **options: Any) -> str:
+    with pytest.raises(ZooError) as caught:
+        read_agent(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 500
+    return message
+
+
+def is_read_or_refused(path: Path) -> bool:
+    try:
+        read_agent(path)
+    except ZooError as error:
+        return "\n" not in str(error)
+    return True
+
+
+def edit_config(folder: Path, **changes: Any) -> Path:
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump({**config, **changes}))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, agent: AgentFiles) -> Path:
+    return write_agent(tmp_path / "agent", agent)
+
+
+@pytest.mark.parametrize(
+    "name", ["agent", "agent.zip", "a folder with spaces/agent", "new/folders/agent.zip"]
+)
+def test_agent_reads_back_as_written(tmp_path: Path, agent: AgentFiles, name: str) -> None:
+    read = read_agent(write_agent(tmp_path / name, agent))
+
+    assert read.config == {"format": 1, **agent.config}
+    assert {name: array.dtype for name, array in read.tensors.items()} == {
+        name: array.dtype for name, array in agent.tensors.items()
+    }
+    for name, array in agent.tensors.items():
+        np.testing.assert_array_equal(read.tensors[name], array)
+        assert read.tensors[name].shape == array.shape
+        assert read.tensors[name].flags.writeable
+    assert read.normalization is not None
+    assert agent.normalization is not None
+    for name, array in agent.normalization[0].items():
+        np.testing.assert_array_equal(read.normalization[0][name], array)
+        assert read.normalization[0][name].dtype == np.float64
+    assert read.normalization[1] == agent.normalization[1]
+    assert read.card.items() >= agent.card.items()
+
+
+def test_agent_without_normalization_has_no_such_file(tmp_path: Path, agent: AgentFiles) -> None:
+    agent.normalization = None
+    folder = write_agent(tmp_path / "agent", agent)
+    assert {path.name for path in folder.iterdir()} == NAMES - {"normalization.safetensors"}
+    assert read_agent(folder).normalization is None
+
+
+def test_numpy_values_in_config_and_card_become_plain(tmp_path: Path, agent: AgentFiles) -> None:
+    agent.config["algo"].update(gamma=np.float32(0.5), sizes=np.array([1, 2]), shape=(3, 4), rate=1e-5)
+    agent.card["mean_return"] = np.float64(3.25)
+    read = read_agent(write_agent(tmp_path / "agent", agent))
+    assert (
+        read.config["algo"].items() >= {"gamma": 0.5, "sizes": [1, 2], "shape": [3, 4], "rate": 1e-5}.items()
+    )
+    assert type(read.card["mean_return"]) is float
+
+
+def test_tensors_in_any_memory_order_are_written_right(tmp_path: Path, agent: AgentFiles) -> None:
+    matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
+    agent.tensors = {"transposed": matrix.T, "strided": matrix[:, ::2]}
+    read = read_agent(write_agent(tmp_path / "agent", agent))
+    np.testing.assert_array_equal(read.tensors["transposed"], matrix.T)
+    np.testing.assert_array_equal(read.tensors["strided"], matrix[:, ::2])
+
+
+def test_card_is_completed_with_names_hyperparameters_and_versions(folder: Path) -> None:
+    card = read_card(folder)
+    assert (card["algo"], card["env"]) == ("ppo2", "CartPole-v1")
+    assert card["hyperparameters"]["clip_range"] == 0.2
+    assert "name" not in card["hyperparameters"]
+    assert {"python", "zoo", "torch", "gymnasium", "numpy"} <= set(card["versions"])
+    assert card["created"].endswith("+00:00")
+
+
+def test_readme_tells_score_hyperparameters_and_commands(folder: Path) -> None:
+    text = (folder / "README.md").read_text()
+    for expected in (
+        "# ppo2 on CartPole-v1",
+        "487.2 ± 2.5 over 100 episodes",
+        "50,000",
+        "zoo evaluate",
+        "lin_3e-4",
+    ):
+        assert expected in text
+
+
+def test_writing_again_replaces_the_agent_and_keeps_a_neighbour(folder: Path, agent: AgentFiles) -> None:
+    (folder / "notes.txt").write_text("mine")
+    (folder / "videos").mkdir()
+    (folder / "videos" / "a.mp4").write_bytes(b"film")
+    agent.normalization = None
+    agent.card["timesteps"] = 60_000
+    write_agent(folder, agent)
+    assert read_agent(folder).card["timesteps"] == 60_000
+    assert {path.name for path in folder.iterdir()} == NAMES - {"normalization.safetensors"} | {
+        "notes.txt",
+        "videos",
+    }
+    assert (folder / "videos" / "a.mp4").read_bytes() == b"film"
+    assert [path.name for path in folder.parent.iterdir()] == ["agent"]
+
+
+def test_folder_with_something_else_is_not_overwritten(tmp_path: Path, agent: AgentFiles) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ZooError, match="holds something else than an agent"):
+        write_agent(tmp_path, agent)
+    (tmp_path / "data.zip").write_text("not a zip")
+    with pytest.raises(ZooError, match="something else than an agent"):
+        write_agent(tmp_path / "data.zip", agent)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    assert (tmp_path / "data.zip").read_text() == "not a zip"
+
+
+@pytest.mark.parametrize("name", ["agent", "agent.zip"])
+def test_full_disk_leaves_the_old_agent_whole(
+    tmp_path: Path, agent: AgentFiles, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_agent(tmp_path / name, agent)
+    before = sorted(entry.name for entry in tmp_path.iterdir())
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    agent.card["timesteps"] = 60_000
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        with pytest.raises(ZooError, match="No space left on device"):
+            write_agent(path, agent)
+    assert read_agent(path).card["timesteps"] == 50_000
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == before
+
+
+def test_path_below_a_file_is_refused(tmp_path: Path, agent: AgentFiles) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ZooError, match="can't write"):
+        write_agent(tmp_path / "file" / "agent", agent)
+
+
+# What is missing or damaged
+
+
+def test_missing_agent_names_the_nearest_one(folder: Path) -> None:
+    message = refusal(folder.with_name("agnet"))
+    assert message.startswith(f"there is no agent at {folder.with_name('agnet')}; did you mean 'agent'?")
+    assert "zoo agents" in message
+    assert "there is no agent at nowhere" in refusal(Path("nowhere"))
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "policy.safetensors"])
+def test_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    assert refusal(folder) == f"{folder} is not a whole agent: {name} is missing"
+
+
+def test_empty_folder_is_no_agent(tmp_path: Path) -> None:
+    assert "config.yaml is missing" in refusal(tmp_path)
+
+
+def test_agent_without_card_is_an_agent(folder: Path) -> None:
+    (folder / "card.json").unlink()
+    (folder / "README.md").unlink()
+    assert read_agent(folder).card == {}
+    assert read_card(folder) == {}
+
+
+@pytest.mark.parametrize("name", ["policy.safetensors", "normalization.safetensors"])
+def test_tensor_file_cut_anywhere_is_refused(folder: Path, name: str) -> None:
+    whole = (folder / name).read_bytes()
+    for length in [*range(16), *range(16, len(whole), 97), len(whole) - 1]:
+        (folder / name).write_bytes(whole[:length])
+        message = refusal(folder)
+        assert f"the agent in {folder} is damaged: {name}: it is truncated or no safetensors file" in message
+
+
+def header(content: dict[str, Any], data: bytes = b"") -> bytes:
+    text = json.dumps(content).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        b"\xff" * 8 + b"{}",
+        (2**62).to_bytes(8, "little") + b"{}",
+        header({"w": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4]}}, b"0000"),
+        header({"w": {"dtype": "F32", "shape": [2**63, 2], "data_offsets": [0, 4]}}, b"0000"),
+        header({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 2**60]}}, b"0000"),
+        header({"w": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}}, b"00000000"),
+        header({"w": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, b"0000"),
+        header(
+            {
+                "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+                "b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+            },
+            b"0000",
+        ),
+        header({"w": {"dtype": "O", "shape": [1], "data_offsets": [0, 8]}}, b"00000000"),
+        header({"w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}, b"0000"),
+        header({"__metadata__": {"values": 3}}),
+        header({"w": "F32"}),
+        b"",
+    ],
+)
+@pytest.mark.parametrize("name", ["policy.safetensors", "normalization.safetensors"])
+def test_tensor_file_whose_header_lies_is_refused(folder: Path, name: str, lie: bytes) -> None:
+    (folder / name).write_bytes(lie)
+    assert f"is damaged: {name}" in refusal(folder)
+
+
+@pytest.mark.parametrize("values", ["[1]", "{", "not JSON", '{"a": ' * 100_000])
+def test_normalization_whose_values_are_no_json_mapping_is_refused(folder: Path, values: str) -> None:
+    content = safetensors.numpy.save({"mean": np.zeros(4)}, {"values": values})
+    (folder / "normalization.safetensors").write_bytes(content)
+    assert "is damaged: normalization.safetensors" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("algo: {", "line"),
+        ("", "no mapping"),
+        ("- 1", "no mapping"),
+        ("\xff\xfe", "utf-8"),
+        ("a: \x00", "special characters"),
+        ("format: 1\n? [1, 2]\n: 3", "unhashable"),
+        ("format: 1\n1.5: 3", "is no name"),
+        ("format: 1\nday: 2020-01-01", "`day` is a date"),
+        ("format: 1\nalgo: {name: !!binary aGk=}", "`algo.name` is a bytes"),
+        ("format: 1\nalgo: !!set {a, b}", "`algo` is a set"),
+        ("algo: {name: ppo2}", "`format` is missing"),
+        ("format: yes", "`format` is missing"),
+        ("format: 1\npolicy: {}", "`algo` is missing"),
+        ("format: 1\nalgo: ppo2\npolicy: {}", "`algo` is missing"),
+        ("[" * 100_000, ""),
+        ("a: &a [1]\nb: *a", "a reference"),
+        ("a: &a [*a]", "a reference"),
+        ("format: " + "9" * 5000, ""),
+    ],
+)
+def test_config_that_is_no_plain_mapping_is_refused(folder: Path, text: str, problem: str) -> None:
+    (folder / "config.yaml").write_bytes(text.encode("latin-1"))
+    message = refusal(folder)
+    assert "is damaged: config.yaml" in message
+    assert problem in message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"env": "CartPole-v1"}, {"n_envs": 0}, {"n_envs": "8"}, {"algo": {"name": 3}}, {"policy": None}],
+)
+def test_config_with_a_wrong_section_is_refused(folder: Path, changes: dict[str, Any]) -> None:
+    assert "is damaged: config.yaml" in refusal(edit_config(folder, **changes))
+
+
+def test_format_of_the_future_asks_for_an_update(folder: Path) -> None:
+    assert "has format 2, but this Zoo reads formats up to 1; update Zoo" in refusal(
+        edit_config(folder, format=2)
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "\x00", '{"timesteps": "many"}', '{"mean_return": [1]}', '{"seed": 1.5}', "[" * 100_000],
+)
+def test_damaged_card_is_refused(folder: Path, text: str) -> None:
+    (folder / "card.json").write_text(text)
+    assert "is damaged: card.json" in refusal(folder)
+    with pytest.raises(ZooError, match=r"is damaged: card\.json"):
+        read_card(folder)
+
+
+def test_random_damage_is_refused_or_harmless(folder: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name in NAMES - {"README.md"}:
+        whole = (folder / name).read_bytes()
+        for _ in range(100):
+            damaged = bytearray(whole)
+            for position in generator.integers(0, len(whole), size=3):
+                damaged[position] = generator.integers(0, 256)
+            (folder / name).write_bytes(bytes(damaged))
+            assert is_read_or_refused(folder)
+        (folder / name).write_bytes(whole)
+
+
+def test_unreadable_file_is_refused_in_one_line(folder: Path) -> None:
+    (folder / "card.json").unlink()
+    (folder / "card.json").mkdir()
+    assert "card.json" in refusal(folder)
+
+
+# Folders that a stranger made
+
+
+def test_link_to_a_file_elsewhere_is_refused_unless_trusted(folder: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.json"
+    shutil.move(folder / "card.json", secret)
+    (folder / "card.json").symlink_to(secret)
+    assert "card.json is a link to a file elsewhere" in refusal(folder)
+    assert read_agent(folder, trust=True).card["seed"] == 3
+
+
+def test_link_inside_the_folder_is_followed(folder: Path) -> None:
+    (folder / "card.json").rename(folder / "card-1.json")
+    (folder / "card.json").symlink_to("card-1.json")
+    assert read_agent(folder).card["seed"] == 3
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_pipe_or_device_is_refused_at_once(folder: Path, trust: bool) -> None:
+    (folder / "config.yaml").unlink()
+    os.mkfifo(folder / "config.yaml")
+    assert "config.yaml: it is not a regular file" in refusal(folder, trust=trust)
+    (folder / "config.yaml").unlink()
+    (folder / "config.yaml").symlink_to("/dev/zero")
+    assert "config.yaml" in refusal(folder, trust=trust)
+
+
+def test_dangling_link_is_refused(folder: Path) -> None:
+    (folder / "card.json").unlink()
+    (folder / "card.json").symlink_to("gone.json")
+    assert "No such file" in refusal(folder)
+
+
+def test_link_to_itself_is_refused(folder: Path) -> None:
+    (folder / "card.json").unlink()
+    (folder / "card.json").symlink_to("card.json")
+    assert "card.json" in refusal(folder)
+
+
+def test_huge_file_is_refused_before_it_is_read(folder: Path) -> None:
+    with open(folder / "config.yaml", "r+b") as file:
+        file.truncate(2**40)
+    assert "config.yaml: it has 1,099,511,627,776 bytes" in refusal(folder)
+
+
+# Zips that a stranger made
+
+
+@pytest.fixture
+def entries(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def write_zip(path: Path, entries: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_zip_of_the_folder_is_an_agent(folder: Path, tmp_path: Path) -> None:
+    inside = shutil.make_archive(os.fspath(tmp_path / "inside"), "zip", folder)
+    around = shutil.make_archive(os.fspath(tmp_path / "around"), "zip", folder.parent, folder.name)
+    for path in (inside, around, tmp_path / "inside"):
+        assert read_agent(path).config == read_agent(folder).config
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.py", "/etc/evil", "a/../../evil", "..\\evil", "C:/evil", "agent/../../x"]
+)
+def test_zip_with_names_that_lead_out_is_refused(
+    tmp_path: Path, entries: dict[str, bytes], name: str
+) -> None:
+    path = write_zip(tmp_path / "evil.zip", {**entries, name: b"import os"})
+    assert "would lie outside of it" in refusal(path, trust=True)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_zip_with_a_link_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:
+    path = tmp_path / "link.zip"
+    with zipfile.ZipFile(write_zip(path, entries), "a") as archive:
+        link = zipfile.ZipInfo("extra.json")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    assert "`extra.json` is a link" in refusal(path)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_zip_with_two_files_of_one_name_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:
+    path = write_zip(tmp_path / "double.zip", entries)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("config.yaml", b"format: 1")
+    assert "`config.yaml` stands in it twice" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "policy.safetensors", "card.json"])
+def test_zip_bomb_is_refused_before_it_is_unpacked(
+    tmp_path: Path, entries: dict[str, bytes], name: str
+) -> None:
+    path = write_zip(tmp_path / "bomb.zip", {**entries, name: bytes(files.TEXT_LIMIT + 1)})
+    assert path.stat().st_size < 100_000
+    assert f"{name}: " in refusal(path)
+    assert f"unpack to {files.TEXT_LIMIT + 1:,}" in refusal(path)
+
+
+def test_zip_entry_that_understates_its_size_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:
+    path = write_zip(tmp_path / "lie.zip", {**entries, "config.yaml": b"a: 1\n" * 10_000})
+    content = path.read_bytes()
+    true_size, stated = (50_000).to_bytes(4, "little"), (500).to_bytes(4, "little")
+    assert content.count(true_size) == 2
+    path.write_bytes(content.replace(true_size, stated))
+    assert "is damaged: config.yaml" in refusal(path)
+
+
+def test_zip_with_too_many_entries_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:
+    path = write_zip(tmp_path / "many.zip", {**entries, **{f"f{i}": b"" for i in range(1001)}})
+    assert "entries" in refusal(path)
+
+
+def test_zip_cut_anywhere_or_with_flipped_bytes_is_refused_or_harmless(
+    tmp_path: Path, entries: dict[str, bytes]
+) -> None:
+    whole = write_zip(tmp_path / "whole.zip", entries).read_bytes()
+    cut = tmp_path / "cut.zip"
+    for length in range(0, len(whole), 101):
+        cut.write_bytes(whole[:length])
+        refusal(cut)
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        damaged = bytearray(whole)
+        damaged[generator.integers(len(whole))] ^= int(generator.integers(1, 256))
+        cut.write_bytes(bytes(damaged))
+        assert is_read_or_refused(cut)
+
+
+def test_file_that_is_no_zip_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.zip").write_bytes(b"hello")
+    assert "is not an agent: no readable zip" in refusal(tmp_path / "model.zip")
+
+
+# Tensors and policy
+
+
+def test_first_differences_between_tensors_and_policy_are_named() -> None:
+    tensors = {"a": np.zeros((2, 3)), "b": np.zeros(4), "x": np.zeros(1)}
+    check_tensors({"a": (2, 3), "b": (4,), "x": (1,)}, tensors)
+    with pytest.raises(ZooError) as caught:
+        check_tensors({"a": (2, 4), "b": (4,), "c": (1,), "d": (1,), "e": (1,)}, tensors)
+    message = str(caught.value)
+    assert "a has shape [2, 3], expected [2, 4]; c is missing; d is missing and 2 more" in message
+    with pytest.raises(ZooError, match="x is not part of the policy"):
+        check_tensors({"a": (2, 3), "b": (4,)}, tensors)

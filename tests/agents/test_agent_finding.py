@@ -1,0 +1,137 @@
+"""An agent is found by algorithm and environment: the user's newest run first, then the collections."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from zoo.agents import finding
+from zoo.agents.files import AgentFiles, read_agent, write_agent
+from zoo.agents.finding import find_agent, list_agents, resolve_agent
+from zoo.errors import ZooError
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder and an installed Zoo, both without agents."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(finding, "data_folder", lambda name: tmp_path / "package" / name)
+    return tmp_path / "work"
+
+
+def add(agent: AgentFiles, *paths: str) -> None:
+    for path in paths:
+        write_agent(path, agent)
+
+
+def test_newest_own_run_comes_before_the_collections(agent: AgentFiles, tmp_path: Path) -> None:
+    add(agent, str(tmp_path / "package/trained_agents/ppo2/CartPole-v1"))
+    assert find_agent("ppo2", "CartPole-v1") == tmp_path / "package/trained_agents/ppo2/CartPole-v1"
+
+    add(agent, "trained_agents/ppo2/CartPole-v1")
+    assert find_agent("ppo2", "CartPole-v1") == Path("trained_agents/ppo2/CartPole-v1")
+
+    for run in ("20260101-000000_s7", "20260102-000000_s1", "20251231-235959_s9"):
+        add(agent, f"runs/ppo2/CartPole-v1/{run}/agent")
+    newest = Path("runs/ppo2/CartPole-v1/20260102-000000_s1")
+    assert find_agent("ppo2", "CartPole-v1") == newest / "agent"
+
+    add(agent, f"{newest}/best_agent")
+    assert find_agent("ppo2", "CartPole-v1") == newest / "best_agent"
+    assert find_agent("ppo2", "CartPole-v1", which="last") == newest / "agent"
+
+
+def test_run_without_a_whole_agent_is_passed_over(agent: AgentFiles) -> None:
+    add(agent, "runs/ppo2/CartPole-v1/20260101-000000_s7/agent")
+    Path("runs/ppo2/CartPole-v1/20260102-000000_s1/best_agent").mkdir(parents=True)
+    add(agent, "runs/ppo2/CartPole-v1/20260103-000000_s1/.best_agent.ab12.partial")
+    assert find_agent("ppo2", "CartPole-v1").parts[3] == "20260101-000000_s7"
+
+
+def test_runs_may_stand_elsewhere(agent: AgentFiles, tmp_path: Path) -> None:
+    add(agent, str(tmp_path / "my runs/ppo2/CartPole-v1/20260101-000000_s7/agent"))
+    assert find_agent("ppo2", "CartPole-v1", runs=tmp_path / "my runs").is_dir()
+
+
+def test_id_with_a_namespace_or_module_has_a_folder_too(agent: AgentFiles) -> None:
+    add(agent, "runs/ppo2/ALE-Pong-v5/20260101-000000_s7/agent", "trained_agents/ppo2/mine-Id-v0")
+    assert "ALE-Pong-v5" in find_agent("ppo2", "ALE/Pong-v5").parts
+    assert "mine-Id-v0" in find_agent("ppo2", "mine:Id-v0").parts
+
+
+def test_collection_of_the_working_folder_is_listed_once(
+    agent: AgentFiles, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout both are the same folder."""
+    monkeypatch.setattr(finding, "data_folder", lambda name: working_folder / name)
+    add(agent, "trained_agents/ppo2/CartPole-v1")
+    (working_folder / "trained_agents" / "README.md").write_text("# Trained agents")
+    assert [found.path for found in list_agents()] == [Path("trained_agents/ppo2/CartPole-v1")]
+
+
+def test_what_there_is_instead_is_named(agent: AgentFiles) -> None:
+    add(agent, "trained_agents/ppo2/CartPole-v1", "trained_agents/a2c/Acrobot-v1")
+    with pytest.raises(ZooError) as caught:
+        find_agent("ppo2", "Acrobot-v1")
+    assert str(caught.value) == (
+        "there is no agent of ppo2 on Acrobot-v1, neither among your runs nor in trained_agents;"
+        " ppo2 has: CartPole-v1; on Acrobot-v1 there is: a2c;"
+        " train one: zoo train algo=ppo2 env=Acrobot-v1"
+    )
+    with pytest.raises(ZooError, match=r"ppo2 has: CartPole-v1; did you mean 'CartPole-v1'\?; train one"):
+        find_agent("ppo2", "CartPol-v1")
+    with pytest.raises(ZooError, match=r"neither among your runs nor in trained_agents; train one"):
+        find_agent("sac", "Pendulum-v1")
+
+
+def test_path_of_a_run_means_its_best_agent(agent: AgentFiles) -> None:
+    add(agent, "run/agent")
+    assert resolve_agent("run") == Path("run/agent")
+    agent.card["timesteps"] = 40_000
+    add(agent, "run/best_agent")
+    Path("run/config.yaml").write_text("algo: {name: ppo2}")
+    assert resolve_agent("run") == Path("run/best_agent")
+    assert resolve_agent("run", which="last") == Path("run/agent")
+    assert resolve_agent("run/agent") == Path("run/agent")
+    assert read_agent("run").card["timesteps"] == 40_000
+
+
+def test_run_that_saved_nothing_says_so() -> None:
+    Path("run").mkdir()
+    Path("run/run.json").write_text("{}")
+    with pytest.raises(ZooError, match=r"the run run has saved no agent yet"):
+        resolve_agent("run")
+
+
+def test_path_of_a_zip_may_lack_its_ending(agent: AgentFiles) -> None:
+    add(agent, "cartpole.zip")
+    assert resolve_agent("cartpole") == resolve_agent("cartpole.zip") == Path("cartpole.zip")
+
+
+def test_home_is_understood(agent: AgentFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    add(agent, str(tmp_path / "agent"))
+    assert resolve_agent("~/agent") == tmp_path / "agent"
+
+
+def test_missing_path_names_its_neighbour(agent: AgentFiles) -> None:
+    add(agent, "trained/cartpole")
+    with pytest.raises(
+        ZooError, match=re.escape("there is no agent at trained/cartpol; did you mean 'cartpole'?")
+    ):
+        resolve_agent("trained/cartpol")
+    with pytest.raises(ZooError, match="there is no agent at nowhere/at/all; `zoo agents` lists"):
+        resolve_agent("nowhere/at/all")
+
+
+def test_list_tells_runs_from_collection(agent: AgentFiles) -> None:
+    add(agent, "runs/ppo2/CartPole-v1/20260101-000000_s7/agent", "trained_agents/sac/Pendulum-v1")
+    listed = [(found.algo, found.env, found.run) for found in list_agents()]
+    assert listed == [("ppo2", "CartPole-v1", "20260101-000000_s7"), ("sac", "Pendulum-v1", None)]
+    shutil.rmtree("runs")
+    shutil.rmtree("trained_agents")
+    assert list_agents() == []

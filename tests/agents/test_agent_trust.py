@@ -1,0 +1,215 @@
+"""What a stranger's config may not say, and what every agent of Zoo's own may."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from stranger import CONFIG
+
+from zoo.agents.files import AgentFiles, read_agent, write_agent
+from zoo.agents.trust import refuse_foreign_code, refuse_foreign_environment
+from zoo.errors import ZooError
+
+
+def with_env(**changes: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    config["env"].update(changes)
+    return config
+
+
+def with_policy(**changes: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    config["policy"].update(changes)
+    return config
+
+
+HARMLESS = {
+    "as training writes it": CONFIG,
+    "id with a namespace": with_env(id="ALE/Pong-v5"),
+    "id of EnvPool": with_env(id="envpool:Pong-v5"),
+    "Gymnasium's wrapper by class": with_env(wrappers=["gymnasium.wrappers.FlattenObservation"]),
+    "Gymnasium's wrapper with arguments": with_env(
+        wrappers=[{"_target_": "gymnasium.wrappers.TimeAwareObservation", "flatten": True}]
+    ),
+    "wrapper by name": with_env(wrappers=["time_feature"]),
+    "wrapper in its module": with_env(wrappers=["gymnasium.wrappers.common.TimeLimit"]),
+    "arguments of an environment": with_env(
+        kwargs={"map_name": "4x4", "is_slippery": False, "desc": ["SF", "HG"], "xml_file": "assets/ant.xml"}
+    ),
+    "nothing about an environment": {**CONFIG, "env": None},
+}
+
+HARMFUL = {
+    "module in the id": (with_env(id="evil:Id-v0"), "env.id: evil:Id-v0"),
+    "submodule in the id": (with_env(id="a.b:ns/Id-v0"), "env.id"),
+    "several modules in the id": (with_env(id="envpool:evil:Id-v0"), "env.id"),
+    "an id that is no text": (with_env(id={"_target_": "os.system"}), "env.id"),
+    "an id across lines": (with_env(id="CartPole-v1\nevil:Id"), "env.id"),
+    "wrapper of the standard library": (with_env(wrappers=[{"_target_": "os.system"}]), "os.system"),
+    "wrapper by class path": (with_env(wrappers=["evil.Wrapper"]), "evil.Wrapper"),
+    "wrapper by entry point": (with_env(wrappers=["evil:Wrapper"]), "evil:Wrapper"),
+    "function in Gymnasium": (
+        with_env(wrappers=[{"_target_": "gymnasium.wrappers.importlib.import_module", "name": "evil"}]),
+        "wrappers[0]._target_",
+    ),
+    "Gymnasium's function": (
+        with_env(wrappers=[{"_target_": "gymnasium.make", "id": "evil:Id"}]),
+        "_target_",
+    ),
+    "class that is no wrapper": (with_env(wrappers=["gymnasium.vector.AsyncVectorEnv"]), "_target_"),
+    "base class from elsewhere": (with_env(wrappers=["gymnasium.wrappers.common.deque"]), "_target_"),
+    "prefix that only looks right": (with_env(wrappers=["gymnasium.wrappers_evil.Wrapper"]), "_target_"),
+    "Zoo's command line": (with_env(wrappers=["zoo.cli.main"]), "_target_"),
+    "Zoo's module of environments": (with_env(wrappers=["zoo.envs.ids.importlib"]), "_target_"),
+    "relative path": (with_env(wrappers=["zoo.envs..os.system"]), "_target_"),
+    "private name": (with_env(wrappers=["gymnasium.wrappers.__builtins__.eval"]), "_target_"),
+    "wrapper that writes files": (
+        with_env(wrappers=[{"_target_": "gymnasium.wrappers.RecordVideo", "video_folder": "/"}]),
+        "it writes files",
+    ),
+    "target that is no text": (with_env(wrappers=[{"_target_": ["os", "system"]}]), "_target_"),
+    "target within a wrapper's arguments": (
+        with_env(
+            wrappers=[
+                {"_target_": "gymnasium.wrappers.TransformReward", "func": {"_target_": "os.system"}},
+            ]
+        ),
+        "env.wrappers[0].func._target_",
+    ),
+    "target deep within a wrapper's arguments": (
+        with_env(wrappers=[{"name": "x", "kwargs": {"a": [{"b": {"_target_": "os.system"}}]}}]),
+        "env.wrappers[0].kwargs.a[0].b._target_",
+    ),
+    "partial": (with_env(wrappers=[{"name": "x", "_partial_": True}]), "_partial_"),
+    "target in the environment's arguments": (with_env(kwargs={"a": {"_target_": "os.system"}}), "_target_"),
+    "entry point in the arguments": (with_env(kwargs={"entry_point": "evil"}), "env.kwargs.entry_point"),
+    "vector entry point": (with_env(kwargs={"vector_entry_point": "evil"}), "vector_entry_point"),
+    "wrappers of a spec": (
+        with_env(kwargs={"spec": {"additional_wrappers": [{"entry_point": "evil:W"}]}}),
+        "additional_wrappers",
+    ),
+    "wrappers of make_vec": (with_env(kwargs={"wrappers": ["evil"]}), "env.kwargs.wrappers"),
+    "environment within an environment": (with_env(kwargs={"env_id": "evil:Id-v0"}), "env.kwargs.env_id"),
+    "text like an entry point": (with_env(kwargs={"agent": "evil.module:Class"}), "entry point"),
+    "text like an id with a module": (with_env(kwargs={"inner": ["evil:ns/Id-v0"]}), "env.kwargs.inner[0]"),
+    "render mode": (with_env(render_mode="evil:viewer"), "env.render_mode"),
+    "environment variable": (with_env(kwargs={"name": "${oc.env:HOME}"}), "interpolation"),
+    "interpolation in a key": (with_env(kwargs={"${oc.env:HOME}": 1}), "interpolation"),
+    "interpolation in a wrapper": (
+        with_env(
+            wrappers=[{"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": "${oc.decode:1}"}]
+        ),
+        "interpolation",
+    ),
+    "interpolation in a hyperparameter": (
+        {**CONFIG, "algo": {"name": "ppo2", "gamma": "x${oc.env:HOME}"}},
+        "algo.gamma",
+    ),
+    "interpolation elsewhere": ({**CONFIG, "extra": {"a": ["${b}"]}}, "extra.a[0]"),
+    "policy from elsewhere": (with_policy(_target_="evil.Policy"), "policy._target_"),
+    "policy of PyTorch": (with_policy(_target_="torch.hub.load"), "policy._target_"),
+    "policy that is no module": (
+        with_policy(_target_="zoo.policies.config.policy_preset"),
+        "policy._target_",
+    ),
+    "policy through Zoo": (with_policy(_target_="zoo.policies.networks.torch.nn.Module"), "policy._target_"),
+    "policy in a list": (with_policy(_target_=["os.system"]), "policy._target_"),
+    "target in the policy's arguments": (
+        with_policy(kwargs={"encoder": {"_target_": "os.system"}}),
+        "policy.kwargs.encoder._target_",
+    ),
+    "target in the algorithm": (
+        {**CONFIG, "algo": {"name": "ppo2", "schedule": {"_target_": "os.system"}}},
+        "algo.schedule._target_",
+    ),
+    "target in a section of its own": ({**CONFIG, "callbacks": [{"_target_": "os.system"}]}, "callbacks[0]"),
+}
+
+
+@pytest.mark.parametrize("config", HARMLESS.values(), ids=HARMLESS)
+def test_harmless_config_is_read(config: dict[str, Any]) -> None:
+    refuse_foreign_code(config, "here")
+
+
+@pytest.mark.parametrize(("config", "named"), HARMFUL.values(), ids=HARMFUL)
+def test_harmful_config_is_refused_in_one_line(config: dict[str, Any], named: str) -> None:
+    modules = set(sys.modules)
+    with pytest.raises(ZooError) as caught:
+        refuse_foreign_code(config, "here")
+    message = str(caught.value)
+    assert message.startswith("the agent in here asks for `")
+    assert named in message
+    assert message.endswith("load it with trust=true")
+    assert "\n" not in message
+    assert not [name for name in set(sys.modules) - modules if "evil" in name]
+
+
+@pytest.mark.parametrize("config", [config for config, _ in HARMFUL.values()], ids=HARMFUL)
+def test_trusted_config_is_read_as_plain_text(tmp_path: Path, config: dict[str, Any]) -> None:
+    folder = write_agent(tmp_path / "agent", AgentFiles(config, {}))
+    assert read_agent(folder, trust=True).config == {"format": 1, **config}
+    with pytest.raises(ZooError, match="trust=true"):
+        read_agent(folder)
+
+
+def test_own_policy_class_is_read() -> None:
+    refuse_foreign_code(with_policy(_target_="zoo.policies.actor_critic.ActorCritic"), "here")
+
+
+def test_callers_own_environment_leaves_the_agents_unchecked(tmp_path: Path) -> None:
+    folder = write_agent(tmp_path / "agent", AgentFiles(with_env(id="evil:Id-v0"), {}))
+    assert read_agent(folder, own_env=True).config["env"]["id"] == "evil:Id-v0"
+    other = write_agent(tmp_path / "other", AgentFiles(with_policy(_target_="evil.Policy"), {}))
+    with pytest.raises(ZooError, match=r"evil\.Policy"):
+        read_agent(other, own_env=True)
+
+
+def test_id_that_the_user_typed_may_import_its_module() -> None:
+    env = with_env(id="mine:Id-v0")["env"]
+    refuse_foreign_environment(env, "here", named_by_user="mine:Id-v0")
+    for typed in (None, "mine:Id-v1", "Id-v0"):
+        with pytest.raises(ZooError, match=r"env\.id"):
+            refuse_foreign_environment(env, "here", named_by_user=typed)
+    with pytest.raises(ZooError, match=r"os\.system"):
+        refuse_foreign_environment({**env, "wrappers": ["os.system"]}, "here", named_by_user="mine:Id-v0")
+
+
+def test_module_beside_the_agent_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`zoo` run by ``python -m`` has the working folder on its path: a module there is the stranger's."""
+    marker = tmp_path / "ran"
+    code = f"import os\nos.mkdir({os.fspath(marker)!r})\n"
+    for name in ("evil", "gymnasium_evil", "zoo_evil"):
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for config in (
+        with_env(id="evil:Id-v0"),
+        with_env(wrappers=["evil.Wrapper"]),
+        with_env(wrappers=["gymnasium_evil.Wrapper"]),
+        with_policy(_target_="zoo_evil.Policy"),
+    ):
+        with pytest.raises(ZooError, match="trust=true"):
+            refuse_foreign_code(config, "here")
+    assert not marker.exists()
+
+
+def test_message_hides_escape_sequences_and_stays_short() -> None:
+    with pytest.raises(ZooError) as caught:
+        refuse_foreign_code(with_env(id="evil:\x1b]0;owned\x07\n" + "x" * 10_000), "here")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+def test_values_that_only_look_strange_are_kept(tmp_path: Path) -> None:
+    config = with_env(
+        kwargs={"price": "$5", "set": "{a}", "ratio": "1:2", "path": "C:\\data", "time": "12:30"}
+    )
+    folder = write_agent(tmp_path / "agent", AgentFiles(config, {}))
+    assert read_agent(folder).config["env"]["kwargs"] == config["env"]["kwargs"]
+    assert yaml.safe_load((folder / "config.yaml").read_text())["env"]["kwargs"] == config["env"]["kwargs"]

@@ -1,0 +1,113 @@
+"""The card of an agent: how well it does and how it was made, for programs and for people."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from zoo.agents.printing import one_line
+from zoo.version import __version__
+
+_PACKAGES = ("torch", "gymnasium", "numpy")
+
+
+def complete_card(card: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the card with what its maker left out: names and hyperparameters, versions, date."""
+    algorithm = dict(config["algo"])
+    environment = config.get("env")
+    usual = {
+        "algo": algorithm.pop("name"),
+        "env": environment.get("id") if isinstance(environment, Mapping) else environment,
+        "seed": None,
+        "timesteps": None,
+        "mean_return": None,
+        "std_return": None,
+        "n_eval_episodes": None,
+        "versions": versions(),
+        "hyperparameters": algorithm,
+        "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+    return {**usual, **card}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, Zoo and the packages on which an agent depends."""
+    found = {"python": platform.python_version(), "zoo": __version__}
+    for package in _PACKAGES:
+        found[package] = importlib.metadata.version(package)
+    return found
+
+
+def score(card: Mapping[str, Any]) -> str:
+    """Return ``"487.3 ± 12.1 over 100 episodes"``, or ``"not evaluated"``."""
+    mean, std, episodes = (card.get(key) for key in ("mean_return", "std_return", "n_eval_episodes"))
+    if not _is_number(mean):
+        return "not evaluated"
+    spread = f" ± {std:,.1f}" if _is_number(std) else ""
+    count = f" over {episodes:,} episodes" if _is_number(episodes) else ""
+    return f"{mean:,.1f}{spread}{count}"
+
+
+def steps(card: Mapping[str, Any]) -> str:
+    """Return the environment steps of training, as ``"50,000"``."""
+    timesteps = card.get("timesteps")
+    return f"{timesteps:,}" if _is_number(timesteps) else "?"
+
+
+def readme(card: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Return the card as Markdown, for whoever opens the agent's folder."""
+    algorithm, environment = one_line(card.get("algo", "?")), one_line(card.get("env", "?"))
+    rows = {
+        "Return": score(card),
+        "Trained for": f"{steps(card)} environment steps",
+        "Seed": card.get("seed"),
+        "Policy": (config.get("policy") or {}).get("name", "?"),
+        "Created": card.get("created", "?"),
+    }
+    table = "\n".join(f"| {name} | {one_line(value)} |" for name, value in rows.items())
+    made_with = card.get("versions") or {}
+    return f"""# {algorithm} on {environment}
+
+| | |
+| --- | --- |
+{table}
+
+## Use it
+
+```bash
+zoo enjoy agent=PATH                      # watch it, or print its returns where there is no display
+zoo enjoy agent=PATH record=true          # write a video
+zoo evaluate agent=PATH n_episodes=100    # mean, spread and interval of its return
+```
+
+PATH is this folder, or a zip of it. In Python: `import zoo; model = zoo.load("PATH")`.
+
+## How it was made
+
+Hyperparameters of `{algorithm}`:
+
+```yaml
+{_as_yaml(card.get("hyperparameters") or {})}
+```
+
+Environment:
+
+```yaml
+{_as_yaml(config.get("env") or {})}
+```
+
+Versions: {", ".join(f"{one_line(name)} {one_line(version)}" for name, version in made_with.items())}.
+"""
+
+
+def _as_yaml(values: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True).strip()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,126 @@
+"""Finding an agent: at a path, or by algorithm and environment, the user's own newest run first."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from zoo.agents.printing import one_line
+from zoo.config.paths import data_folder
+from zoo.envs.ids import folder_name
+from zoo.errors import ZooError, nearest
+
+Which = Literal["best", "last"]
+
+COLLECTION = "trained_agents"
+
+_IN_RUN: dict[Which, tuple[str, ...]] = {"best": ("best_agent", "agent"), "last": ("agent", "best_agent")}
+
+
+@dataclass(frozen=True)
+class FoundAgent:
+    """Where an agent stands; ``algo``, ``env`` and ``run`` are the names of folders."""
+
+    path: Path
+    algo: str
+    env: str
+    run: str | None
+
+
+def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs", which: Which = "best") -> Path:
+    """Return the folder of the newest own run's agent, else the one of ``./trained_agents``, else Zoo's own.
+
+    ``which`` chooses a run's best agent, or the one as training left it. Raises `ZooError` naming what there
+    is instead.
+    """
+    folder = folder_name(env)
+    there = [agent for agent in list_agents(runs=runs, which=which) if agent.algo == algo]
+    for agent in there:
+        if agent.env == folder:
+            return agent.path
+    raise ZooError(_nothing_found(algo, env, folder, list_agents(runs=runs, which=which)))
+
+
+def list_agents(*, runs: str | os.PathLike[str] = "runs", which: Which = "best") -> list[FoundAgent]:
+    """Return all agents in the order of preference: own runs from the newest, then the collections."""
+    found = [
+        FoundAgent(agent, algo.name, env.name, run.name)
+        for algo, env in _pairs(Path(runs))
+        for run in sorted(_folders(env), key=lambda run: run.name, reverse=True)
+        if (agent := _agent_of_run(run, which)) is not None
+    ]
+    for collection in _collections():
+        found += [
+            FoundAgent(env, algo.name, env.name, None) for algo, env in _pairs(collection) if _is_agent(env)
+        ]
+    return found
+
+
+def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
+    """Return the agent's own folder or zip; the path may also be a zip's without its ending, or a run's.
+
+    Raises `ZooError` if there is no agent.
+    """
+    given = Path(path).expanduser()
+    if given.is_file():
+        return given
+    if not given.exists():
+        zipped = given.with_name(f"{given.name}.zip")
+        if zipped.is_file():
+            return zipped
+        raise ZooError(
+            f"there is no agent at {one_line(given)}{_hint(given)}; `zoo agents` lists those there are"
+        )
+    in_run = _agent_of_run(given, which)
+    if in_run is not None and not _is_agent(given):
+        return in_run
+    if (given / "run.json").is_file():
+        raise ZooError(f"the run {one_line(given)} has saved no agent yet")
+    return given
+
+
+def _nothing_found(algo: str, env: str, folder: str, agents: list[FoundAgent]) -> str:
+    message = f"there is no agent of {algo} on {env}, neither among your runs nor in {COLLECTION}"
+    environments = sorted({agent.env for agent in agents if agent.algo == algo})
+    algorithms = sorted({agent.algo for agent in agents if agent.env == folder})
+    if environments:
+        message += f"; {algo} has: {', '.join(map(one_line, environments))}{nearest(folder, environments)}"
+    if algorithms:
+        message += f"; on {env} there is: {', '.join(map(one_line, algorithms))}"
+    return f"{message}; train one: zoo train algo={algo} env={env}"
+
+
+def _hint(missing: Path) -> str:
+    if not missing.parent.is_dir():
+        return ""
+    return nearest(missing.name, [entry.name for entry in missing.parent.iterdir()])
+
+
+def _collections() -> list[Path]:
+    """Return the collection in the working folder and Zoo's own, each once."""
+    own = data_folder(COLLECTION)
+    here = Path(COLLECTION)
+    if own is None or here.resolve() == own.resolve():
+        return [here]
+    return [here, own]
+
+
+def _pairs(root: Path) -> list[tuple[Path, Path]]:
+    return [(algo, env) for algo in _folders(root) for env in _folders(algo)]
+
+
+def _folders(parent: Path) -> list[Path]:
+    """Return the folders inside, sorted, without hidden ones: half-written agents have such names."""
+    if not parent.is_dir():
+        return []
+    return sorted(entry for entry in parent.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _agent_of_run(run: Path, which: Which) -> Path | None:
+    return next((run / name for name in _IN_RUN[which] if _is_agent(run / name)), None)
+
+
+def _is_agent(folder: Path) -> bool:
+    return (folder / "policy.safetensors").is_file()

@@ -1,0 +1,29 @@
+"""Text from an agent's files, made safe for a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+"""Unicode's control, format (right-to-left overrides among them), private, surrogate and line separator
+characters."""
+
+
+def printable(text: object, limit: int = 100_000) -> str:
+    """Return the text without terminal escape sequences and invisible characters; newlines stay.
+
+    A card from a stranger could otherwise move the cursor, change the window's title or hide what it says.
+    """
+    shown = str(text)[: limit + 1].replace("\r\n", "\n").replace("\t", "    ")
+    cut = "…" if len(shown) > limit else ""
+    visible = (
+        character
+        for character in shown[:limit]
+        if character == "\n" or unicodedata.category(character) not in _INVISIBLE
+    )
+    return "".join(visible) + cut
+
+
+def one_line(text: object, limit: int = 200) -> str:
+    """Return the text for use inside a message: printable, on one line, cut after ``limit`` characters."""
+    return printable(" ".join(str(text)[: 4 * limit].split()), limit)

@@ -1,0 +1,210 @@
+"""Measure the steps per second of one system at one work, in a process of its own.
+
+    python scripts/measure_speed.py --work ppo --system sb3 --threads 1 --seconds 10
+
+Prints one JSON object; `compare_speed.py` starts it many times. The clock runs over whole evaluation
+intervals: each holds the same number of environment steps, updates, log lines and evaluations in every
+system. The first interval warms the system up (compilation, caches) and does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+N_EVAL_EPISODES = 5
+ENDLESS = 10**9
+"""The budget given to every system: the clock ends the run. No schedule is used that would notice."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is trained: the same values for every system, under the names that all of them know."""
+
+    env: str
+    n_envs: int
+    interval: int
+    """Environment steps between evaluations, a multiple of what one update follows on."""
+    log_every: int
+    net_arch: list[int]
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+
+
+WORKS = {
+    "ppo": Work(
+        env="CartPole-v1",
+        n_envs=8,
+        interval=10_240,
+        log_every=2_048,
+        net_arch=[64, 64],
+        hyperparameters={
+            "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8,
+            "learning_rate": 1e-3, "clip_range": 0.2, "ent_coef": 0.0,
+        },
+    ),
+    "a2c": Work(
+        env="CartPole-v1",
+        n_envs=8,
+        interval=10_240,
+        log_every=2_000,
+        net_arch=[64, 64],
+        hyperparameters={"n_steps": 5, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
+    ),
+    "dqn": Work(
+        env="CartPole-v1",
+        n_envs=1,
+        interval=5_120,
+        log_every=1_024,
+        net_arch=[256, 256],
+        hyperparameters={
+            "train_freq": 256, "gradient_steps": 128, "batch_size": 64, "buffer_size": 100_000,
+            "learning_starts": 1_000, "learning_rate": 2.3e-3, "gamma": 0.99, "target_update_interval": 10,
+            "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04,
+        },
+    ),
+    "sac": Work(
+        env="Pendulum-v1",
+        n_envs=1,
+        interval=500,
+        log_every=500,
+        net_arch=[256, 256],
+        hyperparameters={
+            "batch_size": 256, "train_freq": 1, "gradient_steps": 1, "learning_starts": 100,
+            "buffer_size": 100_000, "learning_rate": 1e-3, "gamma": 0.99,
+        },
+    ),
+}  # fmt: skip
+
+SYSTEMS = ("zoo-eager", "zoo-compiled", "sb3", "sbx")
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    system, work = arguments.system, arguments.work
+    if system not in systems_for(work):
+        raise SystemExit(f"{system} has no {work}")
+    limit_threads(system, arguments.threads)
+    train = {"sb3": train_sb3, "sbx": train_sbx, "zoo-eager": train_zoo, "zoo-compiled": train_zoo}[system]
+    clock = IntervalClock(arguments.seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        train(work, Path(folder), clock, arguments)
+    print(json.dumps({"work": work, "system": system, "threads": arguments.threads, **clock.result()}))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--work", choices=WORKS, required=True)
+    parser.add_argument("--system", choices=SYSTEMS, required=True)
+    parser.add_argument(
+        "--threads", type=int, default=0, help="threads of the tensor library; 0: its own choice"
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="time to measure, warm-up not counted")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def systems_for(work: str) -> list[str]:
+    """Return the systems that have this work's algorithm."""
+    return [system for system in SYSTEMS if (work, system) != ("a2c", "sbx")]
+
+
+def limit_threads(system: str, threads: int) -> None:
+    """Set the number of threads before any library starts its pool; numpy's own pool always has one."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    if threads:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    if system == "sbx" and threads:
+        # XLA sizes its pool by the cores that it may use, and has no setting that holds on CPUs.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+class IntervalClock:
+    """Notes the time at the end of every evaluation interval and says when enough was measured."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.started = time.perf_counter()
+        self.marks: list[tuple[int, float]] = []
+
+    def mark(self, num_timesteps: int) -> bool:
+        """Note the end of an interval; return whether the run may end."""
+        self.marks.append((num_timesteps, time.perf_counter()))
+        return len(self.marks) > 1 and self.marks[-1][1] - self.marks[0][1] >= self.seconds
+
+    def result(self) -> dict[str, float]:
+        (first_step, first_time), (last_step, last_time) = self.marks[0], self.marks[-1]
+        return {
+            "steps_per_second": (last_step - first_step) / (last_time - first_time),
+            "steps": last_step - first_step,
+            "seconds": last_time - first_time,
+            "warm_up_seconds": first_time - self.started,
+        }
+
+
+def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
+    import stable_baselines3
+    import torch
+
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    train_like_sb3(getattr(stable_baselines3, work.upper()), work, folder, clock, arguments.seed)
+
+
+def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
+    import sbx
+    import torch
+
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    train_like_sb3(getattr(sbx, work.upper()), work, folder, clock, arguments.seed)
+
+
+def train_like_sb3(
+    algorithm: Callable[..., Any], name: str, folder: Path, clock: IntervalClock, seed: int
+) -> None:
+    """Train with Stable-Baselines3's interface: monitors, loggers and an evaluation callback are on."""
+    from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.logger import configure
+
+    class Mark(BaseCallback):  # type: ignore[misc]
+        def _on_step(self) -> bool:
+            return self.num_timesteps % work.interval != 0 or not clock.mark(self.num_timesteps)
+
+    work = WORKS[name]
+    model = algorithm(
+        "MlpPolicy",
+        make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=str(folder / "monitor")),
+        policy_kwargs={"net_arch": work.net_arch},
+        seed=seed,
+        **work.hyperparameters,
+    )
+    model.set_logger(configure(str(folder), ["csv", "tensorboard"]))
+    evaluation = EvalCallback(
+        make_vec_env(work.env, n_envs=1, seed=seed + 1000),
+        n_eval_episodes=N_EVAL_EPISODES,
+        eval_freq=work.interval // work.n_envs,
+        best_model_save_path=str(folder),
+        log_path=str(folder),
+        verbose=0,
+        warn=False,
+    )
+    # Off-policy peers count their log interval in episodes: their default of four is kept.
+    rollout = work.n_envs * work.hyperparameters.get("n_steps", 0)
+    log_interval = work.log_every // rollout if rollout else 4
+    model.learn(ENDLESS, callback=[evaluation, Mark()], log_interval=log_interval)
+
+
+def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
+    raise SystemExit("zoo is not measured yet")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Evaluating an agent while it learns, and keeping the best one."""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zoo.algorithms.callback import Callback
+from zoo.config import atomic
+from zoo.envs.config import EnvConfig
+from zoo.envs.making import make_vec_env
+from zoo.envs.stepper import EnvStepper
+from zoo.errors import ZooError
+from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
+from zoo.training.problems import tell, told
+from zoo.training.run_folder import RunFolder
+from zoo.training.signals import PREEMPTED
+
+if TYPE_CHECKING:
+    from zoo.algorithms.base import Algorithm
+
+
+class EvalCallback(Callback):
+    """Plays ``n_eval_episodes`` episodes every ``every`` environment steps, in environments of its own.
+
+    With a ``run`` each evaluation goes to ``evaluations.npz``, under the names of Stable-Baselines3
+    (timesteps, results, ep_lengths, successes), and the agent to ``best_agent`` when its mean return is the
+    best so far; of two equal ones the later has learned more, and stays. An id or config as ``env`` is made
+    into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from ``seed`` (None:
+    the algorithm's) and its number, and from nothing that happened before.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        every: int,
+        n_eval_episodes: int = 10,
+        deterministic: bool = True,
+        n_envs: int = 5,
+        seed: int | None = None,
+        run: RunFolder | str | Path | None = None,
+    ) -> None:
+        self.env = env
+        self.every = every
+        self.n_eval_episodes = n_eval_episodes
+        self.deterministic = deterministic
+        self.n_envs = n_envs
+        self.seed = seed
+        self.run = run if run is None or isinstance(run, RunFolder) else RunFolder(run)
+        self.n_evaluations = 0
+        self.best_mean: float | None = None
+        self.last: Evaluation | None = None
+        self._history: list[tuple[int, Evaluation]] = []
+        self._own_envs: EnvStepper | None = None
+        self._evaluated_at: int | None = None
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        """Evaluate; a signal that comes meanwhile ends the evaluation, which then counts for nothing."""
+        started = time.perf_counter()
+        try:
+            evaluation = self._evaluate(algorithm)
+        except EvaluationCancelledError:
+            return
+        finally:
+            algorithm.timings["evaluation"] += time.perf_counter() - started
+        self._take_in(algorithm, evaluation)
+
+    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+        """Close the environments that were made here, and write the last score into the run's record."""
+        if self._own_envs is not None:
+            self._own_envs.close()
+            self._own_envs = None
+        if self.run is not None and self.last is not None and self.run.record.exists():
+            with told("the run's record lacks its score"):
+                summary = {"timesteps": self._evaluated_at, **self.last.summary()}
+                self.run.update_record(evaluation=summary)
+
+    def state(self) -> dict[str, Any]:
+        """Return what later evaluations depend on, and how many rows of ``evaluations.npz`` are valid."""
+        return {
+            "n_evaluations": self.n_evaluations,
+            "best_mean": self.best_mean,
+            "rows": len(self._history),
+        }
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        """Go back to that evaluation, and drop what was written after it."""
+        self.n_evaluations = values["n_evaluations"]
+        self.best_mean = values["best_mean"]
+        if self.run is not None and values["rows"]:
+            self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
+            self._write_history()
+
+    def _evaluate(self, algorithm: Algorithm[Any]) -> Evaluation:
+        seed = algorithm.seed if self.seed is None else self.seed
+        return evaluate(
+            algorithm,
+            self._envs(),
+            self.n_eval_episodes,
+            deterministic=self.deterministic,
+            seed=(seed, self.n_evaluations),
+            cancelled=lambda: algorithm.stop_reason == PREEMPTED,
+        )
+
+    def _envs(self) -> Env:
+        if not isinstance(self.env, str | EnvConfig):
+            return self.env
+        if self._own_envs is None:
+            n_envs = min(self.n_envs, self.n_eval_episodes)
+            self._own_envs = EnvStepper(make_vec_env(self.env, n_envs, training=False))
+        return self._own_envs
+
+    def _take_in(self, algorithm: Algorithm[Any], evaluation: Evaluation) -> None:
+        self.n_evaluations += 1
+        self.last, self._evaluated_at = evaluation, algorithm.num_timesteps
+        algorithm.record("eval/mean_reward", evaluation.mean)
+        algorithm.record("eval/mean_ep_length", evaluation.mean_length)
+        if evaluation.success_rate is not None:
+            algorithm.record("eval/success_rate", evaluation.success_rate)
+        if self.run is not None:
+            self._history.append((algorithm.num_timesteps, evaluation))
+            self._write_history()
+        if self.best_mean is None or evaluation.mean >= self.best_mean:
+            self.best_mean = evaluation.mean
+            if self.run is not None:
+                self._save_best(algorithm, evaluation, self.run)
+
+    def _save_best(self, algorithm: Algorithm[Any], evaluation: Evaluation, run: RunFolder) -> None:
+        with told("the run goes on, and the earlier best agent, if any, stays"):
+            algorithm.save(run.best_agent, card=score_for_card(evaluation))
+
+    def _write_history(self) -> None:
+        assert self.run is not None
+        with told("the run goes on"):
+            write_evaluations(self.run.evaluations, self._history)
+
+
+def score_for_card(evaluation: Evaluation) -> dict[str, Any]:
+    """Return an evaluation as an agent's card gives it."""
+    return {
+        "mean_return": evaluation.mean,
+        "std_return": evaluation.std,
+        "n_eval_episodes": evaluation.n_episodes,
+    }
+
+
+def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None:
+    """Write evaluations and the steps at which they took place, in Stable-Baselines3's format."""
+    evaluations = [evaluation for _, evaluation in history]
+    arrays: dict[str, Any] = {
+        "timesteps": np.array([timesteps for timesteps, _ in history], dtype=np.int64),
+        "results": np.array([evaluation.returns for evaluation in evaluations]),
+        "ep_lengths": np.array([evaluation.lengths for evaluation in evaluations]),
+    }
+    successes = [evaluation.successes for evaluation in evaluations if evaluation.successes is not None]
+    if successes and len(successes) == len(evaluations):
+        arrays["successes"] = np.array(successes)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    atomic.write_bytes(path, buffer.getvalue())
+
+
+def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
+    """Return what `write_evaluations` wrote; with one line to the user, nothing, if it can't be read."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            successes = file["successes"] if "successes" in file else [None] * len(file["timesteps"])
+            rows = zip(file["timesteps"], file["results"], file["ep_lengths"], successes, strict=True)
+            return [(int(steps), Evaluation(*values)) for steps, *values in rows]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, ZooError) as error:
+        tell(f"can't read {path}: {error}; it starts anew")
+        return []

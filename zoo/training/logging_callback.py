@@ -1,0 +1,139 @@
+"""What a run says about itself while it goes on, every so many steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zoo.algorithms.callback import Callback
+from zoo.errors import ZooError
+from zoo.training.loggers import STEPS, Logger, Report
+from zoo.training.problems import tell
+
+if TYPE_CHECKING:
+    from zoo.algorithms.base import Algorithm
+    from zoo.envs.monitor import EpisodeRecord
+
+
+class LoggingCallback(Callback):
+    """Makes a report every ``every`` environment steps and hands it to each of ``outputs``.
+
+    The scalars have Stable-Baselines3's names. ``barrier_every`` is after how many environment steps the
+    environments are reset for a checkpoint: it explains why an episode never ends.
+    """
+
+    def __init__(self, every: int, outputs: Sequence[Logger], *, barrier_every: int | None = None) -> None:
+        self.every = every
+        self.outputs = outputs
+        self.barrier_every = barrier_every
+        self._elapsed_before = 0.0
+        self._longest = 0
+        self._failing: set[int] = set()
+
+    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+        """Start the clock."""
+        self._started = self._reported = time.perf_counter()
+        self._first_step = self._reported_step = algorithm.num_timesteps
+        self._timings = dict(algorithm.timings)
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        """Report."""
+        self._write(self._report(algorithm))
+
+    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+        """Report what came since the last report, and close the outputs."""
+        if algorithm.num_timesteps > self._reported_step:
+            report = self._report(algorithm)
+            report.is_last = True
+            self._write(report)
+        self._elapsed_before += time.perf_counter() - self._started
+        for output in self.outputs:
+            try:
+                output.close()
+            except OSError as error:
+                tell(f"{type(output).__name__} lacks its last rows: {error}")
+
+    def state(self) -> dict[str, Any]:
+        """Return the time so far and the state of each output."""
+        elapsed = self._elapsed_before + time.perf_counter() - self._started
+        outputs = {type(output).__name__: output.state() for output in self.outputs}
+        return {"elapsed": elapsed, "outputs": outputs}
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        """Go back to there, also in the files."""
+        self._elapsed_before = values["elapsed"]
+        for output in self.outputs:
+            if type(output).__name__ in values["outputs"]:
+                output.load_state(values["outputs"][type(output).__name__])
+
+    def _report(self, algorithm: Algorithm[Any]) -> Report:
+        now = time.perf_counter()
+        seconds = now - self._started
+        self._longest = max(self._longest, _longest_unfinished(algorithm))
+        scalars = rollout_scalars(algorithm.recent_episodes)
+        scalars["time/episodes"] = algorithm.n_episodes
+        scalars["time/fps"] = round((algorithm.num_timesteps - self._first_step) / max(seconds, 1e-9), 1)
+        scalars["time/time_elapsed"] = round(self._elapsed_before + seconds, 3)
+        scalars[STEPS] = algorithm.num_timesteps
+        scalars["train/n_updates"] = algorithm.n_updates
+        scalars.update(algorithm.read_metrics())
+        shares = self._shares(algorithm, now - self._reported)
+        report = Report(algorithm.num_timesteps, scalars, shares, self._note(algorithm))
+        self._reported, self._reported_step = now, algorithm.num_timesteps
+        self._timings = dict(algorithm.timings)
+        return report
+
+    def _shares(self, algorithm: Algorithm[Any], seconds: float) -> dict[str, float]:
+        spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
+        shares = {name: max(0.0, each / max(seconds, 1e-9)) for name, each in spent.items()}
+        return {**shares, "other": max(0.0, 1.0 - sum(shares.values()))}
+
+    def _note(self, algorithm: Algorithm[Any]) -> str | None:
+        if algorithm.n_episodes:
+            return None
+        note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
+        n_envs = algorithm.envs.num_envs if algorithm.envs is not None else 1
+        if self.barrier_every is not None and self._longest * n_envs >= 0.9 * self.barrier_every:
+            return (
+                f"{note} A checkpoint resets the environments every {self.barrier_every:,} steps"
+                " (callbacks.checkpoint.every)."
+            )
+        return f"{note} (env.max_episode_steps)"
+
+    def _write(self, report: Report) -> None:
+        for number, output in enumerate(self.outputs):
+            try:
+                output.write(report)
+            except (OSError, ZooError) as error:
+                if number not in self._failing:
+                    tell(f"{error}; the run goes on, and logs again when it can")
+                self._failing.add(number)
+            else:
+                self._failing.discard(number)
+
+
+def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
+    """Return the means over finished episodes: return, length, success, and numeric values of their infos."""
+    records = list(episodes)
+    if not records:
+        return {}
+    scalars = {
+        "rollout/ep_rew_mean": float(np.mean([record.episode_return for record in records])),
+        "rollout/ep_len_mean": float(np.mean([record.length for record in records])),
+    }
+    values: dict[str, list[float]] = {}
+    for record in records:
+        for key, value in record.info.items():
+            if isinstance(value, bool | int | float):
+                values.setdefault(key, []).append(float(value))
+    for key, numbers in values.items():
+        name = "rollout/success_rate" if key == "is_success" else f"rollout/{key}_mean"
+        scalars[name] = float(np.mean(numbers))
+    return scalars
+
+
+def _longest_unfinished(algorithm: Algorithm[Any]) -> int:
+    return 0 if algorithm.envs is None else algorithm.envs.longest_unfinished_episode()

@@ -1,0 +1,155 @@
+"""From the sections ``callbacks`` and ``logger`` of a config to the callbacks of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.algorithms.callback import Callback
+from zoo.envs.config import EnvConfig
+from zoo.errors import ZooError, nearest
+from zoo.training.checkpoint import CheckpointCallback
+from zoo.training.eval_callback import EvalCallback
+from zoo.training.evaluation import Env
+from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger
+from zoo.training.logging_callback import LoggingCallback
+from zoo.training.progress import ProgressBarCallback
+from zoo.training.run_folder import RunFolder
+from zoo.training.stopping import (
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnNoModelImprovement,
+    StopTrainingOnRewardThreshold,
+)
+from zoo.training.tensorboard_logger import TensorBoardLogger
+from zoo.training.wandb_logger import WandbLogger
+
+EVALUATIONS_IN_A_RUN = 20
+CHECKPOINTS_IN_A_RUN = 10
+REPORTS_IN_A_RUN = 100
+
+
+def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> list[Callback]:
+    """Return the callbacks of a run, in the order in which they are called.
+
+    ``config`` is the checked config of ``zoo train``; ``eval_env`` an id, a config or environments to
+    evaluate in, others than those of the training. Raises `ZooError` for settings that don't go together.
+    """
+    settings = config["callbacks"]
+    callbacks: list[Callback] = [
+        *_evaluation(settings, config["n_timesteps"], run, eval_env),
+        *_own(settings),
+        *_logging(config, run),
+    ]
+    checkpoint = settings.get("checkpoint")
+    if _is_ours(checkpoint):
+        every = _every(checkpoint, config["n_timesteps"], CHECKPOINTS_IN_A_RUN)
+        callbacks.append(CheckpointCallback(run.checkpoint, every, tuple(callbacks)))
+    return callbacks
+
+
+def _evaluation(
+    settings: Mapping[str, Any], n_timesteps: int, run: RunFolder, eval_env: Env
+) -> list[Callback]:
+    """Return the evaluation and what ends a run by it, or by the number of episodes."""
+    callbacks: list[Callback] = []
+    chosen = {name: values for name, values in settings.items() if _is_ours(values)}
+    if "eval" in chosen:
+        values = chosen["eval"]
+        # The environment was checked before the training began.
+        env = dataclasses.replace(eval_env, check=False) if isinstance(eval_env, EnvConfig) else eval_env
+        evaluation = EvalCallback(
+            env,
+            every=_every(values, n_timesteps, EVALUATIONS_IN_A_RUN),
+            n_eval_episodes=values["n_episodes"],
+            deterministic=values["deterministic"],
+            n_envs=values["n_envs"],
+            run=run,
+        )
+        callbacks.append(evaluation)
+        if "stop_on_reward" in chosen:
+            threshold = chosen["stop_on_reward"]["threshold"]
+            callbacks.append(StopTrainingOnRewardThreshold(evaluation, threshold))
+        if "stop_on_no_improvement" in chosen:
+            values = chosen["stop_on_no_improvement"]
+            callbacks.append(
+                StopTrainingOnNoModelImprovement(
+                    evaluation, values["max_evaluations"], values["min_evaluations"]
+                )
+            )
+    else:
+        for name in ("stop_on_reward", "stop_on_no_improvement"):
+            if name in chosen:
+                raise ZooError(f"`callbacks.{name}` needs `callbacks.eval`, which is switched off")
+    if "stop_on_episodes" in chosen:
+        callbacks.append(StopTrainingOnMaxEpisodes(chosen["stop_on_episodes"]["max_episodes"]))
+    return callbacks
+
+
+def _logging(config: Mapping[str, Any], run: RunFolder) -> list[Callback]:
+    callbacks: list[Callback] = []
+    outputs = _outputs(config, run)
+    if outputs:
+        every = _every(config["logger"], config["n_timesteps"], REPORTS_IN_A_RUN)
+        checkpoint = config["callbacks"].get("checkpoint")
+        barrier_every = (
+            _every(checkpoint, config["n_timesteps"], CHECKPOINTS_IN_A_RUN) if _is_ours(checkpoint) else None
+        )
+        callbacks.append(LoggingCallback(every, outputs, barrier_every=barrier_every))
+    if config.get("progress_bar"):
+        callbacks.append(ProgressBarCallback())
+    return callbacks
+
+
+def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
+    settings = config["logger"]
+    outputs: list[Logger] = []
+    if settings["console"] and config.get("verbose", 1):
+        outputs.append(ConsoleLogger())
+    if settings["csv"]:
+        outputs.append(CsvLogger(run.progress))
+    if settings["tensorboard"]:
+        outputs.append(TensorBoardLogger(run.tensorboard))
+    if settings["wandb"] is not None:
+        options = {key: value for key, value in settings["wandb"].items() if value is not None}
+        outputs.append(WandbLogger(run.path, config, **{"name": run.path.name, **options}))
+    return outputs
+
+
+def _own(settings: Mapping[str, Any]) -> list[Callback]:
+    """Make the user's own callbacks, each named by its class in ``_target_``."""
+    return [
+        _make_own(f"callbacks.{name}", values)
+        for name, values in settings.items()
+        if values is not None and not _is_ours(values)
+    ]
+
+
+def _make_own(where: str, values: Mapping[str, Any]) -> Callback:
+    arguments = dict(values)
+    target = str(arguments.pop("_target_"))
+    module_name, _, class_name = target.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise ZooError(f"`{where}._target_={target}`: can't import `{module_name}`: {error}") from error
+    found = getattr(module, class_name, None)
+    if found is None:
+        hint = nearest(class_name, vars(module))
+        raise ZooError(f"`{where}._target_={target}`: {module_name} has no `{class_name}`{hint}")
+    if not (isinstance(found, type) and issubclass(found, Callback)):
+        raise ZooError(f"`{where}._target_={target}` is not a subclass of zoo.algorithms.callback.Callback")
+    try:
+        return found(**arguments)
+    except TypeError as error:
+        raise ZooError(f"`{where}`: {error}") from error
+
+
+def _is_ours(values: Mapping[str, Any] | None) -> bool:
+    return values is not None and "_target_" not in values
+
+
+def _every(values: Mapping[str, Any], n_timesteps: int, times: int) -> int:
+    """Return the interval in steps that is set, or the one that divides the run into ``times``."""
+    return values.get("every") or max(1, n_timesteps // times)

@@ -1,0 +1,104 @@
+"""Showing how far a run is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+from zoo.algorithms.callback import Callback
+
+if TYPE_CHECKING:
+    from zoo.algorithms.base import Algorithm
+
+
+class ProgressBarCallback(Callback):
+    """A bar with steps per second, time left and mean return; without a terminal, a line now and then.
+
+    ``seconds`` is the time between two refreshes of the bar, ``line_seconds`` that between two lines.
+    """
+
+    every = 50
+
+    def __init__(
+        self, *, seconds: float = 0.2, line_seconds: float = 30.0, stream: TextIO | None = None
+    ) -> None:
+        self.stream = stream or sys.stderr
+        self.is_terminal = self.stream.isatty()
+        self.seconds = seconds if self.is_terminal else line_seconds
+        self._bar: Any = None
+
+    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+        """Show an empty bar."""
+        self._started = self._shown = time.perf_counter()
+        self._first_step = algorithm.num_timesteps
+        if self.is_terminal:
+            self._bar = _bar(self.stream)
+            self._task = self._bar.add_task(
+                algorithm.name, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
+            )
+            self._bar.start()
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        """Refresh, if it is time."""
+        now = time.perf_counter()
+        if now - self._shown >= self.seconds:
+            self._shown = now
+            self._show(algorithm)
+
+    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+        """Show where the run ended."""
+        self._show(algorithm)
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _show(self, algorithm: Algorithm[Any]) -> None:
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=algorithm.num_timesteps, facts=", ".join(self._facts(algorithm))
+            )
+            self._bar.refresh()
+            return
+        done, total = algorithm.num_timesteps, algorithm.total_timesteps
+        share = f" ({done / total:.0%})" if total else ""
+        print(
+            ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)]),
+            file=self.stream,
+            flush=True,
+        )
+
+    def _facts(self, algorithm: Algorithm[Any]) -> list[str]:
+        steps = algorithm.num_timesteps - self._first_step
+        speed = steps / max(time.perf_counter() - self._started, 1e-9)
+        facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"]
+        left = algorithm.total_timesteps - algorithm.num_timesteps
+        if steps and left > 0:
+            facts.append(f"{duration(left / speed)} left")
+        if algorithm.recent_episodes:
+            mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
+            facts.append(f"mean return {mean:,.1f}")
+        return facts
+
+
+def _bar(stream: TextIO) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        console=Console(file=stream),
+        auto_refresh=False,
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time as ``1:23:45`` or ``2:05``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

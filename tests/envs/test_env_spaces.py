@@ -1,0 +1,75 @@
+"""Spaces as data and compared."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from zoo.envs.spaces import describe, space_from_dict, space_to_dict, spaces_differ
+from zoo.errors import ZooError
+
+SPACES = [
+    spaces.Box(-1.0, 1.0, (3,), np.float32),
+    spaces.Box(np.array([-1.0, -np.inf]), np.array([np.inf, 2.0]), dtype=np.float64),
+    spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    spaces.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (2,), np.int64),
+    spaces.Box(-0.1, 0.3, (), np.float32),
+    spaces.Discrete(3),
+    spaces.Discrete(3, start=-2),
+    spaces.MultiDiscrete([2, 5], start=[1, 0]),
+    spaces.MultiBinary(4),
+    spaces.MultiBinary([2, 3]),
+    spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Dict({"c": spaces.Box(-1, 1, (2,))})}),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_space_survives_json(space: Any) -> None:
+    text = json.dumps(space_to_dict(space), allow_nan=False)
+    again = space_from_dict(json.loads(text))
+    assert again == space
+    assert spaces_differ(space, again) is None
+
+
+@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Tuple([spaces.Discrete(2)])])
+def test_unsupported_space_is_refused(space: Any) -> None:
+    with pytest.raises(ZooError, match="not supported"):
+        space_to_dict(space)
+
+
+@pytest.mark.parametrize("data", [{"type": "Box"}, {"type": "Discrete", "n": -1, "start": 0}, {}])
+def test_damaged_description_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(ZooError, match="damaged description"):
+        space_from_dict(data)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "difference"),
+    [
+        (spaces.Discrete(2), spaces.Discrete(3), "Discrete(2) is not Discrete(3)"),
+        (spaces.Discrete(2), spaces.Discrete(2, start=1), "Discrete(2) is not Discrete(2, start=1)"),
+        (spaces.Box(0, 1, (2,)), spaces.Box(0, 1, (3,)), "Box(2,) float32 is not Box(3,) float32"),
+        (spaces.Box(0, 1, (2,)), spaces.Box(0, 2, (2,)), "high [1. 1.] is not [2. 2.]"),
+        (spaces.Box(0, 1, (2,)), spaces.MultiBinary(2), "Box(2,) float32 is not MultiBinary(2)"),
+        (
+            spaces.Dict({"a": spaces.Discrete(2)}),
+            spaces.Dict({"b": spaces.Discrete(2)}),
+            "keys ['a'] are not ['b']",
+        ),
+        (
+            spaces.Dict({"a": spaces.Discrete(2)}),
+            spaces.Dict({"a": spaces.Discrete(4)}),
+            "a: Discrete(2) is not Discrete(4)",
+        ),
+    ],
+)
+def test_difference_of_two_spaces_is_named(a: Any, b: Any, difference: str) -> None:
+    assert spaces_differ(a, b) == difference
+
+
+def test_space_is_described_in_few_words() -> None:
+    assert describe(SPACES[-1]) == "Dict(a: Discrete(2), b: Dict(c: Box(2,) float32))"

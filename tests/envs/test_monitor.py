@@ -1,0 +1,96 @@
+"""Monitor files: Stable-Baselines' format, and cutting them back for an exact resume."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scripted import Counting
+
+from zoo.envs import EnvStepper, EpisodeMonitor, EpisodeRecord, make_vec_env
+from zoo.errors import ZooError
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8") as file:
+        assert file.readline().startswith("#")
+        return list(csv.DictReader(file))
+
+
+def test_file_is_a_json_header_and_one_row_an_episode(tmp_path: Path) -> None:
+    env = make_vec_env(Counting, 2, check=False, monitor_dir=tmp_path, info_keywords=["score"])
+    stepper = EnvStepper(env)
+    stepper.reset([0, 1])
+    for _ in range(9):
+        stepper.step([0, 0])
+    header = (tmp_path / "1.monitor.csv").read_text().splitlines()[0]
+    assert json.loads(header[1:]).keys() == {"t_start", "env_id"}
+    found = rows(tmp_path / "0.monitor.csv")
+    assert [(row["r"], row["l"], row["score"]) for row in found] == [
+        ("3.0", "2", "20.0"),
+        ("6.0", "3", "30.0"),
+        ("10.0", "4", "40.0"),
+    ]
+    assert all(0.0 <= float(row["t"]) < 60.0 for row in found)
+
+
+def test_stable_baselines_reads_the_files(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    monitoring = pytest.importorskip("stable_baselines3.common.monitor")
+    stepper = EnvStepper(make_vec_env("CartPole-v1", 2, monitor_dir=tmp_path))
+    stepper.reset([0, 1])
+    for _ in range(60):
+        stepper.step(np.ones(2, dtype=np.int64))
+    results = monitoring.load_results(str(tmp_path))
+    assert len(results) >= 8
+    assert set(results.columns) >= {"r", "l", "t"}
+
+
+def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path) -> None:
+    monitor = EpisodeMonitor(tmp_path, 2, env_id="X-v0")
+    monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
+    saved = monitor.offsets()
+    before = [path.read_bytes() for path in sorted(tmp_path.iterdir())]
+    monitor.write(EpisodeRecord(0, 2.0, 20, 0.2))
+    monitor.write(EpisodeRecord(1, 3.0, 30, 0.3))
+    monitor.close()
+    with (tmp_path / "1.monitor.csv").open("a") as file:
+        file.write("4.0,4")
+
+    again = EpisodeMonitor(tmp_path, 2, env_id="X-v0")
+    again.truncate(saved)
+    assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == before
+    again.write(EpisodeRecord(1, 5.0, 50, 0.5))
+    assert [row["l"] for row in rows(tmp_path / "1.monitor.csv")] == ["50"]
+    assert again.start == monitor.start
+
+
+def test_lost_monitor_rows_are_reported(tmp_path: Path) -> None:
+    monitor = EpisodeMonitor(tmp_path, 1)
+    with pytest.raises(ZooError, match="shorter than at the checkpoint"):
+        monitor.truncate([10_000])
+    with pytest.raises(ZooError, match="3 monitor files were saved; there are 1 now"):
+        monitor.truncate([1, 2, 3])
+
+
+def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ZooError, match=r"cannot write monitor files in .*file"):
+        EpisodeMonitor(tmp_path / "file", 1)
+
+
+def test_full_disk_is_reported() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    monitor = EpisodeMonitor.__new__(EpisodeMonitor)
+    monitor.info_keywords = ()
+    with open("/dev/full", "w", buffering=1) as file:
+        monitor._files = [file]
+        with pytest.raises(ZooError, match="No space left"):
+            monitor.write(EpisodeRecord(0, 1.0, 1, 0.0))
+        monitor._files = []
+        with pytest.raises(OSError, match="No space left"):
+            file.close()

@@ -1,0 +1,215 @@
+"""Running normalisation against an independent computation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scripted import Counting, Noisy
+
+from zoo.envs import EnvStepper, NormalizeConfig, Normalizer, VecNormalize, make_vec_env
+from zoo.errors import ZooError
+
+VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+finite = st.floats(-1e4, 1e4, width=32)
+batches = st.lists(
+    st.integers(1, 5).flatmap(lambda n: arrays(np.float32, (n, 3), elements=finite)), min_size=1, max_size=6
+)
+
+
+def weighted_moments(samples: np.ndarray) -> tuple[Any, Any]:
+    """Return mean and variance of samples and a prior of weight 1e-4, mean 0 and variance 1."""
+    weight = 1e-4 + len(samples)
+    mean = samples.sum(axis=0) / weight
+    squares = ((samples - mean) ** 2).sum(axis=0) + 1e-4 * (1.0 + mean**2)
+    return mean, squares / weight
+
+
+@settings(deadline=None)
+@given(batches)
+def test_observation_statistics_are_those_of_all_that_was_seen(seen: list[np.ndarray]) -> None:
+    normalizer = Normalizer(VECTOR)
+    for batch in seen:
+        normalizer.update_observations(batch)
+    everything = np.concatenate(seen).astype(np.float64)
+    mean, var = weighted_moments(everything)
+    moments = normalizer.moments[""]
+    scale = np.abs(everything).max() + 1.0
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-9, atol=1e-9 * scale)
+    np.testing.assert_allclose(moments.var, var, rtol=1e-7, atol=1e-9 * scale**2)
+    expected = np.clip((seen[0] - mean) / np.sqrt(var + 1e-8), -10.0, 10.0)
+    normalized = normalizer.normalize_observations(seen[0])
+    assert normalized.dtype == np.float32
+    np.testing.assert_allclose(normalized, expected, rtol=1e-3, atol=1e-3)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 12).flatmap(
+        lambda n: st.tuples(
+            arrays(np.float32, (n, 2), elements=st.floats(-100, 100, width=32)), arrays(np.bool_, (n, 2))
+        )
+    ),
+    st.floats(0.0, 1.0),
+)
+def test_rewards_are_divided_by_the_deviation_of_the_running_return(
+    steps: tuple[np.ndarray, np.ndarray], gamma: float
+) -> None:
+    rewards, dones = steps
+    normalizer = Normalizer(VECTOR, num_envs=2, gamma=gamma)
+    running, returns = np.zeros(2), []
+    for reward, done in zip(rewards, dones, strict=True):
+        normalizer.update_returns(reward, done)
+        running = running * gamma + reward
+        returns.extend(running)
+        running = np.where(done, 0.0, running)
+        np.testing.assert_allclose(normalizer.returns, running, rtol=1e-6, atol=1e-6)
+    _, var = weighted_moments(np.array(returns))
+    expected = np.clip(rewards[-1] / np.sqrt(var + 1e-8), -10.0, 10.0)
+    np.testing.assert_allclose(normalizer.normalize_rewards(rewards[-1]), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_statistics_stay_exact_far_from_zero() -> None:
+    generator = np.random.default_rng(0)
+    samples = 1e8 + generator.normal(size=(10_000, 3))
+    normalizer = Normalizer(spaces.Box(-np.inf, np.inf, (3,), np.float64))
+    for batch in np.split(samples, 1250):
+        normalizer.update_observations(batch)
+    # The prior of weight 1e-4 at 0 adds 1e-4 · (1e8)² to the sum of squares.
+    expected = samples.var(axis=0) + 1e-4 * samples.mean(axis=0) ** 2 / len(samples)
+    np.testing.assert_allclose(normalizer.moments[""].var, expected, rtol=1e-6)
+
+
+def test_rows_of_a_reset_alone_change_no_return_statistics() -> None:
+    rewards = np.array([[1.0, 2.0], [0.0, 3.0], [4.0, 5.0]])
+    dones = np.array([[True, False], [False, False], [False, True]])
+    rows = np.array([[True, True], [False, True], [True, True]])
+    normalizer = Normalizer(VECTOR, num_envs=2, gamma=0.5)
+    for reward, done, row in zip(rewards, dones, rows, strict=True):
+        normalizer.update_returns(reward, done, row)
+    mean, var = weighted_moments(np.array([1.0, 2.0, 4.0, 4.0, 7.0]))
+    assert normalizer.return_moments.mean == pytest.approx(mean)
+    assert normalizer.return_moments.var == pytest.approx(var)
+
+
+def test_wrapper_gives_what_stable_baselines_gives() -> None:
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+    import gymnasium as gym
+
+    theirs = vec_env.VecNormalize(vec_env.DummyVecEnv([lambda: gym.make("Pendulum-v1")] * 3), gamma=0.9)
+    theirs.seed(7)
+    ours = make_vec_env("Pendulum-v1", 3, seed=7, normalize=True, gamma=0.9)
+    np.testing.assert_allclose(ours.reset()[0], theirs.reset(), rtol=1e-5, atol=1e-6)
+    actions = np.random.default_rng(0).uniform(-2, 2, (30, 3, 1)).astype(np.float32)
+    for action in actions:
+        observations, rewards, *_ = ours.step(action)
+        their_observations, their_rewards, *_ = theirs.step(action)
+        np.testing.assert_allclose(observations, their_observations, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rewards, their_rewards, rtol=1e-4, atol=1e-5)
+
+
+def test_images_and_discrete_parts_are_left_alone() -> None:
+    env = make_vec_env(Noisy, 2, seed=0, normalize=True, check=False)
+    observations, _ = env.reset()
+    raw, _ = make_vec_env(Noisy, 2, seed=0, check=False).reset()
+    assert list(env.normalizer.moments) == ["state"]
+    assert np.array_equal(observations["image"], raw["image"])
+    assert observations["token"].dtype == np.int64
+    assert observations["state"].dtype == np.float32
+    assert env.single_observation_space["state"].high.tolist() == [10.0] * 3
+    assert env.observation_space.contains(observations)
+
+
+def test_final_observations_are_normalised_as_the_others() -> None:
+    env = make_vec_env(Counting, 2, seed=0, normalize=True, check=False)
+    env.reset()
+    env.step([0, 0])
+    *_, infos = env.step([0, 0])
+    expected = env.normalizer.normalize_observations(np.array([0.0, 2.0]))
+    assert np.array_equal(infos["final_obs"][0], expected)
+
+
+def test_frozen_statistics_stand_still() -> None:
+    env = make_vec_env("Pendulum-v1", 2, seed=0, normalize=True, training=False)
+    before, _ = env.normalizer.state()
+    env.reset()
+    env.step(np.zeros((2, 1)))
+    after, _ = env.normalizer.state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_two_envs_share_their_statistics() -> None:
+    training = make_vec_env("Pendulum-v1", 2, seed=0, normalize=True)
+    evaluation = VecNormalize(make_vec_env("Pendulum-v1"), training=False, normalizer=training.normalizer)
+    training.reset()
+    observations, _ = evaluation.reset(seed=3)
+    raw, _ = make_vec_env("Pendulum-v1").reset(seed=3)
+    assert np.array_equal(observations, training.normalizer.normalize_observations(raw))
+
+
+def test_stepper_gives_raw_values_and_the_normaliser() -> None:
+    env = make_vec_env("Pendulum-v1", 2, normalize={"clip_obs": 5.0}, gamma=0.9)
+    stepper = EnvStepper(env)
+    assert stepper.normalizer is env.normalizer
+    assert (stepper.normalizer.gamma, stepper.normalizer.clip_obs) == (0.9, 5.0)
+    raw, _ = make_vec_env("Pendulum-v1", 2).reset(seed=[0, 1])
+    assert np.array_equal(stepper.reset([0, 1]), raw)
+
+
+def test_state_survives_json_and_goes_on_identically() -> None:
+    generator = np.random.default_rng(1)
+    normalizer = Normalizer(VECTOR, NormalizeConfig(clip_reward=3.0), num_envs=2, gamma=0.8)
+
+    def see(one: Normalizer, observations: np.ndarray, rewards: np.ndarray) -> Any:
+        one.update_observations(observations)
+        one.update_returns(rewards, rewards > 1.0)
+        return one.normalize_observations(observations), one.normalize_rewards(rewards)
+
+    for _ in range(5):
+        see(normalizer, generator.normal(size=(2, 3)), generator.normal(size=2))
+    arrays, values = normalizer.state()
+    again = Normalizer.from_state(arrays, json.loads(json.dumps(values)))
+    observations, rewards = generator.normal(size=(2, 3)), generator.normal(size=2)
+    for one, other in zip(
+        see(normalizer, observations, rewards), see(again, observations, rewards), strict=True
+    ):
+        assert np.array_equal(one, other)
+
+
+def test_damaged_state_is_reported() -> None:
+    arrays, values = Normalizer(VECTOR).state()
+    del arrays["observations.mean"]
+    with pytest.raises(ZooError, match=r"damaged normalisation statistics.*observations\.mean"):
+        Normalizer.from_state(arrays, values)
+
+
+def test_one_observation_alone_is_normalised_like_a_row() -> None:
+    normalizer = Normalizer(VECTOR)
+    rows = np.random.default_rng(2).normal(size=(4, 3))
+    normalizer.update_observations(rows)
+    alone = normalizer.normalize_observations(rows[1])
+    assert np.array_equal(alone, normalizer.normalize_observations(rows)[1])
+
+
+def test_switched_off_halves_do_nothing() -> None:
+    rewards = Normalizer(VECTOR, NormalizeConfig(observations=False))
+    rows = np.ones((2, 3), dtype=np.float32)
+    assert rewards.normalize_observations(rows) is rows
+    assert not rewards.observations
+    observations = Normalizer(VECTOR, NormalizeConfig(rewards=False))
+    observations.update_returns(np.array([5.0]), np.array([False]))
+    assert observations.normalize_rewards(np.array([5.0])).tolist() == [5.0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"), [(["stat"], "did you mean 'state'"), (["token"], "it must be a Box")]
+)
+def test_wrong_keys_are_refused(keys: list[str], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        make_vec_env(Noisy, normalize={"keys": keys}, check=False)

@@ -1,0 +1,269 @@
+"""What a step of many environments gives, whatever the autoreset mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from scripted import Counting, Noisy
+
+from zoo.envs import EnvStepper, make_vec_env
+from zoo.errors import ZooError
+
+MODES = list(AutoresetMode)
+
+
+def gymnasium_env(mode: AutoresetMode, n: int = 2, make: Any = Counting) -> SyncVectorEnv:
+    return SyncVectorEnv([make] * n, autoreset_mode=mode)
+
+
+def own_env(n: int = 2, make: Any = Counting) -> Any:
+    return make_vec_env(make, n, check=False)
+
+
+def transitions(stepper: EnvStepper, n_steps: int, action: Any = 0) -> list[list[Any]]:
+    """Return, for each env, (observation, reward, terminated, truncated, next or final observation)."""
+    rows: list[list[Any]] = [[] for _ in range(stepper.num_envs)]
+    observations = stepper.reset([3 + i for i in range(stepper.num_envs)])
+    for _ in range(n_steps):
+        before = observations.copy()
+        step = stepper.step(np.full(stepper.num_envs, action))
+        following = np.array(step.observations)
+        if step.final_observations is not None:
+            following[step.finished] = step.final_observations
+        for i in range(stepper.num_envs):
+            if step.valid is None or step.valid[i]:
+                row = (before[i], step.rewards[i], step.terminated[i], step.truncated[i], following[i])
+                rows[i].append(tuple(np.asarray(value).tolist() for value in row))
+        observations = step.observations
+    return rows
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_transitions_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -> None:
+    own = transitions(EnvStepper(own_env()), 40)
+    other = transitions(EnvStepper(gymnasium_env(mode)), 40)
+    for ours, theirs in zip(own, other, strict=True):
+        n = len(theirs)
+        assert 25 < n <= 40
+        assert ours[:n] == theirs
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -> None:
+    stepper = EnvStepper(gymnasium_env(mode, n=1))
+    stepper.reset([0])
+    episodes = [episode for _ in range(20) for episode in stepper.step(np.zeros(1)).episodes]
+    lengths = [episode.length for episode in episodes]
+    assert lengths[:5] == [2, 3, 4, 2, 3]
+    assert [episode.episode_return for episode in episodes[:3]] == [3.0, 6.0, 10.0]
+    assert [episode.info["is_success"] for episode in episodes[:4]] == [False, True, False, True]
+
+
+def test_final_observation_is_the_episodes_own_and_not_the_resets() -> None:
+    stepper = EnvStepper(own_env(1, lambda: Counting(reuse=True)))
+    stepper.reset([0])
+    stepper.step([0])
+    step = stepper.step([0])
+    assert step.finished.tolist() == [0]
+    assert step.final_observations.tolist() == [[0.0, 2.0]]
+    assert step.observations.tolist() == [[1.0, 0.0]]
+    assert (step.terminated.tolist(), step.truncated.tolist()) == ([True], [False])
+
+
+def test_truncated_episode_is_not_terminated() -> None:
+    stepper = EnvStepper(make_vec_env("Pendulum-v1", 2, max_episode_steps=3))
+    stepper.reset([0, 1])
+    steps = [stepper.step(np.zeros((2, 1))) for _ in range(3)]
+    assert steps[-1].truncated.all()
+    assert not steps[-1].terminated.any()
+    assert not np.allclose(steps[-1].final_observations, steps[-1].observations)
+
+
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_terminal_wins_where_both_flags_are_set(mode: AutoresetMode | None) -> None:
+    def make() -> Counting:
+        return Counting(both=True)
+
+    stepper = EnvStepper(own_env(1, make) if mode is None else gymnasium_env(mode, 1, make))
+    stepper.reset([0])
+    stepper.step([0])
+    step = stepper.step([0])
+    assert (step.terminated.tolist(), step.truncated.tolist()) == ([True], [False])
+
+
+def test_native_next_step_env_marks_the_resetting_rows_as_invalid() -> None:
+    stepper = EnvStepper(gym.make_vec("CartPole-v1", 4, vectorization_mode="vector_entry_point"))
+    assert stepper.next_step_autoreset
+    stepper.reset([1, 2, 3, 4])
+    ended = np.zeros(4, dtype=bool)
+    lengths = np.zeros(4, dtype=int)
+    n_episodes = 0
+    for _ in range(100):
+        step = stepper.step(np.ones(4, dtype=np.int64))
+        valid = np.ones(4, dtype=bool) if step.valid is None else step.valid
+        assert (valid == ~ended).all()
+        lengths += valid
+        for episode in step.episodes:
+            n_episodes += 1
+            assert episode.length == episode.episode_return == lengths[episode.env_index]
+            lengths[episode.env_index] = 0
+        ended = step.terminated | step.truncated
+        if step.finished.size:
+            assert (step.final_observations == step.observations[step.finished]).all()
+    assert n_episodes > 20
+
+
+def test_reset_drops_unfinished_episodes_from_the_records() -> None:
+    stepper = EnvStepper(own_env(1))
+    stepper.reset([0])
+    stepper.step([0])
+    stepper.reset([0])
+    episodes = [episode for _ in range(3) for episode in stepper.step([0]).episodes]
+    assert [(episode.length, episode.episode_return) for episode in episodes] == [(3, 6.0)]
+
+
+def test_longest_unfinished_episode_is_counted() -> None:
+    stepper = EnvStepper(make_vec_env("Pendulum-v1", 2))
+    stepper.reset([0, 1])
+    for _ in range(7):
+        stepper.step(np.zeros((2, 1)))
+    assert stepper.longest_unfinished_episode() == 7
+
+
+def test_dictionary_observations_and_their_ends_are_dicts_of_rows() -> None:
+    stepper = EnvStepper(own_env(3, Noisy))
+    observations = stepper.reset([0, 1, 2])
+    assert {key: (values.shape, values.dtype) for key, values in observations.items()} == {
+        "image": ((3, 3, 4), np.uint8),
+        "state": ((3, 3), np.float64),
+        "token": ((3,), np.int64),
+    }
+    while not (step := stepper.step(np.zeros((3, 2)))).finished.size:
+        pass
+    n = len(step.finished)
+    assert {key: values.shape for key, values in step.final_observations.items()} == {
+        "image": (n, 3, 4),
+        "state": (n, 3),
+        "token": (n,),
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dictionary_observations_of_other_vector_envs_come_out_alike(mode: AutoresetMode) -> None:
+    stepper = EnvStepper(gymnasium_env(mode, 3, Noisy))
+    stepper.reset([0, 1, 2])
+    while not (step := stepper.step(np.zeros((3, 2), dtype=np.float32))).finished.size:
+        pass
+    assert step.final_observations["state"].shape == (len(step.finished), 3)
+
+
+def test_action_masks_come_from_the_method_of_the_env() -> None:
+    stepper = EnvStepper(make_vec_env("Zoo/Masked-v0", 3))
+    stepper.reset([0, 1, 2])
+    masks = stepper.action_masks()
+    assert masks is not None
+    assert masks.shape == (3, 6)
+    assert masks.sum(axis=1).tolist() == [3, 3, 3]
+    for _ in range(50):
+        step = stepper.step(stepper.action_masks().argmax(axis=1))
+        assert not step.terminated.any()
+
+
+def test_action_masks_come_from_infos_too() -> None:
+    stepper = EnvStepper(make_vec_env("Taxi-v4", 2))
+    stepper.reset([0, 1])
+    assert stepper.action_masks().shape == (2, 6)
+    other = EnvStepper(gym.make_vec("Taxi-v4", 2, vectorization_mode="sync"))
+    other.reset([0, 1])
+    assert (other.action_masks() == stepper.action_masks()).all()
+
+
+def test_envs_without_masks_have_none() -> None:
+    stepper = EnvStepper(make_vec_env("CartPole-v1", 2))
+    stepper.reset([0, 1])
+    assert stepper.action_masks() is None
+
+
+def test_actions_of_a_discrete_space_begin_at_its_start() -> None:
+    class Started(Counting):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = gym.spaces.Discrete(3, start=1)
+
+        def step(self, action: Any) -> Any:
+            assert self.action_space.contains(action)
+            return super().step(action)
+
+    stepper = EnvStepper(own_env(1, Started))
+    stepper.reset([0])
+    for action in (1, 2, 3):
+        stepper.step([action])
+    with pytest.raises(ZooError, match="env 0 \\(seed 0\\) raised AssertionError"):
+        stepper.step([0])
+
+
+def test_rows_are_not_overwritten_by_later_steps() -> None:
+    stepper = EnvStepper(own_env(1, lambda: Counting(reuse=True)))
+    first = stepper.reset([0])
+    kept = [stepper.step([0]) for _ in range(5)]
+    assert first.tolist() == [[0.0, 0.0]]
+    assert [step.rewards.tolist() for step in kept] == [[1.0], [2.0], [1.0], [2.0], [3.0]]
+
+
+def test_infos_of_a_step_are_in_gymnasiums_form() -> None:
+    stepper = EnvStepper(own_env(2))
+    other = gymnasium_env(AutoresetMode.SAME_STEP)
+    stepper.reset([0, 1])
+    other.reset(seed=[0, 1])
+    for _ in range(2):
+        step = stepper.step([0, 0])
+        *_, infos = other.step(np.zeros(2, dtype=np.int64))
+    assert step.infos.keys() == infos.keys()
+    assert step.infos["final_info"]["score"].tolist() == infos["final_info"]["score"].tolist()
+    assert np.array_equal(step.infos["final_obs"][1], infos["final_obs"][1])
+
+
+def test_info_keywords_are_recorded_by_name() -> None:
+    stepper = EnvStepper(make_vec_env(Counting, 1, check=False, info_keywords=["score"]))
+    stepper.reset([0])
+    episodes = [episode for _ in range(2) for episode in stepper.step([0]).episodes]
+    assert episodes[0].info == {"is_success": False, "score": 20.0}
+
+
+def test_missing_info_keyword_names_the_nearest_one() -> None:
+    stepper = EnvStepper(make_vec_env(Counting, 1, check=False, info_keywords=["scor"]))
+    stepper.reset([0])
+    stepper.step([0])
+    with pytest.raises(ZooError, match="did you mean 'score'"):
+        stepper.step([0])
+
+
+def test_statistics_of_gymnasiums_own_wrapper_are_taken() -> None:
+    class Shaped(gym.RewardWrapper):  # type: ignore[type-arg]
+        def reward(self, reward: Any) -> float:
+            return 100.0
+
+    def make() -> Any:
+        return Shaped(gym.wrappers.RecordEpisodeStatistics(Counting()))
+
+    for env in (own_env(1, make), gymnasium_env(AutoresetMode.SAME_STEP, 1, make)):
+        stepper = EnvStepper(env)
+        stepper.reset([0])
+        episodes = [episode for _ in range(2) for episode in stepper.step([0]).episodes]
+        assert (episodes[0].episode_return, episodes[0].length) == (3.0, 2)
+
+
+def test_anything_but_a_vector_env_is_refused_with_advice() -> None:
+    with pytest.raises(ZooError, match="make_vec_env"):
+        EnvStepper(Counting())  # type: ignore[arg-type]
+
+
+def test_vector_env_that_does_not_say_when_it_resets_is_refused() -> None:
+    env = gymnasium_env(AutoresetMode.SAME_STEP)
+    env.metadata = {}
+    with pytest.raises(ZooError, match="autoreset_mode"):
+        EnvStepper(env)

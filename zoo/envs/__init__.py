@@ -1,0 +1,23 @@
+"""Environments: made, stepped side by side, normalised, watched, checked."""
+
+from zoo.envs import toys
+from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
+from zoo.envs.making import make_vec_env
+from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
+from zoo.envs.normalize import Normalizer, VecNormalize
+from zoo.envs.stepper import EnvStepper, Step
+
+toys.register()
+
+__all__ = [
+    "AtariConfig",
+    "EnvConfig",
+    "EnvStepper",
+    "EpisodeMonitor",
+    "EpisodeRecord",
+    "NormalizeConfig",
+    "Normalizer",
+    "Step",
+    "VecNormalize",
+    "make_vec_env",
+]

@@ -1,0 +1,128 @@
+"""What an experiment says about its environments: plain values, as they stand in YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from zoo.config.fields import build, hyperparameter
+
+
+@dataclass
+class NormalizeConfig:
+    """Running normalisation of observations and rewards."""
+
+    observations: bool = hyperparameter(True, "normalise observations (images and discrete ones never are)")
+    rewards: bool = hyperparameter(True, "divide rewards by the standard deviation of the running return")
+    clip_obs: float = hyperparameter(10.0, "largest absolute normalised observation", gt=0)
+    clip_reward: float = hyperparameter(10.0, "largest absolute normalised reward", gt=0)
+    epsilon: float = hyperparameter(1e-8, "added to the variance before its root is taken", gt=0)
+    gamma: float | None = hyperparameter(
+        None, "discount of the running return; null: the algorithm's gamma", ge=0, le=1
+    )
+    keys: list[str] | None = hyperparameter(
+        None, "keys of a dictionary observation to normalise; null: every vector of floats"
+    )
+
+
+@dataclass
+class AtariConfig:
+    """Preprocessing of Atari games; the names and defaults are those of SB3's AtariWrapper."""
+
+    noop_max: int = hyperparameter(30, "most no-op actions at a game's start", ge=0)
+    frame_skip: int = hyperparameter(4, "frames that an action is repeated for", unit="frames", ge=1)
+    screen_size: int = hyperparameter(84, "side of the square grey image", unit="pixels", ge=1)
+    terminal_on_life_loss: bool = hyperparameter(True, "a lost life ends the episode that the agent sees")
+    clip_reward: bool = hyperparameter(True, "train on the sign of the reward")
+    fire_on_reset: bool = hyperparameter(True, "press FIRE where a game waits for it")
+    action_repeat_probability: float | None = hyperparameter(
+        None, "probability of the last action instead of the new; null: what the id stands for", ge=0, le=1
+    )
+
+
+@dataclass
+class EnvConfig:
+    """One environment: which, how many at a time are stepped where, and what is wrapped around it."""
+
+    id: str = hyperparameter(
+        help="Gymnasium id; `module:Id-v0` imports the module first, `envpool:Id` is EnvPool's"
+    )
+    kwargs: dict[str, Any] = hyperparameter(help="arguments of the environment", default_factory=dict)
+    vectorization: str = hyperparameter(
+        "auto",
+        "sync: in this process; workers: in worker processes (for environments slower than 0.2 ms a step); "
+        "native: the environment's own vector form; auto: sync",
+        choices=("auto", "sync", "workers", "native"),
+    )
+    n_workers: int | None = hyperparameter(None, "worker processes; null: one a core", ge=1)
+    start_method: str = hyperparameter(
+        "forkserver", "how worker processes start", choices=("fork", "forkserver", "spawn")
+    )
+    wrappers: list[str | dict[str, Any]] = hyperparameter(
+        help="wrappers by name, class path or {_target_: class path, argument: value}, innermost first",
+        default_factory=list,
+    )
+    max_episode_steps: int | None = hyperparameter(
+        None, "time limit; null: the registered one", unit="environment steps", ge=1
+    )
+    normalize: bool | dict[str, Any] = hyperparameter(False, "true, or the values of NormalizeConfig")
+    frame_stack: int | None = hyperparameter(None, "last observations seen at once; null: 4 for Atari", ge=1)
+    history: int | None = hyperparameter(None, "last observations and actions seen at once", ge=1)
+    action_repeat: int = hyperparameter(1, "steps that an action is repeated for, rewards summed", ge=1)
+    time_feature: bool | dict[str, Any] = hyperparameter(
+        False, "append the time left to the observation: true, or {max_steps, test_mode}"
+    )
+    mask_velocities: bool = hyperparameter(False, "set velocities to zero, so that memory is needed")
+    atari: bool | dict[str, Any] | None = hyperparameter(
+        None, "Atari preprocessing: true, false or the values of AtariConfig; null: for Atari ids"
+    )
+    nan_check: bool = hyperparameter(False, "stop at the first NaN or infinity and say where it came from")
+    check: bool = hyperparameter(True, "try the environment for a moment before the first step")
+    info_keywords: list[str] = hyperparameter(
+        help="values of `info` at an episode's end that are logged", default_factory=list
+    )
+    render_mode: str | None = hyperparameter(None, "human, rgb_array, …")
+
+
+def env_config(
+    env: str | EnvConfig | gym.Env[Any, Any] | Callable[[], gym.Env[Any, Any]], **options: Any
+) -> EnvConfig:
+    """Return the checked config of ``env`` with ``options`` (fields of `EnvConfig`) laid over it."""
+    if isinstance(env, EnvConfig):
+        values = asdict(env)
+    elif isinstance(env, str):
+        values = {"id": env}
+    elif isinstance(env, gym.Env):
+        values = {"id": env.spec.id if env.spec is not None else type(env.unwrapped).__name__}
+    else:
+        values = {"id": getattr(env, "__name__", type(env).__name__)}
+    config = build(EnvConfig, {**values, **options}, "env")
+    normalize_config(config)
+    atari_config(config)
+    return config
+
+
+def normalize_config(config: EnvConfig) -> NormalizeConfig | None:
+    """Return what is normalised, or None if nothing is."""
+    if config.normalize is False:
+        return None
+    values = config.normalize if isinstance(config.normalize, dict) else {}
+    normalize = build(NormalizeConfig, values, "env.normalize")
+    return normalize if normalize.observations or normalize.rewards else None
+
+
+def atari_config(config: EnvConfig) -> AtariConfig | None:
+    """Return the Atari preprocessing, or None if there is none."""
+    wanted = is_atari(config) if config.atari is None else config.atari
+    if wanted is False:
+        return None
+    return build(AtariConfig, wanted if isinstance(wanted, dict) else {}, "env.atari")
+
+
+def is_atari(config: EnvConfig) -> bool:
+    """Whether the id is that of an Atari game seen through its screen."""
+    from_memory = config.kwargs.get("obs_type") == "ram" or "-ram" in config.id
+    return not from_memory and (config.id.startswith("ALE/") or "NoFrameskip" in config.id)

@@ -1,0 +1,136 @@
+"""Environment ids: what they stand for, what to install where they stand for nothing, folders' names."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import re
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, parse_env_id
+
+from zoo.errors import ZooError, nearest
+
+
+class Package(NamedTuple):
+    """An optional package that registers environments when it is imported."""
+
+    pattern: str
+    module: str
+    install: str
+
+
+PACKAGES = (
+    Package(r"ALE/.+|.*NoFrameskip-v\d+", "ale_py", 'pip install "zoo[atari]"'),
+    Package(r".*BulletEnv-v\d+", "pybullet_envs_gymnasium", 'pip install "zoo[pybullet]"'),
+    Package(r"Panda\w+-v\d+", "panda_gym", "pip install panda-gym"),
+    Package(r"(MiniGrid|BabyAI)-.+", "minigrid", "pip install minigrid"),
+    Package(r"MiniWorld-.+", "miniworld", "pip install miniworld"),
+    Package(
+        r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+",
+        "gymnasium_robotics",
+        "pip install gymnasium-robotics",
+    ),
+    Package(
+        r"(highway|merge|roundabout|parking|intersection|racetrack)-.*v\d+",
+        "highway_env",
+        "pip install highway-env",
+    ),
+    Package(r"dm_control/.+", "shimmy", 'pip install "shimmy[dm-control]"'),
+    Package(r"procgen.+", "procgen", "pip install procgen"),
+)
+
+EXTRAS = {
+    "gymnasium.envs.box2d": 'pip install "zoo[box2d]"',
+    "gymnasium.envs.mujoco": 'pip install "zoo[mujoco]"',
+    "gymnasium.envs.classic_control": "pip install pygame",
+    "gymnasium.envs.toy_text": "pip install pygame",
+    "pybullet_envs_gymnasium": 'pip install "zoo[pybullet]"',
+    "ale_py": 'pip install "zoo[atari]"',
+}
+"""Package of the entry point → what installs all that it needs."""
+
+ENVPOOL_PREFIX = "envpool:"
+
+
+def folder_name(env_id: str) -> str:
+    """Return ``env_id`` as the name of a folder: ``ALE/Pong-v5`` → ``ALE-Pong-v5``."""
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", env_id).strip("-.")
+    return name or "env"
+
+
+def resolve(env_id: str) -> EnvSpec:
+    """Return what ``env_id`` is registered as, importing what registers it.
+
+    Raises `ZooError` with the command that installs the missing package, or with the nearest registered id.
+    """
+    name = _import_module_of(env_id)
+    package = next((package for package in PACKAGES if re.fullmatch(package.pattern, name)), None)
+    if name not in gym.registry and package is not None:
+        if importlib.util.find_spec(package.module) is None:
+            raise ZooError(f"{name} needs: {package.install}")
+        importlib.import_module(package.module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return gym.spec(name)
+        except gym.error.Error as error:
+            raise ZooError(_unknown(name, error)) from error
+
+
+@contextlib.contextmanager
+def missing_packages_named(spec: EnvSpec) -> Iterator[None]:
+    """Turn a failed import while an environment is made into the command that mends it."""
+    try:
+        yield
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        raise ZooError(f"{spec.id} needs: {_install_command(spec, error)} ({error})") from error
+
+
+def _import_module_of(env_id: str) -> str:
+    """Import the module of ``module:Id`` and return the id alone."""
+    module, colon, name = env_id.rpartition(":")
+    if not colon:
+        return env_id
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        if missing != module and not module.startswith(f"{missing}."):
+            raise ZooError(f"{env_id}: module `{module}` needs `{missing}`: pip install {missing}") from error
+        raise ZooError(
+            f"{env_id}: there is no module `{module}` here; is it installed, or in the working folder?"
+        ) from error
+    return name
+
+
+def _unknown(name: str, error: gym.error.Error) -> str:
+    others = _other_versions(name)
+    if others:
+        return f"unknown environment {name}; there is {', '.join(others)}"
+    hint = nearest(name, gym.registry)
+    if not hint:
+        return f"unknown environment {name}; if a package registers it, write `module:{name}`"
+    return f"unknown environment {name}{hint}"
+
+
+def _other_versions(name: str) -> list[str]:
+    """Return the registered ids that differ from ``name`` in nothing but the version."""
+    try:
+        namespace, base, _ = parse_env_id(name)
+    except gym.error.Error:
+        return []
+    return [spec.id for spec in gym.registry.values() if (spec.namespace, spec.name) == (namespace, base)]
+
+
+def _install_command(spec: EnvSpec, error: ImportError | gym.error.DependencyNotInstalled) -> str:
+    entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
+    for package, command in EXTRAS.items():
+        if entry_point.startswith(package):
+            return command
+    missing = getattr(error, "name", None)
+    return f"pip install {missing}" if missing else "a package that is not installed"

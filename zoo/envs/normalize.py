@@ -1,0 +1,284 @@
+"""Running normalisation of observations and rewards: the arithmetic, and the wrapper that applies it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from zoo.envs.config import NormalizeConfig
+from zoo.envs.same_step import Observations
+from zoo.envs.spaces import Space, describe, is_image
+from zoo.errors import ZooError, nearest
+
+SINGLE = ""
+"""The key under which the statistics of a plain (not Dict) observation are kept."""
+
+INITIAL_COUNT = 1e-4
+
+
+class RunningMoments:
+    """Mean and variance of everything seen so far, by Chan's parallel formula in float64."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.mean = np.zeros(shape)
+        self.squares = np.full(shape, INITIAL_COUNT)
+        """Sum of squared deviations from the mean; it starts as the variance 1 of the initial count."""
+        self.count = INITIAL_COUNT
+
+    @property
+    def var(self) -> NDArray[np.float64]:
+        """The variance (of the population: divided by the count)."""
+        variance: NDArray[np.float64] = self.squares / self.count
+        return variance
+
+    def update(self, batch: NDArray[np.float64]) -> None:
+        """Take in a batch, (n, …)."""
+        n = len(batch)
+        if n == 0:
+            return
+        batch_mean = np.add.reduce(batch, 0) / n
+        deviations = batch - batch_mean
+        deviations *= deviations
+        delta = batch_mean - self.mean
+        total = self.count + n
+        self.mean = self.mean + delta * (n / total)
+        self.squares = self.squares + np.add.reduce(deviations, 0)
+        delta *= delta
+        self.squares += delta * (self.count * n / total)
+        self.count = total
+
+
+class Normalizer:
+    """Statistics of observations and of the discounted return, and the normalisation by them.
+
+    Observations: (o − mean) / sqrt(var + ε), clipped. Rewards: r / sqrt(var of R + ε), clipped, where
+    R ← γR + r runs along each environment; the mean is not subtracted, so a reward keeps its sign.
+    Of a Dict observation each key is normalised by itself; images and discrete parts are left as they are.
+    """
+
+    def __init__(
+        self,
+        observation_space: Space,
+        config: NormalizeConfig | None = None,
+        *,
+        num_envs: int = 1,
+        gamma: float = 0.99,
+    ) -> None:
+        config = config or NormalizeConfig()
+        self.rewards = config.rewards
+        self.clip_obs, self.clip_reward, self.epsilon = config.clip_obs, config.clip_reward, config.epsilon
+        self.gamma = gamma if config.gamma is None else config.gamma
+        parts = _normalized_parts(observation_space, config.keys) if config.observations else {}
+        self.moments = {key: RunningMoments(part.shape or ()) for key, part in parts.items()}
+        self.return_moments = RunningMoments(())
+        self.returns = np.zeros(num_envs)
+        self._scales: dict[str, tuple[Any, Any]] = {}
+
+    @property
+    def observations(self) -> bool:
+        """Whether any part of the observation is normalised."""
+        return bool(self.moments)
+
+    def update_observations(self, observations: Observations, rows: NDArray[np.bool_] | None = None) -> None:
+        """Take in observations, (n, …) or a dict of them; ``rows`` picks those that count."""
+        for key, moments in self.moments.items():
+            batch = np.asarray(observations[key] if key != SINGLE else observations, dtype=np.float64)
+            moments.update(batch if rows is None else batch[rows])
+        self._scales.clear()
+
+    def normalize_observations(self, observations: Observations) -> Observations:
+        """Return observations normalised, as float32; any leading dimensions, or none.
+
+        What is not normalised (an image, a discrete part) is returned as it is.
+        """
+        if isinstance(observations, Mapping):
+            return {
+                key: self._normalized(key, values) if key in self.moments else values
+                for key, values in observations.items()
+            }
+        return self._normalized(SINGLE, observations) if SINGLE in self.moments else observations
+
+    def update_returns(
+        self,
+        rewards: NDArray[Any],
+        dones: NDArray[np.bool_],
+        rows: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Take in one step's rewards, (num_envs,): returns with them count, then the finished are zeroed.
+
+        ``rows`` is False where an environment merely reset (`Step.valid`).
+        """
+        if len(self.returns) != len(rewards):
+            self.returns = np.zeros(len(rewards))
+        returns = self.returns
+        if rows is None:
+            returns *= self.gamma
+            returns += rewards
+            self.return_moments.update(returns)
+        else:
+            returns[rows] = returns[rows] * self.gamma + np.asarray(rewards, dtype=np.float64)[rows]
+            self.return_moments.update(returns[rows])
+        returns[dones] = 0.0
+
+    def normalize_rewards(self, rewards: NDArray[Any]) -> NDArray[np.float32]:
+        """Return rewards divided by the standard deviation of the running return, as float32."""
+        if not self.rewards:
+            return np.asarray(rewards, dtype=np.float32)
+        scaled = rewards / np.sqrt(self.return_moments.var + self.epsilon)
+        clipped = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
+        return np.asarray(clipped, dtype=np.float32)
+
+    def reset_returns(self) -> None:
+        """Start the running return of each environment anew, as all of them are reset."""
+        self.returns[:] = 0.0
+
+    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return everything that `from_state` needs: arrays, and values for JSON."""
+        arrays: dict[str, NDArray[Any]] = {"returns": self.returns.copy()}
+        for name, moments in self._named_moments().items():
+            arrays[f"{name}.mean"] = np.array(moments.mean)
+            arrays[f"{name}.squares"] = np.array(moments.squares)
+            arrays[f"{name}.count"] = np.array(moments.count)
+        values = {
+            "keys": list(self.moments),
+            "rewards": self.rewards,
+            "clip_obs": self.clip_obs,
+            "clip_reward": self.clip_reward,
+            "epsilon": self.epsilon,
+            "gamma": self.gamma,
+        }
+        return arrays, values
+
+    def load_state(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+        """Take over what `state` returned, settings and all."""
+        try:
+            self.rewards = bool(values["rewards"])
+            for name in ("clip_obs", "clip_reward", "epsilon", "gamma"):
+                setattr(self, name, float(values[name]))
+            self.moments = {key: RunningMoments(()) for key in values["keys"]}
+            for name, moments in self._named_moments().items():
+                moments.mean = np.array(arrays[f"{name}.mean"], dtype=np.float64)
+                moments.squares = np.array(arrays[f"{name}.squares"], dtype=np.float64)
+                moments.count = float(arrays[f"{name}.count"])
+            self.returns = np.array(arrays["returns"], dtype=np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ZooError(f"damaged normalisation statistics: {error}") from error
+        self._scales.clear()
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Normalizer:
+        """Return the normaliser whose `state` this is."""
+        normalizer = cls(spaces.Discrete(1), NormalizeConfig(observations=False))
+        normalizer.load_state(arrays, values)
+        return normalizer
+
+    def _named_moments(self) -> dict[str, RunningMoments]:
+        named = {f"observations/{key}" if key else "observations": m for key, m in self.moments.items()}
+        return {**named, "return": self.return_moments}
+
+    def _normalized(self, key: str, values: Any) -> NDArray[np.float32]:
+        scale = self._scales.get(key)
+        if scale is None:
+            moments = self.moments[key]
+            scale = self._scales[key] = (moments.mean, 1.0 / np.sqrt(moments.var + self.epsilon))
+        normalized = values - scale[0]
+        normalized *= scale[1]
+        np.maximum(normalized, -self.clip_obs, out=normalized)
+        np.minimum(normalized, self.clip_obs, out=normalized)
+        result: NDArray[np.float32] = normalized.astype(np.float32)
+        return result
+
+
+class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Gives normalised observations and rewards; while ``training``, the statistics follow what is seen.
+
+    Two environments share their statistics by sharing a ``normalizer``. `EnvStepper` looks through this
+    wrapper: algorithms keep raw values and normalise them when they use them.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        config: NormalizeConfig | None = None,
+        *,
+        gamma: float = 0.99,
+        training: bool = True,
+        normalizer: Normalizer | None = None,
+    ) -> None:
+        super().__init__(env)
+        space = env.single_observation_space
+        self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
+        self.training = training
+        self._single_observation_space = normalized_space(space, self.normalizer)
+        self._observation_space = batch_space(self._single_observation_space, env.num_envs)
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, dict[str, Any]]:
+        """Reset all environments; the observations count as seen."""
+        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        self.normalizer.reset_returns()
+        return self._seen(observations), infos
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step all environments and normalise what they give, final observations in the infos too."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        observations = self._seen(observations)
+        if self.training and self.normalizer.rewards:
+            self.normalizer.update_returns(rewards, np.logical_or(terminated, truncated))
+        if "final_obs" in infos:
+            infos = {**infos, "final_obs": self._normalized_final(infos["final_obs"])}
+        return observations, self.normalizer.normalize_rewards(rewards), terminated, truncated, infos
+
+    def _seen(self, observations: Observations) -> Observations:
+        if self.training:
+            self.normalizer.update_observations(observations)
+        return self.normalizer.normalize_observations(observations)
+
+    def _normalized_final(self, final: Any) -> Any:
+        if not isinstance(final, np.ndarray) or final.dtype != object:
+            return self.normalizer.normalize_observations(final)
+        normalized = np.full(len(final), None, dtype=object)
+        for i, observation in enumerate(final):
+            if observation is not None:
+                normalized[i] = self.normalizer.normalize_observations(observation)
+        return normalized
+
+
+def normalized_space(space: Space, normalizer: Normalizer) -> Space:
+    """Return the space of normalised observations: float32 within ±clip_obs where something is normalised."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict(
+            {
+                key: _clipped_box(part, normalizer) if key in normalizer.moments else part
+                for key, part in space.items()
+            }
+        )
+    return _clipped_box(space, normalizer) if normalizer.observations else space
+
+
+def _clipped_box(space: Space, normalizer: Normalizer) -> Space:
+    return spaces.Box(-normalizer.clip_obs, normalizer.clip_obs, space.shape, np.float32)
+
+
+def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, Space]:
+    """Return the parts of an observation that are normalised: those of ``keys``, else all numbers."""
+    parts = dict(space.items()) if isinstance(space, spaces.Dict) else {SINGLE: space}
+    if keys is None:
+        return {
+            key: part for key, part in parts.items() if isinstance(part, spaces.Box) and not is_image(part)
+        }
+    for key in keys:
+        if key not in parts:
+            raise ZooError(f"env.normalize.keys: the observation has no key `{key}`{nearest(key, parts)}")
+        if not isinstance(parts[key], spaces.Box):
+            raise ZooError(f"env.normalize.keys: `{key}` is {describe(parts[key])}; it must be a Box")
+    return {key: parts[key] for key in keys}

@@ -1,0 +1,158 @@
+"""Spaces as JSON data, as short words, and compared with one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from zoo.errors import ZooError
+
+Space = spaces.Space[Any]
+
+
+def space_to_dict(space: Space) -> dict[str, Any]:
+    """Return ``space`` as JSON data; bounds that are the same everywhere become one number."""
+    if isinstance(space, spaces.Box):
+        bounds = {"low": _bound_to_json(space.low), "high": _bound_to_json(space.high)}
+        return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    if isinstance(space, spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"type": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"type": "Dict", "spaces": {key: space_to_dict(inner) for key, inner in space.items()}}
+    raise ZooError(unsupported_space(space))
+
+
+def space_from_dict(data: Mapping[str, Any]) -> Space:
+    """Return the space that `space_to_dict` described."""
+    try:
+        return _space_from_dict(data)
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise ZooError(f"damaged description of a space: {error!r} in {data!r}") from error
+
+
+def describe(space: Space) -> str:
+    """Return a few words for a message: ``Box(4,) float32``, ``Discrete(3, start=1)``."""
+    if isinstance(space, spaces.Box):
+        return f"Box{space.shape} {space.dtype}"
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete({space.n}, start={space.start})" if space.start else f"Discrete({space.n})"
+    if isinstance(space, spaces.MultiDiscrete):
+        return f"MultiDiscrete({space.nvec.tolist()})"
+    if isinstance(space, spaces.MultiBinary):
+        return f"MultiBinary({space.n})"
+    if isinstance(space, spaces.Dict):
+        return "Dict(" + ", ".join(f"{key}: {describe(inner)}" for key, inner in space.items()) + ")"
+    return type(space).__name__
+
+
+def spaces_differ(a: Space, b: Space) -> str | None:
+    """Return what makes ``b`` another space than ``a`` in a few words, or None if they are the same."""
+    if isinstance(a, spaces.Dict) and isinstance(b, spaces.Dict):
+        return _dicts_differ(a, b)
+    if type(a) is not type(b) or a.shape != b.shape or a.dtype != b.dtype:
+        return f"{describe(a)} is not {describe(b)}"
+    if isinstance(a, spaces.Box) and isinstance(b, spaces.Box):
+        return _bounds_differ(a, b)
+    return None if a == b else f"{describe(a)} is not {describe(b)}"
+
+
+def is_image(space: Space) -> bool:
+    """Whether ``space`` holds pixels: bytes in two or three dimensions."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
+
+
+def unsupported_space(space: Space) -> str:
+    """Return the message for a space that nothing here can handle."""
+    advice = "; a gymnasium.ObservationWrapper can turn it into a Box or a Dict of them"
+    return (
+        f"a space of type {type(space).__name__} is not supported; "
+        f"supported: Box, Discrete, MultiDiscrete, MultiBinary, and one Dict of them{advice}"
+    )
+
+
+def check_supported(observation_space: Space, action_space: Space) -> None:
+    """Raise `ZooError` unless observations and actions can be held in arrays."""
+    plain = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    if not isinstance(action_space, plain):
+        raise ZooError(
+            f"actions of type {type(action_space).__name__} are not supported; "
+            "supported: Box, Discrete, MultiDiscrete, MultiBinary (an ActionWrapper can translate)"
+        )
+    parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
+    for part in parts:
+        if not isinstance(part, plain):
+            raise ZooError("observations: " + unsupported_space(part))
+
+
+def batch_array(space: Space, n: int) -> Any:
+    """Return zeros for ``n`` values of ``space``: an array, or a dict of arrays for a Dict space."""
+    if isinstance(space, spaces.Dict):
+        return {key: batch_array(inner, n) for key, inner in space.items()}
+    return np.zeros((n, *(space.shape or ())), dtype=space.dtype)
+
+
+def _space_from_dict(data: Mapping[str, Any]) -> Space:
+    kind = data["type"]
+    if kind == "Box":
+        dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
+        low, high = (_bound_from_json(data[name], shape, dtype) for name in ("low", "high"))
+        return spaces.Box(low, high, shape, dtype.type)
+    if kind == "Discrete":
+        return spaces.Discrete(data["n"], start=data["start"])
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
+    if kind == "MultiBinary":
+        shape = tuple(data["shape"])
+        return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+    if kind == "Dict":
+        return spaces.Dict({key: _space_from_dict(inner) for key, inner in data["spaces"].items()})
+    raise ZooError(f"unknown type of space: {kind!r}")
+
+
+def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
+    """Return numbers, and ``"inf"`` or ``"-inf"`` where there is no bound, for JSON knows no infinity."""
+    if bound.size and (bound == bound.flat[0]).all():
+        return _number_to_json(bound.flat[0].item())
+    return _nested(bound.tolist())
+
+
+def _nested(values: Any) -> Any:
+    return [_nested(value) for value in values] if isinstance(values, list) else _number_to_json(values)
+
+
+def _number_to_json(number: float) -> float | str:
+    return str(number) if np.isinf(number) else number
+
+
+def _bound_from_json(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    exact = np.array(bound) if dtype.kind in "iu" else np.array(bound, dtype=np.float64)
+    return np.broadcast_to(exact, shape).astype(dtype)
+
+
+def _dicts_differ(a: spaces.Dict, b: spaces.Dict) -> str | None:
+    if set(a) != set(b):
+        return f"keys {sorted(a)} are not {sorted(b)}"
+    for key in a:
+        difference = spaces_differ(a[key], b[key])
+        if difference is not None:
+            return f"{key}: {difference}"
+    return None
+
+
+def _bounds_differ(a: spaces.Box, b: spaces.Box) -> str | None:
+    for name in ("low", "high"):
+        first, second = getattr(a, name), getattr(b, name)
+        if not np.allclose(first, second, rtol=1e-5, atol=1e-8):
+            return f"{name} {_shortened(first)} is not {_shortened(second)}"
+    return None
+
+
+def _shortened(bound: np.ndarray[Any, Any]) -> str:
+    return np.array2string(bound, threshold=8, precision=4)

@@ -1,0 +1,304 @@
+"""The one way in which algorithms and evaluation touch a vector environment, whatever its autoreset mode."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
+from zoo.envs.normalize import Normalizer, VecNormalize
+from zoo.envs.same_step import (
+    EpisodeEnd,
+    Info,
+    Observations,
+    SameStepVectorEnv,
+    info_of,
+)
+from zoo.errors import ZooError, nearest
+
+NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step of all environments gave; raw values, valid until the next step.
+
+    ``final_observations`` are the rows for ``finished``, in that order: what the episodes ended with, which
+    ``observations`` shows no more where the environment was reset within the step. ``valid`` is None if all
+    rows are real transitions; a row that merely reset its environment is False there and belongs in no
+    memory and no count.
+    """
+
+    observations: Observations
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    finished: NDArray[np.int64]
+    final_observations: Observations | None
+    valid: NDArray[np.bool_] | None
+    episodes: list[EpisodeRecord]
+    _infos: Any = field(repr=False)
+    _env: VectorEnv[Any, Any, Any] = field(repr=False)
+    _ends: Sequence[EpisodeEnd] = field(default=(), repr=False)
+
+    @property
+    def infos(self) -> Info:
+        """The infos in Gymnasium's vector form, merged when they are read."""
+        if isinstance(self._env, SameStepVectorEnv):
+            return self._env.merged_infos(self._infos, self._ends)
+        infos: Info = self._infos
+        return infos
+
+
+class EnvStepper:
+    """Steps any `gymnasium.vector.VectorEnv` and says of each step what learning from it needs.
+
+    Same-step, next-step and disabled autoreset come out alike, but for ``valid`` (see `Step`). Actions are
+    values of the action space itself: those of ``Discrete(3, start=1)`` are 1, 2 and 3. A `VecNormalize`
+    is unwrapped: ``env`` and all values are raw, ``normalizer`` is its statistics. ``monitor`` defaults to
+    the one that `make_vec_env` attached.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None = None) -> None:
+        if not isinstance(env, VectorEnv):
+            raise ZooError(
+                f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}; make_vec_env makes one"
+            )
+        self.normalizer: Normalizer | None = None
+        if isinstance(env, VecNormalize):
+            self.normalizer, env = env.normalizer, env.env
+        self.env = env
+        self.num_envs: int = env.num_envs
+        self.observation_space: spaces.Space[Any] = env.single_observation_space
+        self.action_space: spaces.Space[Any] = env.single_action_space
+        self.monitor: EpisodeMonitor | None = monitor or _attached(env, "monitor")
+        self._info_keywords: tuple[str, ...] = tuple(_attached(env, "info_keywords") or ())
+        self._autoreset = _autoreset_mode(env)
+        self._same_step = env if isinstance(env, SameStepVectorEnv) else None
+        self._start = self.monitor.start if self.monitor is not None else time.time()
+        self._returns = np.zeros(self.num_envs)
+        self._n_steps = 0
+        self._first_steps = np.zeros(self.num_envs, dtype=np.int64)
+        self._to_reset = np.zeros(self.num_envs, dtype=np.bool_)
+        self._last_infos: Mapping[str, Any] = {}
+        self._seed_form = 0
+
+    @property
+    def next_step_autoreset(self) -> bool:
+        """Whether the step after an episode's end merely resets."""
+        return self._autoreset is AutoresetMode.NEXT_STEP
+
+    def reset(self, seeds: Sequence[int] | None = None) -> Observations:
+        """Reset all environments, each with its own seed; what was unfinished is in no record."""
+        self._returns[:] = 0.0
+        self._first_steps[:] = self._n_steps
+        self._to_reset[:] = False
+        if self.normalizer is not None:
+            self.normalizer.reset_returns()
+        if seeds is not None and len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        if seeds is None:
+            observations, self._last_infos = self.env.reset()
+        else:
+            observations, self._last_infos = self._reset_with([int(seed) for seed in seeds])
+        return observations
+
+    def step(self, actions: Any) -> Step:
+        """Step all environments with values of the action space, (num_envs, …)."""
+        if self._same_step is None:
+            return self._step_any(actions)
+        observations, rewards, terminated, truncated, ends, infos = self._same_step.transition(actions)
+        self._returns += rewards
+        self._n_steps += 1
+        step = Step(
+            observations,
+            rewards.astype(np.float32),
+            terminated,
+            truncated,
+            NOTHING_FINISHED,
+            None,
+            None,
+            [],
+            infos,
+            self._same_step,
+            ends,
+        )
+        if ends:
+            step.truncated = truncated & ~terminated
+            step.finished = np.array([end.env_index for end in ends], dtype=np.int64)
+            step.final_observations = _stacked([end.observation for end in ends])
+            step.episodes = self._records((end.env_index, end.info) for end in ends)
+        return step
+
+    def action_masks(self) -> NDArray[np.bool_] | None:
+        """Return which actions are valid now, (num_envs, actions), or None if the environments don't say."""
+        if self._same_step is not None:
+            return self._same_step.action_masks()
+        masks = self._last_infos.get("action_mask")
+        return None if masks is None else np.asarray(masks, dtype=np.bool_).reshape(self.num_envs, -1)
+
+    def longest_unfinished_episode(self) -> int:
+        """Return the steps of the longest episode that is still going on."""
+        return int(self._n_steps - self._first_steps.min())
+
+    def render(self) -> Any:
+        """Return one frame an environment, or what the vector environment renders."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environments and the monitor."""
+        if self.monitor is not None:
+            self.monitor.close()
+        self.env.close()
+
+    def _step_any(self, actions: Any) -> Step:
+        """Step a vector environment that is not our own, in whichever autoreset mode."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        terminated = np.array(terminated, dtype=np.bool_)
+        truncated = np.array(truncated, dtype=np.bool_) & ~terminated
+        valid: NDArray[np.bool_] | None = None
+        if self.next_step_autoreset and self._to_reset.any():
+            valid = ~self._to_reset
+            terminated &= valid
+            truncated &= valid
+            self._first_steps[~valid] += 1
+        self._returns += rewards if valid is None else np.where(valid, rewards, 0.0)
+        self._n_steps += 1
+        done = terminated | truncated
+        self._to_reset = done
+        self._last_infos = infos
+        step = Step(
+            observations,
+            np.asarray(rewards, dtype=np.float32),
+            terminated,
+            truncated,
+            NOTHING_FINISHED,
+            None,
+            valid,
+            [],
+            infos,
+            self.env,
+        )
+        if done.any():
+            self._finish(step, np.flatnonzero(done))
+        return step
+
+    def _finish(self, step: Step, finished: NDArray[np.int64]) -> None:
+        """Fill in what the ends of episodes add to a step of a vector environment that is not our own."""
+        infos = step._infos
+        step.finished = finished
+        if self._autoreset is AutoresetMode.SAME_STEP:
+            step.final_observations = _final_observations(infos, finished)
+            final_infos = infos.get("final_info", {})
+            step.episodes = self._records(
+                (i, {**info_of({"episode": infos.get("episode", {})}, i), **info_of(final_infos, i)})
+                for i in finished.tolist()
+            )
+            return
+        step.final_observations = _rows(step.observations, finished)
+        step.episodes = self._records((i, info_of(infos, i)) for i in finished.tolist())
+        if self._autoreset is AutoresetMode.DISABLED:
+            options = {"reset_mask": self._to_reset.copy()}
+            step.observations, self._last_infos = self.env.reset(options=options)
+
+    def _records(self, ends: Any) -> list[EpisodeRecord]:
+        """Return one record for each whole episode that ended; a life lost ends none."""
+        records = []
+        for index, info in ends:
+            if info.get("episode_continues"):
+                continue
+            episode = info.get("episode")
+            if episode:
+                total, length = float(episode["r"]), int(episode["l"])
+            else:
+                total, length = float(self._returns[index]), int(self._n_steps - self._first_steps[index])
+            self._returns[index] = 0.0
+            self._first_steps[index] = self._n_steps
+            record = EpisodeRecord(index, total, length, time.time() - self._start, self._logged(info))
+            if self.monitor is not None:
+                self.monitor.write(record)
+            records.append(record)
+        return records
+
+    def _logged(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of an episode's last info that are logged by name."""
+        logged: dict[str, Any] = {}
+        if "is_success" in info:
+            logged["is_success"] = bool(info["is_success"])
+        for key in self._info_keywords:
+            if key not in info:
+                given = sorted(name for name in info if not name.startswith("_"))
+                raise ZooError(
+                    f"env.info_keywords: no `{key}` in the info at an episode's end{nearest(key, given)}; "
+                    f"there: {', '.join(given) or 'nothing'}"
+                )
+            logged[key] = _plain(info[key])
+        return logged
+
+    def _reset_with(self, seeds: list[int]) -> tuple[Observations, Any]:
+        """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
+        forms: list[Any] = [seeds, np.array(seeds), seeds[0]]
+        while True:
+            try:
+                return self.env.reset(seed=forms[self._seed_form])
+            except (TypeError, ValueError, AssertionError, gym.error.Error):
+                if self._seed_form == len(forms) - 1:
+                    raise
+                self._seed_form += 1
+
+
+def _attached(env: Any, name: str) -> Any:
+    """Return an attribute that `make_vec_env` left on the environment, below whatever wraps it."""
+    while True:
+        value = getattr(env, name, None)
+        if value is not None or not isinstance(env, VectorWrapper):
+            return value
+        env = env.env
+
+
+def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    mode = env.metadata.get("autoreset_mode")
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise ZooError(
+            f"{type(env.unwrapped).__name__} does not say when it resets: set "
+            'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
+        ) from None
+
+
+def _final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) -> Observations:
+    final = infos.get("final_obs")
+    if final is None:
+        raise ZooError(
+            "a same-step vector environment ended an episode without `final_obs` in its infos; "
+            "without it truncated episodes cannot be learned from"
+        )
+    if isinstance(final, Mapping):
+        return {key: np.asarray(values)[finished] for key, values in final.items()}
+    return _stacked([final[i] for i in finished.tolist()])
+
+
+def _stacked(rows: Sequence[Any]) -> Observations:
+    if isinstance(rows[0], Mapping):
+        return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+    return np.stack(rows)
+
+
+def _rows(observations: Observations, rows: NDArray[np.int64]) -> Observations:
+    if isinstance(observations, Mapping):
+        return {key: values[rows] for key, values in observations.items()}
+    return observations[rows]
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or a bool where ``value`` is a numpy one."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value

@@ -1,0 +1,265 @@
+"""Small environments with a known best return, on which an algorithm shows in seconds whether it learns.
+
+Each is registered under ``Zoo/…-v0`` when `zoo.envs` is imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from zoo.envs.spaces import Space
+
+Info = dict[str, Any]
+IMAGE_SIDE = 36
+"""The smallest square that the Nature CNN's three convolutions fit on."""
+
+
+class Identity(gym.Env[Any, Any]):
+    """The right action is what was observed; 1 for it, less for less of it.
+
+    Discrete: 1 or 0. MultiDiscrete and MultiBinary: the fraction of right parts. Box: 1 minus the mean
+    distance.
+    """
+
+    def __init__(self, space: str = "Discrete") -> None:
+        self.action_space = _identity_space(space)
+        self.observation_space = _identity_space(space)
+        self._state: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Draw what to observe first."""
+        super().reset(seed=seed)
+        self._state = self._draw()
+        return self._state, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Compare ``action`` with what was observed and draw anew."""
+        if isinstance(self.action_space, spaces.Box):
+            reward = 1.0 - float(np.mean(np.abs(action - self._state)))
+        else:
+            reward = float(np.mean(action == self._state))
+        self._state = self._draw()
+        return self._state, reward, False, False, {}
+
+    def _draw(self) -> Any:
+        space = self.action_space
+        if isinstance(space, spaces.Box):
+            return self.np_random.uniform(space.low, space.high).astype(np.float32)
+        if isinstance(space, spaces.Discrete):
+            return self.np_random.integers(space.start, space.start + space.n)
+        if isinstance(space, spaces.MultiDiscrete):
+            return self.np_random.integers(space.start, space.start + space.nvec)
+        return self.np_random.integers(0, 2, size=space.shape, dtype=np.int8)
+
+
+class ImageIdentity(gym.Env[Any, Any]):
+    """Name the bright quarter of a picture: 1 for the right one, else 0."""
+
+    observation_space: Space = spaces.Box(0, 255, (IMAGE_SIDE, IMAGE_SIDE, 1), np.uint8)
+    action_space: Space = spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Draw the first picture."""
+        super().reset(seed=seed)
+        self._quarter = int(self.np_random.integers(4))
+        return quarter_image(self._quarter), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Compare ``action`` with the bright quarter and draw anew."""
+        reward = float(action == self._quarter)
+        self._quarter = int(self.np_random.integers(4))
+        return quarter_image(self._quarter), reward, False, False, {}
+
+
+class DictIdentity(gym.Env[Any, Any]):
+    """Three questions at once, one for each part of the observation; the fraction of right answers.
+
+    The sign of a vector's sum, the bright quarter of a picture, and a number.
+    """
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            {
+                "vector": spaces.Box(-1.0, 1.0, (2,), np.float32),
+                "image": spaces.Box(0, 255, (IMAGE_SIDE, IMAGE_SIDE, 1), np.uint8),
+                "number": spaces.Discrete(3),
+            }
+        )
+        self.action_space = spaces.MultiDiscrete([2, 4, 3])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Draw the first questions."""
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Compare ``action`` with the right answers and draw anew."""
+        reward = float(np.mean(action == self._answers))
+        return self._draw(), reward, False, False, {}
+
+    def _draw(self) -> dict[str, Any]:
+        vector = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+        quarter, number = int(self.np_random.integers(4)), int(self.np_random.integers(3))
+        self._answers = np.array([vector.sum() > 0, quarter, number], dtype=np.int64)
+        return {"vector": vector, "image": quarter_image(quarter), "number": number}
+
+
+class Masked(gym.Env[Any, Any]):
+    """Half of the actions are forbidden at each step, as only `action_masks` tells; one of them ends it.
+
+    Each action's worth is observed; an allowed one earns its worth as a fraction of the best allowed one's.
+    """
+
+    def __init__(self, n_actions: int = 6) -> None:
+        self.observation_space = spaces.Box(0.0, 1.0, (n_actions,), np.float32)
+        self.action_space = spaces.Discrete(n_actions)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Draw the first worths and what is forbidden."""
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Earn an allowed action's worth, or end with −1."""
+        if not self._allowed[action]:
+            return self._draw(), -1.0, True, False, {}
+        reward = float(self._worths[action] / self._worths[self._allowed].max())
+        return self._draw(), reward, False, False, {}
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions are allowed now."""
+        return self._allowed.copy()
+
+    def _draw(self) -> NDArray[np.float32]:
+        n_actions = int(self.action_space.n)  # type: ignore[attr-defined]
+        self._worths = self.np_random.uniform(0.1, 1.0, n_actions).astype(np.float32)
+        self._allowed = self.np_random.permutation(n_actions) < n_actions // 2
+        return self._worths
+
+
+class Memory(gym.Env[Any, Any]):
+    """A cue at the first step says which of two actions is right at the last one: 1, else −1.
+
+    In between nothing is observed but the place, so without memory the mean return is 0.
+    """
+
+    def __init__(self, length: int = 6) -> None:
+        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._length = length
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Show the cue."""
+        super().reset(seed=seed)
+        self._cue = int(self.np_random.integers(2))
+        self._place = 0
+        return np.array([2 * self._cue - 1, 0.0], dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Go one place on; at the last one the action counts."""
+        self._place += 1
+        terminated = self._place == self._length
+        reward = 2.0 * float(action == self._cue) - 1.0 if terminated else 0.0
+        observation = np.array([0.0, self._place / self._length], dtype=np.float32)
+        return observation, reward, terminated, False, {"is_success": reward > 0} if terminated else {}
+
+
+class BitFlipping(gym.Env[Any, Any]):
+    """Reach a goal pattern by flipping one bit at a time: −1 a step until it is reached (Andrychowicz 2017).
+
+    A goal environment: ``compute_reward`` answers for any achieved and desired goals, in batches too. With
+    ``continuous`` an action flips every bit whose value is positive.
+    """
+
+    def __init__(self, n_bits: int = 15, continuous: bool = False) -> None:
+        self.n_bits = n_bits
+        self.continuous = continuous
+        bits = spaces.Box(0.0, 1.0, (n_bits,), np.float32)
+        self.observation_space = spaces.Dict(
+            {"observation": bits, "achieved_goal": bits, "desired_goal": bits}
+        )
+        self.action_space = (
+            spaces.Box(-1.0, 1.0, (n_bits,), np.float32) if continuous else spaces.Discrete(n_bits)
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Draw a pattern and another one to reach."""
+        super().reset(seed=seed)
+        self._bits = self._pattern()
+        self._goal = self._pattern()
+        while np.array_equal(self._bits, self._goal):
+            self._goal = self._pattern()
+        self._n_steps = 0
+        return self._observation(), {"is_success": False}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Flip, and end when the goal is reached; after as many steps as there are bits it is too late."""
+        flipped = action > 0 if self.continuous else np.arange(self.n_bits) == action
+        self._bits = np.where(flipped, 1.0 - self._bits, self._bits).astype(np.float32)
+        self._n_steps += 1
+        reward = float(self.compute_reward(self._bits, self._goal, {}))
+        success = reward == 0.0
+        too_late = self._n_steps >= self.n_bits and not success
+        return self._observation(), reward, success, too_late, {"is_success": success}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> NDArray[np.float32]:
+        """Return 0 where the goal is reached and −1 elsewhere, for goals (…, n_bits)."""
+        reached = np.all(np.asarray(achieved_goal) == np.asarray(desired_goal), axis=-1)
+        return np.asarray(reached, dtype=np.float32) - np.float32(1.0)
+
+    def _pattern(self) -> NDArray[np.float32]:
+        return self.np_random.integers(0, 2, self.n_bits).astype(np.float32)
+
+    def _observation(self) -> dict[str, Any]:
+        return {
+            "observation": self._bits.copy(),
+            "achieved_goal": self._bits.copy(),
+            "desired_goal": self._goal.copy(),
+        }
+
+
+def quarter_image(quarter: int) -> NDArray[np.uint8]:
+    """Return a dark picture whose quarter 0, 1, 2 or 3 is bright, (36, 36, 1)."""
+    image = np.zeros((IMAGE_SIDE, IMAGE_SIDE, 1), dtype=np.uint8)
+    half = IMAGE_SIDE // 2
+    row, column = divmod(quarter, 2)
+    image[row * half : (row + 1) * half, column * half : (column + 1) * half] = 255
+    return image
+
+
+def register() -> None:
+    """Register all toys with Gymnasium, with episodes of 20 steps at most."""
+    here = __name__
+    identities = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
+    toys: dict[str, tuple[str, dict[str, Any]]] = {
+        "Identity": ("Identity", {}),
+        **{f"Identity{space}": ("Identity", {"space": space}) for space in identities},
+        "IdentityImage": ("ImageIdentity", {}),
+        "IdentityDict": ("DictIdentity", {}),
+        "Masked": ("Masked", {}),
+        "Memory": ("Memory", {}),
+        "BitFlipping": ("BitFlipping", {}),
+        "BitFlippingContinuous": ("BitFlipping", {"continuous": True}),
+    }
+    for name, (class_name, arguments) in toys.items():
+        env_id = f"Zoo/{name}-v0"
+        limit = None if class_name == "BitFlipping" else 20
+        if env_id not in gym.registry:
+            gym.register(
+                env_id, entry_point=f"{here}:{class_name}", max_episode_steps=limit, kwargs=arguments
+            )
+
+
+def _identity_space(name: str) -> Space:
+    kinds: dict[str, Space] = {
+        "Discrete": spaces.Discrete(4),
+        "Box": spaces.Box(-1.0, 1.0, (2,), np.float32),
+        "MultiDiscrete": spaces.MultiDiscrete([3, 2]),
+        "MultiBinary": spaces.MultiBinary(3),
+    }
+    return kinds[name]

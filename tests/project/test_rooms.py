@@ -1,0 +1,101 @@
+"""The house's rules about its rooms: imports point one way, and a file is called after what is in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = REPOSITORY / "zoo"
+
+FLOORS = [
+    {"errors", "version"},
+    {"config"},
+    {"agents", "envs", "memory", "optim", "policies"},
+    {"algorithms"},
+    {"training"},
+    {"plots", "tuning"},
+    {"commands"},
+    {"cli", "zoo"},
+]
+"""From the ground up; a room imports from its own floor and from those below."""
+
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+DATACLASSES_BY_NAME = PACKAGE / "config" / "sections.py"
+"""Names the dataclasses that stand beside the code which they configure: the one file that knows upper rooms."""
+
+EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    """Return the room of a file: its folder, or its own name if it stands in ``zoo/`` itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return "zoo" if parts == ("__init__",) else parts[0]
+
+
+def imported_rooms(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and room of every import from Zoo, also of those inside functions and by name."""
+    tree = ast.parse(path.read_text(), filename=str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value] if re.fullmatch(r"zoo(\.\w+)+(:\w+)?", node.value) else []
+        else:
+            continue
+        for name in names:
+            first, _, rest = name.partition(".")
+            if first == "zoo" and not (path == DATACLASSES_BY_NAME and isinstance(node, ast.Constant)):
+                room = re.split(r"[.:]", rest)[0]
+                yield node.lineno, room if room in FLOOR_OF else "zoo"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_no_room_imports_from_a_higher_one(path: Path) -> None:
+    own_floor = FLOOR_OF[room_of(path)]
+    upward = [
+        f"line {line}: from {room}" for line, room in imported_rooms(path) if FLOOR_OF[room] > own_floor
+    ]
+    assert not upward, f"zoo/{path.relative_to(PACKAGE)} imports from above: {upward}"
+
+
+def test_no_two_rooms_import_each_other() -> None:
+    ways: dict[str, set[str]] = {room: set() for room in FLOOR_OF}
+    for path in modules():
+        room = room_of(path)
+        ways[room] |= {imported for _, imported in imported_rooms(path)} - {room}
+    while ways:
+        leaves = {room for room, imported in ways.items() if not imported & ways.keys()}
+        assert leaves, f"these rooms import each other: { {room: sorted(ways[room]) for room in ways} }"
+        ways = {room: imported for room, imported in ways.items() if room not in leaves}
+
+
+def test_every_file_stands_in_a_known_room() -> None:
+    assert {room_of(path) for path in modules()} <= FLOOR_OF.keys()
+
+
+def test_every_folder_of_the_package_is_a_package() -> None:
+    folders = {path.parent for path in modules()}
+    assert [folder for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_no_file_has_an_empty_name() -> None:
+    files = [*modules(), *(REPOSITORY / "scripts").rglob("*"), *(REPOSITORY / "tests").rglob("*")]
+    assert [str(path) for path in files if EMPTY_NAMES & set(path.with_suffix("").parts)] == []
+
+
+def test_the_import_check_sees_lazy_and_named_imports(tmp_path: Path) -> None:
+    source = tmp_path / "source.py"
+    source.write_text("def f():\n    from zoo.training import learn\n\nLATER = 'zoo.commands.train:main'\n")
+    assert sorted(imported_rooms(source)) == [(2, "training"), (4, "commands")]

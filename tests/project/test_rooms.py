@@ -26,7 +26,7 @@ FLOORS = [
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 DATACLASSES_BY_NAME = PACKAGE / "config" / "sections.py"
-"""Names the dataclasses that stand beside the code which they configure: the one file that knows upper rooms."""
+"""The one file that knows upper rooms: it names the dataclasses, which stand beside what they configure."""
 
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 

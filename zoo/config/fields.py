@@ -88,23 +88,24 @@ def defaults(config_class: type[Any]) -> dict[str, Any]:
 def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> Config:
     """Make a config from what a user wrote.
 
-    ``where`` is the path of the config in the whole (``"algo"``), for messages. Raises `ZooError` for an
-    unknown key, a wrong type, a value out of its range or a missing value.
+    ``where`` is the path of the config in the whole (``"algo"``; ``""`` at the top), for messages. Raises
+    `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
     """
     fields = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     for key in values:
         if key not in fields:
             raise ZooError(unknown_key(str(key), list(fields), where))
     hints = get_type_hints(config_class)
-    arguments = {key: _converted(value, hints[key], f"{where}.{key}") for key, value in values.items()}
+    prefix = f"{where}." if where else ""
+    arguments = {key: _converted(value, hints[key], f"{prefix}{key}") for key, value in values.items()}
     for key, value in arguments.items():
-        _check_bounds(value, fields[key].metadata, f"{where}.{key}")
+        _check_bounds(value, fields[key].metadata, f"{prefix}{key}")
     for name, field in fields.items():
         has_default = (
             field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         )
         if name not in arguments and not has_default:
-            raise ZooError(f"`{where}.{name}` is missing: {field.metadata.get('help', '')}".rstrip(": "))
+            raise ZooError(f"`{prefix}{name}` is missing: {field.metadata.get('help', '')}".rstrip(": "))
     return config_class(**arguments)
 
 

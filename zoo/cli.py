@@ -1,0 +1,73 @@
+"""The command `zoo`: finds the verb and hands over to it. Imports nothing heavy: help is there at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from zoo.errors import ZooError, nearest
+
+VERBS = {
+    "train": "train an agent: zoo train algo=ppo2 env=CartPole-v1",
+    "enjoy": "watch an agent play: zoo enjoy algo=ppo2 env=CartPole-v1",
+    "evaluate": "measure an agent: zoo evaluate algo=ppo2 env=CartPole-v1",
+    "agents": "list agents and show their cards: zoo agents",
+    "check": "try an environment for a moment: zoo check env=my_module:MyEnv-v0",
+}
+"""What each verb does; each is a file in `zoo.commands`."""
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
+    # Before numpy is imported: its own threads would fight torch's for the cores.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.exit(status_of(sys.argv[1:]))
+
+
+def status_of(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit status; a user's mistake is told in one message."""
+    try:
+        return run(arguments)
+    except ZooError as error:
+        if os.environ.get("ZOO_DEBUG") == "1":
+            raise
+        print(f"zoo: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has all it wanted.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit status. Raises `ZooError`."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    verb, *rest = arguments
+    if verb in ("-V", "--version", "version"):
+        from zoo.version import __version__
+
+        print(f"zoo {__version__}")
+        return 0
+    if verb not in VERBS:
+        hint = "; the verb comes first: zoo train algo=…" if "=" in verb else nearest(verb, VERBS)
+        raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
+    from zoo.config.application import run_command
+
+    return run_command(verb, rest)
+
+
+def usage() -> str:
+    """Return the page that `zoo --help` prints."""
+    width = max(map(len, VERBS)) + 2
+    verbs = "\n".join(f"  {verb:<{width}}{what}" for verb, what in VERBS.items())
+    return (
+        "zoo: train, watch, measure and compare reinforcement-learning agents\n\n"
+        f"  zoo VERB [key=value …]\n\n{verbs}\n\n"
+        "zoo VERB --help lists what can be chosen and set; zoo --version tells the version.\n"
+        "ZOO_DEBUG=1 shows where an error came from."
+    )

@@ -1,0 +1,1 @@
+"""Configuration: values declared once, the Hydra tree around them, and composing both into one experiment."""

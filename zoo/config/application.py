@@ -1,0 +1,193 @@
+"""Running a command under Hydra: one job, many jobs (``-m``), or only showing the config or the help."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NoReturn
+
+from hydra._internal.hydra import Hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn
+from omegaconf import DictConfig, OmegaConf
+
+from zoo.config.loading import ConfigLoader
+from zoo.config.showing import command_help, readable_yaml
+from zoo.errors import ZooError, nearest
+
+INTERRUPTED = 130
+"""Exit status of a run that the user or the cluster ended."""
+
+MISTAKE = 2
+"""Exit status after a `ZooError`."""
+
+FAILURE = 1
+"""Exit status after any other exception."""
+
+
+def run_command(command: str, arguments: Sequence[str]) -> int:
+    """Do what ``zoo <command> <arguments>`` asks for and return the exit status. Raises `ZooError`."""
+    flags = _parser(command).parse_args(list(arguments))
+    overrides = list(flags.overrides)
+    loader = ConfigLoader(command)
+    if flags.help:
+        print(command_help(command, loader, overrides))
+    elif flags.cfg is not None:
+        _show_config(loader, overrides, flags.cfg, flags.package)
+    elif flags.info is not None:
+        _hydra(loader).show_info(flags.info, config_name=command, overrides=overrides)
+    elif flags.multirun or "hydra.mode=MULTIRUN" in overrides:
+        return _multirun(loader, overrides)
+    else:
+        return _run(loader, overrides)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        word = message.rpartition("unrecognized arguments: ")[2].split(" ")[0]
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        raise ZooError(f"{message}{nearest(word, flags)} (see: {self.prog} --help)")
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--multirun", "-m", action="store_true")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--info", "-i", choices=("defaults", "defaults-tree", "searchpath", "plugins"))
+    return parser
+
+
+@dataclass
+class Outcome:
+    """How a job ended. ``message`` says why, if it failed; ``error`` is set for a single job only."""
+
+    status: int
+    message: str = ""
+    error: Exception | None = None
+
+
+@dataclass
+class Job:
+    """What Hydra calls with a job's config, here or in another process."""
+
+    command: str
+    is_one_of_many: bool = False
+
+    def __call__(self, config: DictConfig) -> Outcome:
+        run = importlib.import_module(f"zoo.commands.{self.command}").run
+        if not self.is_one_of_many:
+            try:
+                return Outcome(run(config) or 0)
+            except Exception as error:
+                # Raised again by `_run`: Hydra would print a line of its own.
+                return Outcome(FAILURE, error=error)
+        if _interruption.has_come:
+            return Outcome(INTERRUPTED, "not started")
+        hydra = HydraConfig.get()
+        print(f"zoo: job {hydra.job.num}: {' '.join(hydra.overrides.task)}", flush=True)
+        outcome = _outcome(run, config)
+        _interruption.has_come |= outcome.status == INTERRUPTED
+        return outcome
+
+
+def _outcome(run: Any, config: DictConfig) -> Outcome:
+    """Run one job of many: what goes wrong is told at once, and the others go on."""
+    try:
+        return Outcome(run(config) or 0)
+    except ZooError as error:
+        print(f"zoo: {error}", file=sys.stderr, flush=True)
+        return Outcome(MISTAKE, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return Outcome(FAILURE, f"{type(error).__name__}: {error}")
+
+
+def _run(loader: ConfigLoader, overrides: list[str]) -> int:
+    job = _hydra(loader).run(loader.command, Job(loader.command), overrides, with_log_configuration=False)
+    outcome: Outcome = job.return_value
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.status
+
+
+def _multirun(loader: ConfigLoader, overrides: list[str]) -> int:
+    task = Job(loader.command, is_one_of_many=True)
+    with _interruption.waited_for():
+        results = _hydra(loader).multirun(loader.command, task, overrides, with_log_configuration=False)
+    jobs = list(_job_returns(results))
+    failed = [(number, job) for number, job in enumerate(jobs) if job.return_value.status]
+    if failed:
+        print(f"zoo: {len(failed)} of {len(jobs)} jobs did not finish:", file=sys.stderr)
+    for number, job in failed:
+        why = job.return_value.message or "interrupted"
+        print(f"  job {number}: {' '.join(job.overrides or ())}: {why}", file=sys.stderr)
+    return max((job.return_value.status for _, job in failed), default=0)
+
+
+def _job_returns(results: Any) -> Iterator[JobReturn]:
+    """Give the results of all jobs, out of the batches in which a sweeper returns them."""
+    if isinstance(results, JobReturn):
+        yield results
+    elif isinstance(results, Iterable):
+        for result in results:
+            yield from _job_returns(result)
+
+
+@dataclass
+class _Interruption:
+    """Whether the user asked to end, in a process that runs many jobs: those not yet started are left out."""
+
+    has_come: bool = False
+    _before: Any = field(default=None, repr=False)
+
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Within the block, a first Ctrl-C lets the running jobs end cleanly, a second ends all at once."""
+        before = signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.has_come:
+            raise KeyboardInterrupt
+        self.has_come = True
+        os.write(2, b"\nzoo: no more jobs will be started; Ctrl-C again ends all at once\n")
+
+
+_interruption = _Interruption()
+
+
+def _hydra(loader: ConfigLoader) -> Hydra:
+    return Hydra(task_name=loader.command, config_loader=loader)
+
+
+def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package: str | None) -> None:
+    """Print the config; what has not been chosen yet, such as the environment, may be missing in it."""
+    config = loader.load_incomplete(overrides)
+    if which == "hydra":
+        print(OmegaConf.to_yaml(OmegaConf.create({"hydra": config.hydra})), end="")
+        return
+    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    if package is not None:
+        part = OmegaConf.select(job, package)
+        if part is None:
+            raise ZooError(f"the config has no part `{package}`{nearest(package, map(str, job))}")
+        print(OmegaConf.to_yaml(part, resolve=True) if OmegaConf.is_config(part) else part, end="")
+        return
+    print(readable_yaml(loader.command, job), end="")
+    if which == "all":
+        print(OmegaConf.to_yaml(OmegaConf.create({"hydra": config.hydra})), end="")

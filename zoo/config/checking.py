@@ -1,0 +1,127 @@
+"""Checking a composed config against the declared types and ranges, before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zoo.config import sections
+from zoo.config.fields import Schedule, build, unknown_key
+from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
+from zoo.errors import ZooError
+
+TARGET = "_target_"
+
+ALGO_LABELS = ("name", "preset")
+"""What stands in the section ``algo`` beside hyperparameters: the algorithm, and the preset if it is one."""
+
+
+CHOICES = {
+    "train": {"algo": "ppo2", "env": "CartPole-v1"},
+    "check": {"env": "CartPole-v1"},
+}
+"""What the user has to choose for each command, with an example."""
+
+
+def require_choices(command: str, config: Mapping[str, Any]) -> None:
+    """Raise `ZooError` if something is missing that only the user can choose."""
+    missing = {key: example for key, example in CHOICES.get(command, {}).items() if config.get(key) is None}
+    if missing:
+        examples = " ".join(f"{key}={example}" for key, example in missing.items())
+        raise ZooError(f"which {' and '.join(missing)}? for example: {examples}")
+
+
+def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with every value of its declared type and every default filled in.
+
+    Raises `ZooError` for an unknown key, a wrong type or a value out of range. A command that declares no
+    settings gets its config as it is.
+    """
+    if command not in SETTINGS:
+        return dict(config)
+    present = {key: check for key, check in _SECTIONS.items() if isinstance(config.get(key), Mapping)}
+    settings_class = SETTINGS[command]
+    known = [field.name for field in dataclasses.fields(settings_class)]
+    for key in config:
+        if key not in known and key not in present:
+            raise ZooError(unknown_key(str(key), [*known, *_SECTIONS], ""))
+    settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
+    values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
+    _check_together(values)
+    return {key: values[key] for key in [*config, *known] if key in values}
+
+
+def _algo(values: Mapping[str, Any]) -> dict[str, Any]:
+    labels = {key: values[key] for key in ALGO_LABELS if key in values}
+    if not isinstance(labels.get("name"), str):
+        raise ZooError("`algo.name` is missing: it names the algorithm that a preset builds on")
+    config_class = sections.algorithm_config_class(labels["name"])
+    hyperparameters = {key: value for key, value in values.items() if key not in ALGO_LABELS}
+    return {**labels, **_built(config_class, hyperparameters, "algo")}
+
+
+def _env(values: Mapping[str, Any]) -> dict[str, Any]:
+    env = _built(sections.section_class("env"), values, "env")
+    sections.check_env(env)
+    return env
+
+
+def _policy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return _built(sections.section_class("policy"), values, "policy")
+
+
+def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
+    callbacks: dict[str, Any] = dict.fromkeys(CALLBACKS)
+    for name, settings in values.items():
+        where = f"callbacks.{name}"
+        if settings is not None and not isinstance(settings, Mapping):
+            raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
+        if settings is not None and TARGET in settings:
+            callbacks[name] = dict(settings)
+        elif name not in CALLBACKS:
+            hint = unknown_key(name, list(CALLBACKS), "callbacks")
+            raise ZooError(f"{hint} (a callback of your own has a `{TARGET}`)")
+        else:
+            callbacks[name] = None if settings is None else _built(CALLBACKS[name], settings, where)
+    return callbacks
+
+
+def _logger(values: Mapping[str, Any]) -> dict[str, Any]:
+    logger = _built(LoggerSettings, values, "logger")
+    if logger["wandb"] is not None:
+        logger["wandb"] = _built(WandbSettings, logger["wandb"], "logger.wandb")
+    return logger
+
+
+_SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "algo": _algo,
+    "env": _env,
+    "policy": _policy,
+    "callbacks": _callbacks,
+    "logger": _logger,
+}
+
+
+def _built(config_class: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    built = build(config_class, values, where)
+    hints = typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        value = getattr(built, field.name)
+        takes_schedule = set(typing.get_args(Schedule)) <= set(typing.get_args(hints[field.name]))
+        if takes_schedule and value is not None and value != field.default:
+            _check_schedule(value, f"{where}.{field.name}")
+    return dataclasses.asdict(built)
+
+
+def _check_schedule(value: Any, where: str) -> None:
+    try:
+        sections.check_schedule(value)
+    except ZooError as error:
+        raise ZooError(f"`{where}`: {error}") from error
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    if values.get("resume") is not None and values.get("init_from") is not None:
+        raise ZooError("`resume` goes on with a run, `init_from` starts a new one: give one of them")

@@ -1,0 +1,109 @@
+"""Going on with a run: its own config is taken, and a setting that would change the run is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, flag_override
+
+from zoo.errors import ZooError
+
+KEY = "resume"
+
+FREE = (KEY, "verbose", "progress_bar")
+"""Settings that change what is shown, not what is computed."""
+
+
+class ResumedRun:
+    """The config of the run in ``folder``, and what the user wrote beside ``resume=``."""
+
+    def __init__(self, folder: Path, given: Sequence[Override]) -> None:
+        self.folder = folder
+        self.config = OmegaConf.create(_read_config(folder))
+        self.given = given
+
+    @classmethod
+    def of(cls, overrides: Sequence[str]) -> ResumedRun | None:
+        """Return the run that ``resume=`` names among the overrides, or None."""
+        if not any(override.startswith(f"{KEY}=") for override in overrides):
+            return None
+        given = OverridesParser.create().parse_overrides(list(overrides))
+        folders = [override.value() for override in given if override.key_or_group == KEY]
+        return None if folders[-1] is None else cls(Path(str(folders[-1])).expanduser(), given)
+
+    @property
+    def overrides(self) -> list[str]:
+        """What the config to be filled is composed with."""
+        choices = [f"algo='{self.config.algo.name}'", f"env='{self.config.env.id}'"]
+        return choices + [
+            str(override.input_line)
+            for override in self.given
+            if override.is_hydra_override() or override.key_or_group in FREE
+        ]
+
+    def put_into(self, config: DictConfig) -> None:
+        """Put the run's config into the composed one. Raises `ZooError` for a setting that differs."""
+        changes = [change for override in self.given if (change := self._change(override)) is not None]
+        if changes:
+            raise ZooError(
+                f"resume goes on with a run as it was, so it can't take {', '.join(changes)};"
+                f" to train its agent with other settings: init_from={self.folder}"
+            )
+        with flag_override(config, ["struct", "readonly"], [False, False]):
+            for key, value in self.config.items():
+                if key not in FREE:
+                    config[key] = value
+
+    def _change(self, override: Override) -> str | None:
+        """Return how an override differs from the run, or None if it does not."""
+        key = override.key_or_group
+        if override.is_hydra_override() or key in FREE:
+            return None
+        value = override.value()
+        was = _choice(self.config, key) if isinstance(value, str) else _MISSING
+        if was is _MISSING:
+            was = _plain(OmegaConf.select(self.config, key, default=_MISSING))
+        if was is not _MISSING and value == was:
+            return None
+        known = "" if was is _MISSING or isinstance(was, dict | list) else f" (the run has {was})"
+        return f"{override.input_line}{known}"
+
+
+_MISSING = object()
+
+
+def _choice(config: DictConfig, group: str) -> Any:
+    """Return the option of a config group that the run was made with."""
+    if group == "algo":
+        return config.algo.get("preset") or config.algo.name
+    if group == "env":
+        return config.env.id
+    if group == "policy":
+        return config.policy.name
+    return _MISSING
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.yaml"
+    if not folder.is_dir():
+        raise ZooError(f"resume: there is no folder {folder}")
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ZooError(f"resume: there is no run in {folder}: it has no config.yaml") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ZooError(f"can't read the run's config {path}: {error}") from error
+    if not isinstance(config, dict) or not all(
+        isinstance(config.get(section), dict) for section in ("algo", "env", "policy")
+    ):
+        raise ZooError(f"{path} is not the config of a run: it has no sections algo, env and policy")
+    return config

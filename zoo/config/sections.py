@@ -1,0 +1,75 @@
+"""Which dataclass describes which section of a config.
+
+The dataclasses stand beside the code that they configure, in rooms above this one, so they are named here
+and imported when a config needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+SECTIONS = {
+    "env": "zoo.envs.config:EnvConfig",
+    "policy": "zoo.policies.config:PolicyConfig",
+}
+
+_ALGORITHMS = "zoo.algorithms.registry:ALGORITHMS"
+_ALGORITHM_CLASS = "zoo.algorithms.registry:algorithm_class"
+_POLICIES = "zoo.policies.config:POLICIES"
+_PARSE_SCHEDULE = "zoo.optim.schedules:parse"
+_FOLDER_NAME = "zoo.envs.ids:folder_name"
+_ENV_CONFIG = "zoo.envs.config:env_config"
+_IS_ATARI = "zoo.envs.config:is_atari"
+
+
+def section_class(section: str) -> type[Any]:
+    """Return the dataclass of ``env`` or ``policy``."""
+    found: type[Any] = _imported(SECTIONS[section])
+    return found
+
+
+def algorithm_config_class(name: str) -> type[Any]:
+    """Return the dataclass of an algorithm's hyperparameters. Raises `ZooError` for an unknown algorithm."""
+    found: type[Any] = _imported(_ALGORITHM_CLASS)(name).config_class
+    return found
+
+
+def algorithm_names() -> Iterable[str]:
+    """Return the names of all algorithms."""
+    names: Iterable[str] = _imported(_ALGORITHMS)
+    return names
+
+
+def policy_names() -> Iterable[str]:
+    """Return the names of all policies."""
+    names: Iterable[str] = _imported(_POLICIES)
+    return names
+
+
+def check_schedule(value: Any) -> None:
+    """Raise `ZooError` if ``value`` is neither a number nor a schedule."""
+    _imported(_PARSE_SCHEDULE)(value)
+
+
+def check_env(values: dict[str, Any]) -> None:
+    """Raise `ZooError` if the parts of an environment's config, such as ``normalize``, are wrong."""
+    _imported(_ENV_CONFIG)(_imported(SECTIONS["env"])(**values))
+
+
+def env_file_name(env_id: str) -> str:
+    """Return an environment's id as the name of a file."""
+    name: str = _imported(_FOLDER_NAME)(env_id)
+    return name
+
+
+def is_atari(env_id: str) -> bool:
+    """Tell whether the id is that of an Atari game seen through its screen."""
+    answer: bool = _imported(_IS_ATARI)(_imported(SECTIONS["env"])(id=env_id))
+    return answer
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

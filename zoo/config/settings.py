@@ -1,0 +1,169 @@
+"""The settings of each command: types, ranges and meaning; their defaults stand in ``conf/``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from zoo.config.fields import hyperparameter
+
+
+@dataclass
+class TrainSettings:
+    """What `zoo train` takes beside the sections algo, env, policy, callbacks and logger."""
+
+    n_timesteps: int = hyperparameter(help="environment steps to train for", gt=0)
+    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
+    seed: int | None = hyperparameter(
+        help="one number for all randomness of a run; null: drawn, and written into the run", ge=0
+    )
+    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
+    compile: bool | str = hyperparameter(
+        help="updates as one compiled graph; auto: where that wins its time back",
+        choices=("auto", True, False),
+    )
+    threads: int | str = hyperparameter(help="threads of an update; auto: from the size of the work")
+    init_from: str | None = hyperparameter(help="agent whose weights a new run starts with")
+    resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly as it was")
+    runs_dir: str = hyperparameter(help="folder that gets <algo>/<env>/<time>_s<seed>")
+    progress_bar: bool = hyperparameter(help="steps per second, time left and mean return")
+    verbose: int = hyperparameter(help="0: only problems, 1: what the run does, 2: more", ge=0, le=2)
+    tuned: str | None = hyperparameter(help="file of tuned values in use; tuned=null leaves it out")
+
+
+@dataclass
+class EnjoySettings:
+    """What `zoo enjoy` takes."""
+
+    algo: str | None = hyperparameter(help="algorithm of the agent to play")
+    env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
+    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
+    n_episodes: int = hyperparameter(help="episodes to play", ge=1)
+    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+    record: bool = hyperparameter(help="write a video")
+    render: bool | None = hyperparameter(help="open a window; null: if there is a display")
+    seed: int | None = hyperparameter(help="of the first episode; null: drawn", ge=0)
+    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
+
+
+@dataclass
+class EvaluateSettings:
+    """What `zoo evaluate` takes."""
+
+    algo: str | None = hyperparameter(help="algorithm of the agent to evaluate")
+    env: str | None = hyperparameter(help="its environment; with agent=: another one to evaluate in")
+    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
+    n_episodes: int = hyperparameter(help="episodes to play", ge=1)
+    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
+    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
+    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
+
+
+@dataclass
+class CheckSettings:
+    """What `zoo check` takes beside the section env."""
+
+    seed: int | None = hyperparameter(help="of the episode that is tried; null: drawn", ge=0)
+
+
+@dataclass
+class AgentsSettings:
+    """What `zoo agents` takes."""
+
+    algo: str | None = hyperparameter(help="only agents of this algorithm")
+    env: str | None = hyperparameter(help="only agents of this environment")
+    agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
+    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+
+
+SETTINGS: dict[str, type[Any]] = {
+    "train": TrainSettings,
+    "enjoy": EnjoySettings,
+    "evaluate": EvaluateSettings,
+    "agents": AgentsSettings,
+    "check": CheckSettings,
+}
+"""The settings by command."""
+
+
+@dataclass
+class EvalSettings:
+    """Evaluation while training, and saving of the best agent so far."""
+
+    every: int | None = hyperparameter(
+        help="steps between evaluations; null: a twentieth of the run", unit="environment steps", ge=1
+    )
+    n_episodes: int = hyperparameter(help="episodes in an evaluation", ge=1)
+    n_envs: int = hyperparameter(help="environments in which they are played side by side", ge=1)
+    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+
+
+@dataclass
+class CheckpointSettings:
+    """What `resume=` needs, written as the run goes."""
+
+    every: int | None = hyperparameter(
+        help="steps between checkpoints; null: a tenth of the run", unit="environment steps", ge=1
+    )
+
+
+@dataclass
+class StopOnRewardSettings:
+    """End once an evaluation is good enough."""
+
+    threshold: float = hyperparameter(help="mean return of an evaluation that ends the run")
+
+
+@dataclass
+class StopOnNoImprovementSettings:
+    """End once evaluations stop getting better."""
+
+    max_evaluations: int = hyperparameter(help="evaluations without a new best that end the run", ge=1)
+    min_evaluations: int = hyperparameter(0, help="evaluations before which the run never ends so", ge=0)
+
+
+@dataclass
+class StopOnEpisodesSettings:
+    """End after a number of episodes."""
+
+    max_episodes: int = hyperparameter(help="finished episodes, of all environments, that end the run", ge=1)
+
+
+CALLBACKS: dict[str, type[Any]] = {
+    "eval": EvalSettings,
+    "checkpoint": CheckpointSettings,
+    "stop_on_reward": StopOnRewardSettings,
+    "stop_on_no_improvement": StopOnNoImprovementSettings,
+    "stop_on_episodes": StopOnEpisodesSettings,
+}
+"""The settings of each callback, by its key in the section ``callbacks``; null switches one off."""
+
+
+@dataclass
+class WandbSettings:
+    """Where Weights & Biases keeps the run."""
+
+    project: str = hyperparameter("zoo", "project")
+    entity: str | None = hyperparameter(None, "user or team; null: your own")
+    group: str | None = hyperparameter(None, "group of the run")
+    name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
+    tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
+    mode: str | None = hyperparameter(
+        None, "null: as WANDB_MODE says, else online", choices=("online", "offline", "disabled")
+    )
+
+
+@dataclass
+class LoggerSettings:
+    """Where scalars go."""
+
+    every: int | None = hyperparameter(
+        None, "steps between log entries; null: a hundredth of the run", unit="environment steps", ge=1
+    )
+    console: bool = hyperparameter(False, "a table on the terminal")
+    csv: bool = hyperparameter(False, "progress.csv in the run's folder")
+    tensorboard: bool = hyperparameter(False, "TensorBoard's files in the run's folder, in tb/")
+    wandb: dict[str, Any] | None = hyperparameter(None, "Weights & Biases")

@@ -1,0 +1,256 @@
+"""What Hydra finds under each name: files of the user, files of Zoo, and what needs no file.
+
+A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond files this source answers for
+
+- ``algo/<name>``: the defaults that the algorithm's dataclass declares, with the file's values over them;
+- ``env/<id>``: any environment, whether or not a file says something about it;
+- ``policy/tuned/<algo>/<env>``: the policy that the tuned file chooses, else the usual one;
+- ``tuned/<algo>/<env>``: the tuned values (see `tuned_file`);
+- ``experiment/<path>.yaml``: a file anywhere, such as the ``config.yaml`` of a run, to run it once more.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from zoo.config import sections
+from zoo.config.fields import defaults
+from zoo.config.paths import search_folders, shown
+from zoo.errors import ZooError
+
+SCHEME = "zoo"
+
+USUAL_POLICY = "MlpPolicy"
+ATARI_POLICY = "CnnPolicy"
+
+GLOBAL = {"package": "_global_"}
+LOCAL: dict[str, str | None] = {"package": None}
+
+
+class ZooConfigSource(ConfigSource):
+    """The source ``zoo://<command>``; a group named like a plain value of that command's config is hidden."""
+
+    def __init__(self, provider: str, path: str) -> None:
+        super().__init__(provider=provider, path=path)
+        self.folders = search_folders("conf")
+        self.plain_keys: set[str] = set()
+        if self._file(self.path) is not None:
+            command = self._read(self.path)[0]
+            self.plain_keys = {str(key) for key in command if not OmegaConf.is_config(command._get_node(key))}
+
+    @staticmethod
+    def scheme() -> str:
+        return SCHEME
+
+    def available(self) -> bool:
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        if config_path in self.plain_keys:
+            return False
+        return config_path == "tuned" or any((folder / config_path).is_dir() for folder in self.folders)
+
+    def is_config(self, config_path: str) -> bool:
+        group, _, name = config_path.partition("/")
+        if not name:
+            return self._file(config_path) is not None
+        if group == "hydra":
+            find_plugin(config_path)
+        if group == "env":
+            return True
+        if group == "algo" and name in sections.algorithm_names():
+            return True
+        if group == "policy" and (name in sections.policy_names() or name.startswith("tuned/")):
+            return True
+        if group == "tuned":
+            return tuned_file(*_split_tuned(name)) is not None
+        return self._file(config_path) is not None
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        config, header = self._load(config_path)
+        return ConfigResult(provider=self.provider, path=self.full_path(), config=config, header=header)
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        names: set[str] = set()
+        for folder in self.folders:
+            if not (folder / config_path).is_dir():
+                continue
+            for entry in (folder / config_path).iterdir():
+                is_wanted_file = results_filter != ObjectType.GROUP and entry.suffix == ".yaml"
+                is_wanted_folder = results_filter != ObjectType.CONFIG and entry.is_dir()
+                if is_wanted_file or is_wanted_folder:
+                    names.add(entry.stem if entry.is_file() else entry.name)
+        if results_filter != ObjectType.GROUP:
+            names.update(self._without_file(config_path))
+        return sorted(names)
+
+    def header(self, config_path: str) -> str:
+        """Return the comment at the top of a file, which says what it is, or an empty string."""
+        file = self._file(config_path)
+        lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
+        comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        return "\n".join(line[1:].removeprefix(" ") for line in comments if not line.startswith("# @"))
+
+    def _without_file(self, group: str) -> Iterable[str]:
+        """Return the options of a group that need no file; an environment's ids are too many to list."""
+        if group == "algo":
+            return sections.algorithm_names()
+        return sections.policy_names() if group == "policy" else ()
+
+    def _load(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
+        group, _, name = config_path.partition("/")
+        if group == "tuned" and name:
+            return self._tuned(name), {**GLOBAL}
+        if group == "experiment" and name:
+            return self._experiment(config_path)
+        if group == "policy" and name.startswith("tuned/"):
+            return self._load(f"policy/{self._tuned_policy(name.removeprefix('tuned/'))}")
+        if group == "algo" and name:
+            return self._algorithm(name)
+        if group == "env" and name:
+            return self._with_defaults(config_path, {**defaults(sections.section_class("env")), "id": name})
+        if group == "policy" and name:
+            return self._with_defaults(
+                config_path, {**defaults(sections.section_class("policy")), "name": name}
+            )
+        return self._read(config_path)
+
+    def _algorithm(self, name: str) -> tuple[DictConfig, dict[str, str | None]]:
+        if name in sections.algorithm_names():
+            values = defaults(sections.algorithm_config_class(name))
+            return self._with_defaults(f"algo/{name}", {"name": name, **values})
+        config, header = self._read(f"algo/{name}")
+        return OmegaConf.merge({"preset": name}, config), header  # type: ignore[return-value]
+
+    def _with_defaults(
+        self, config_path: str, declared: dict[str, Any]
+    ) -> tuple[DictConfig, dict[str, str | None]]:
+        """Lay a file's values over the declared ones; a file that builds on another one stays as it is."""
+        if self._file(config_path) is None:
+            return OmegaConf.create(declared), {**LOCAL}
+        config, header = self._read(config_path)
+        if "defaults" in config:
+            return config, header
+        return OmegaConf.merge(declared, config), header  # type: ignore[return-value]
+
+    def _tuned(self, name: str) -> DictConfig:
+        file = tuned_file(*_split_tuned(name))
+        assert file is not None
+        config, _ = _read_yaml(file)
+        if "defaults" in config:
+            config.defaults = [each for each in config.defaults if _chosen_policy(each) is None]
+            if not config.defaults:
+                del config["defaults"]
+        config.tuned = shown(file)
+        return config
+
+    def _tuned_policy(self, name: str) -> str:
+        algo, env = _split_tuned(name)
+        file = tuned_file(algo, env)
+        if file is None:
+            return ATARI_POLICY if sections.is_atari(env) else USUAL_POLICY
+        choices = map(_chosen_policy, _read_yaml(file)[0].get("defaults", []))
+        return next((choice for choice in choices if choice is not None), USUAL_POLICY)
+
+    def _experiment(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
+        file = self._file(config_path)
+        if file is None:
+            raise ConfigLoadError(f"no {config_path}")
+        config, header = _read_yaml(file)
+        if "defaults" not in config and file.name == "config.yaml":
+            config.defaults = _choices_of_run(config, file)
+        return config, {**header, **GLOBAL}
+
+    def _file(self, config_path: str) -> Path | None:
+        path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
+        candidates = [folder / path for folder in self.folders]
+        group, _, name = path.partition("/")
+        if group == "experiment":
+            candidates.append(Path.cwd() / name)
+        return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+    def _read(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
+        file = self._file(config_path)
+        if file is None:
+            raise ConfigLoadError(f"no {config_path}.yaml in {', '.join(map(str, self.folders))}")
+        return _read_yaml(file)
+
+
+def tuned_file(algo: str, env: str) -> Path | None:
+    """Return the file of tuned values for ``algo`` on ``env``: its own, else that for Atari games, else None.
+
+    ``./hyperparams`` is looked at before Zoo's own.
+    """
+    names = [env, sections.env_file_name(env), sections.env_file_name(env.rpartition(":")[2])]
+    if sections.is_atari(env):
+        names.append("atari")
+    folders = search_folders("hyperparams")
+    candidates = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def find_plugin(config_path: str) -> None:
+    """Let Hydra look for its plug-ins when a launcher or sweeper is asked for that is not known yet.
+
+    Most runs ask for none, and start without the search. Raises `ZooError` with the command that installs a
+    missing one.
+    """
+    _, _, option = config_path.partition("/")
+    kind, _, name = option.partition("/")
+    if kind not in ("launcher", "sweeper") or not name:
+        return
+    if f"{name}.yaml" in ConfigStore.instance().repo.get("hydra", {}).get(kind, {}):
+        return
+    if name.startswith(("slurm", "submitit")) and not _installed("hydra_plugins.hydra_submitit_launcher"):
+        raise ZooError(f"hydra/{kind}={name} needs: pip install 'zoo[slurm]'")
+    from hydra.core.plugins import Plugins
+
+    Plugins.instance()
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _split_tuned(name: str) -> tuple[str, str]:
+    algo, _, env = name.partition("/")
+    return algo, env
+
+
+def _chosen_policy(default: Any) -> str | None:
+    """Return what ``override /policy: NAME`` in a defaults list chooses, or None for any other entry."""
+    if not isinstance(default, DictConfig):
+        return None
+    for key, value in default.items():
+        if str(key).split() == ["override", "/policy"]:
+            return str(value)
+    return None
+
+
+def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
+    """Return the defaults list that a run's own config stands for."""
+    try:
+        choices = {"algo": config.algo.get("preset") or config.algo.name, "env": config.env.id}
+    except AttributeError as error:
+        raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
+    return OmegaConf.create(["_self_", *({f"override /{group}": name} for group, name in choices.items())])
+
+
+def _read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
+    text = file.read_text(encoding="utf-8")
+    config = OmegaConf.create(text)
+    if not isinstance(config, DictConfig):
+        raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")
+    return config, ConfigSource._get_header_dict(text)

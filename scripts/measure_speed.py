@@ -202,8 +202,49 @@ def train_like_sb3(
     model.learn(ENDLESS, callback=[evaluation, Mark()], log_interval=log_interval)
 
 
+# What makes Zoo's algorithm do the same arithmetic as the peers'.
+SAME_AS_PEERS: dict[str, dict[str, Any]] = {
+    "ppo": {"clip_range_vf": None},
+    "a2c": {"rms_prop_tensorflow": False},
+    "dqn": {"double": False, "dueling": False},
+    "sac": {},
+}
+
+
 def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
-    raise SystemExit("zoo is not measured yet")
+    """Train with Zoo: monitors, loggers and an evaluation callback are on, as with the peers."""
+    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.callback import Callback
+    from zoo.algorithms.registry import algorithm_class
+    from zoo.envs.making import make_vec_env
+    from zoo.training.eval_callback import EvalCallback
+    from zoo.training.loggers import CsvLogger
+    from zoo.training.logging_callback import LoggingCallback
+    from zoo.training.tensorboard_logger import TensorBoardLogger
+
+    class Mark(Callback):
+        every = WORKS[work].interval
+
+        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+            if clock.mark(algorithm.num_timesteps):
+                algorithm.request_stop("measured")
+
+    chosen = WORKS[work]
+    model = algorithm_class("ppo2" if work == "ppo" else work)(
+        {"name": "MlpPolicy", "net_arch": chosen.net_arch},
+        make_vec_env(chosen.env, chosen.n_envs, arguments.seed, monitor_dir=folder / "monitor"),
+        seed=arguments.seed,
+        device="cpu",
+        compile=arguments.system == "zoo-compiled",
+        threads=arguments.threads or "auto",
+        **chosen.hyperparameters,
+        **SAME_AS_PEERS[work],
+    )
+    loggers = [CsvLogger(folder / "progress.csv"), TensorBoardLogger(folder / "tb")]
+    evaluation = EvalCallback(
+        chosen.env, every=chosen.interval, n_eval_episodes=N_EVAL_EPISODES, n_envs=1, run=folder
+    )
+    model.learn(ENDLESS, callback=[LoggingCallback(chosen.log_every, loggers), evaluation, Mark()])
 
 
 if __name__ == "__main__":

@@ -23,10 +23,9 @@ class Report:
 
     timesteps: int
     scalars: dict[str, float]
-    shares: dict[str, float] = field(default_factory=dict)
-    """How the time since the last report divides, by what it was spent on; fractions of 1."""
+    spent: dict[str, float] = field(default_factory=dict)
+    """What the time since the last report was spent on, in seconds."""
     note: str | None = None
-    is_last: bool = False
 
 
 class Logger:
@@ -47,19 +46,32 @@ class Logger:
 
 
 class ConsoleLogger(Logger):
-    """Prints reports as a table, one every ``seconds`` at most, and the last one in any case."""
+    """Prints a table, but not more often than every ``seconds``; one may then tell of several reports."""
 
     def __init__(self, *, seconds: float = 2.0, stream: TextIO | None = None) -> None:
         self.seconds = seconds
         self.stream = stream
+        self._unprinted: Report | None = None
         self._printed: float | None = None
 
     def write(self, report: Report) -> None:
+        self._unprinted = report if self._unprinted is None else _merged(self._unprinted, report)
         now = time.perf_counter()
-        if self._printed is not None and now - self._printed < self.seconds and not report.is_last:
-            return
-        self._printed = now
-        print(table(report), file=self.stream or sys.stdout, flush=True)
+        if self._printed is None or now - self._printed >= self.seconds:
+            self._printed = now
+            self.close()
+
+    def close(self) -> None:
+        """Print what has not been printed yet."""
+        if self._unprinted is not None:
+            print(table(self._unprinted), file=self.stream or sys.stdout, flush=True)
+            self._unprinted = None
+
+
+def _merged(earlier: Report, later: Report) -> Report:
+    """Return the later report with what only the earlier one says, and the time spent of both."""
+    spent = {name: seconds + earlier.spent.get(name, 0.0) for name, seconds in later.spent.items()}
+    return Report(later.timesteps, {**earlier.scalars, **later.scalars}, spent, later.note)
 
 
 def table(report: Report) -> str:
@@ -72,9 +84,10 @@ def table(report: Report) -> str:
     for group in sorted(groups):
         rows.append((f"{group}/", ""))
         rows += [(f"   {key}", groups[group][key]) for key in sorted(groups[group])]
-    if report.shares:
+    total = sum(report.spent.values())
+    if total > 0:
         rows.append(("share of time/", ""))
-        rows += [(f"   {name}", f"{share:.0%}") for name, share in report.shares.items()]
+        rows += [(f"   {name}", f"{seconds / total:.0%}") for name, seconds in report.spent.items()]
     width = max(len(key) for key, _ in rows)
     value_width = max(len(value) for _, value in rows)
     line = "-" * (width + value_width + 7)

@@ -46,9 +46,7 @@ class LoggingCallback(Callback):
     def on_training_end(self, algorithm: Algorithm[Any]) -> None:
         """Report what came since the last report, and close the outputs."""
         if algorithm.num_timesteps > self._reported_step:
-            report = self._report(algorithm)
-            report.is_last = True
-            self._write(report)
+            self._write(self._report(algorithm))
         self._elapsed_before += time.perf_counter() - self._started
         for output in self.outputs:
             try:
@@ -80,16 +78,16 @@ class LoggingCallback(Callback):
         scalars[STEPS] = algorithm.num_timesteps
         scalars["train/n_updates"] = algorithm.n_updates
         scalars.update(algorithm.read_metrics())
-        shares = self._shares(algorithm, now - self._reported)
-        report = Report(algorithm.num_timesteps, scalars, shares, self._note(algorithm))
+        spent = self._spent(algorithm, now - self._reported)
+        report = Report(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
         self._reported, self._reported_step = now, algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
         return report
 
-    def _shares(self, algorithm: Algorithm[Any], seconds: float) -> dict[str, float]:
+    def _spent(self, algorithm: Algorithm[Any], seconds: float) -> dict[str, float]:
+        """Return what the last ``seconds`` were spent on."""
         spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
-        shares = {name: max(0.0, each / max(seconds, 1e-9)) for name, each in spent.items()}
-        return {**shares, "other": max(0.0, 1.0 - sum(shares.values()))}
+        return {**spent, "other": max(0.0, seconds - sum(spent.values()))}
 
     def _note(self, algorithm: Algorithm[Any]) -> str | None:
         if algorithm.n_episodes:

@@ -63,7 +63,7 @@ class ProgressBarCallback(Callback):
             self._bar.refresh()
             return
         done, total = algorithm.num_timesteps, algorithm.total_timesteps
-        share = f" ({done / total:.0%})" if total else ""
+        share = f" ({min(1.0, done / total):.0%})" if total else ""
         print(
             ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)]),
             file=self.stream,

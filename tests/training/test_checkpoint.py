@@ -1,0 +1,234 @@
+"""Checkpoints: whole or not at all, and a run goes on from one as if it had never stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import Callback
+from zoo.algorithms.dqn import DQN
+from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.sac import SAC
+from zoo.envs.making import make_vec_env
+from zoo.errors import ZooError
+from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
+from zoo.training.making import make_callbacks
+from zoo.training.run_folder import RunFolder
+from zoo.training.signals import PREEMPTED
+
+SMALL = {"name": "MlpPolicy", "net_arch": [8]}
+
+Limit = Callable[[int], contextlib.AbstractContextManager[None]]
+
+
+class StopAt(Callback):
+    """Ends a run as a signal does."""
+
+    def __init__(self, timesteps: int) -> None:
+        self.every = timesteps
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        algorithm.request_stop(PREEMPTED)
+
+
+def files_without_times(run: RunFolder) -> dict[str, Any]:
+    """Return what a run wrote but the moments at which it did."""
+    with open(run.progress) as file:
+        progress = [
+            {key: value for key, value in row.items() if key not in ("time/fps", "time/time_elapsed")}
+            for row in csv.DictReader(file)
+        ]
+    monitors = [
+        [row.split(",")[:2] for row in path.read_text().splitlines()[1:]]
+        for path in sorted(run.monitor.iterdir())
+    ]
+    with np.load(run.evaluations) as evaluations:
+        results = {key: evaluations[key].tolist() for key in evaluations.files}
+    return {"progress": progress, "monitors": monitors, "evaluations": results}
+
+
+def weights(model: Algorithm[Any]) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in model.program.state.items()}
+
+
+def make_ppo2(run: RunFolder) -> PPO2:
+    envs = make_vec_env("CartPole-v1", 2, monitor_dir=run.monitor, normalize=True)
+    return PPO2(SMALL, envs, seed=1, compile=False, n_steps=32, n_epochs=1)
+
+
+def make_dqn(run: RunFolder) -> DQN:
+    envs = make_vec_env("CartPole-v1", 2, monitor_dir=run.monitor)
+    return DQN(SMALL, envs, seed=1, compile=False, learning_starts=64, buffer_size=300, train_freq=8)
+
+
+def make_sac(run: RunFolder) -> SAC:
+    envs = make_vec_env("Pendulum-v1", 2, monitor_dir=run.monitor)
+    return SAC(SMALL, envs, seed=1, compile=False, learning_starts=64, batch_size=8, train_freq=8)
+
+
+@pytest.mark.parametrize(
+    ("make", "env"),
+    [(make_ppo2, "CartPole-v1"), (make_dqn, "CartPole-v1"), (make_sac, "Pendulum-v1")],
+)
+def test_resumed_run_ends_as_if_it_had_never_stopped(
+    make: Callable[[RunFolder], Algorithm[Any]], env: str, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    whole = RunFolder.create(tmp_path, "x", env, 0)
+    straight = make(whole).learn(640, make_callbacks(config, whole, env))
+
+    run = RunFolder.create(tmp_path, "x", env, 0)
+    make(run).learn(640, [*make_callbacks(config, run, env), StopAt(320)])
+    assert read_checkpoint(run.checkpoint).timesteps < 320
+
+    resumed, callbacks = make(run), make_callbacks(config, run, env)
+    restore(read_checkpoint(run.checkpoint), resumed, callbacks)
+    left = resumed.total_timesteps - resumed.num_timesteps
+    resumed.learn(left, callbacks, reset_num_timesteps=False)
+
+    assert resumed.num_timesteps == straight.num_timesteps
+    assert weights(resumed) == weights(straight)
+    assert files_without_times(run) == files_without_times(whole)
+
+
+def test_run_killed_while_it_writes_checkpoints_leaves_a_whole_one(tmp_path: Path) -> None:
+    program = """
+import sys
+from zoo.algorithms.dqn import DQN
+from zoo.training.checkpoint import CheckpointCallback
+model = DQN("MlpPolicy", "CartPole-v1", seed=0, compile=False, learning_starts=10**9, train_freq=1)
+print("starts", flush=True)
+model.learn(10**9, CheckpointCallback(sys.argv[1], every=1))
+"""
+    for _ in range(2):
+        folder = tmp_path / "checkpoint"
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            while not (folder / "checkpoint.json").exists():
+                pass
+            for _ in range(100):
+                assert read_or_retry(folder) > 0
+            os.kill(process.pid, signal.SIGKILL)
+        checkpoint = read_checkpoint(folder)
+        model = DQN("MlpPolicy", "CartPole-v1", compile=False)
+        restore(checkpoint, model)
+        assert model.num_timesteps == checkpoint.timesteps > 0
+
+
+def read_or_retry(folder: Path) -> int:
+    """Read a checkpoint that may be replaced between its two files."""
+    try:
+        return read_checkpoint(folder).timesteps
+    except ZooError as error:
+        if "is missing" not in str(error):
+            raise
+        return read_or_retry(folder)
+
+
+def test_full_disk_loses_no_checkpoint_and_the_run_goes_on(
+    tmp_path: Path, ppo2: Callable[..., PPO2], no_larger_files: Limit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, folder = ppo2(), tmp_path / "checkpoint"
+    model.learn(64, CheckpointCallback(folder, every=64))
+    before = sorted(path.name for path in folder.iterdir())
+    with no_larger_files(20_000):
+        model.learn(128, CheckpointCallback(folder, every=64), reset_num_timesteps=False)
+    assert model.num_timesteps == 192
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert read_checkpoint(folder).timesteps == 64
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all("the run goes on, and the previous checkpoint, if any, stays" in line for line in lines)
+    assert "File too large" in lines[0]
+
+
+def test_checkpoint_on_a_disk_that_really_is_full(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only root can mount a small disk")
+    try:
+        model = ppo2()
+        model.learn(64, CheckpointCallback(disk / "checkpoint", every=64))
+        with contextlib.suppress(OSError):
+            (disk / "rest").write_bytes(bytes(300_000))
+        model.learn(64, CheckpointCallback(disk / "checkpoint", every=64), reset_num_timesteps=False)
+        assert read_checkpoint(disk / "checkpoint").timesteps == 64
+        assert not list((disk / "checkpoint").glob(".*"))
+        (disk / "rest").unlink()
+        write_checkpoint(disk / "checkpoint", model)
+        assert read_checkpoint(disk / "checkpoint").timesteps == 128
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_unwritable_folder_is_told_and_the_run_goes_on(
+    tmp_path: Path, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoint").write_text("a file")
+    model = ppo2().learn(64, CheckpointCallback(tmp_path / "checkpoint", every=64))
+    assert model.num_timesteps == 64
+    assert "can't write" in capsys.readouterr().err
+
+
+def test_only_the_newest_checkpoint_is_kept(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / ".100-aa.safetensors.0000.partial").write_text("what a killed process began")
+    ppo2().learn(256, CheckpointCallback(folder, every=64))
+    names = sorted(path.name for path in folder.iterdir())
+    assert len(names) == 2
+    assert names[0].startswith("256-")
+    assert names[1] == "checkpoint.json"
+
+
+def test_checkpoint_holds_neither_pickle_nor_code(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
+    ppo2().learn(64, CheckpointCallback(tmp_path, every=64))
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+
+
+def test_no_checkpoint_is_written_once_a_signal_came(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
+    ppo2().learn(640, [CheckpointCallback(tmp_path, every=64), StopAt(128)])
+    assert read_checkpoint(tmp_path).timesteps == 64
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1, "timesteps": 1}'])
+def test_damaged_checkpoint_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "checkpoint.json").write_text(text)
+    with pytest.raises(ZooError, match=r"checkpoint\.json is damaged"):
+        read_checkpoint(tmp_path)
+
+
+def test_truncated_arrays_are_named(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
+    ppo2().learn(64, CheckpointCallback(tmp_path, every=64))
+    (path,) = tmp_path.glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ZooError, match=r"safetensors is damaged"):
+        read_checkpoint(tmp_path)
+
+
+def test_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match="there is no checkpoint in"):
+        read_checkpoint(tmp_path)
+
+
+def test_state_of_a_callback_that_the_run_lacks_is_refused(
+    tmp_path: Path, ppo2: Callable[..., PPO2], config: dict[str, Any], run: RunFolder
+) -> None:
+    ppo2().learn(192, make_callbacks(config, run, "CartPole-v1"))
+    with pytest.raises(ZooError, match="the state of EvalCallback, LoggingCallback, which this run does not"):
+        restore(read_checkpoint(run.checkpoint), ppo2())

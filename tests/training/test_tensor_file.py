@@ -1,0 +1,69 @@
+"""Arrays of any size in safetensors files."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from zoo.errors import ZooError
+from zoo.training.tensor_file import read_tensors, write_tensors
+
+ARRAYS = {
+    "flags": np.array([True, False, True]),
+    "weights": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "count": np.array(7, dtype=np.int64),
+    "nothing": np.empty((0, 4), np.float64),
+    "image": np.arange(12, dtype=np.uint8).reshape(3, 4)[:, ::2],
+}
+
+
+def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "a.safetensors", ARRAYS)
+    back = read_tensors(tmp_path / "a.safetensors")
+    assert back.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert back[name].dtype == array.dtype
+        np.testing.assert_array_equal(back[name], array)
+
+
+def test_file_is_one_that_the_safetensors_package_reads(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "a.safetensors", ARRAYS)
+    for name, array in safetensors.numpy.load_file(tmp_path / "a.safetensors").items():
+        np.testing.assert_array_equal(array, ARRAYS[name])
+
+
+def test_file_of_the_safetensors_package_is_read(tmp_path: Path) -> None:
+    arrays = {name: np.ascontiguousarray(array) for name, array in ARRAYS.items()}
+    safetensors.numpy.save_file(arrays, tmp_path / "a.safetensors", metadata={"format": "np"})
+    back = read_tensors(tmp_path / "a.safetensors")
+    assert back.keys() == ARRAYS.keys()
+    np.testing.assert_array_equal(back["weights"], ARRAYS["weights"])
+
+
+def test_large_array_is_neither_copied_to_write_nor_to_read(tmp_path: Path) -> None:
+    memory = np.ones((2**22,), np.float32)
+    tracemalloc.start()
+    write_tensors(tmp_path / "a.safetensors", {"memory": memory})
+    back = read_tensors(tmp_path / "a.safetensors")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert back["memory"].nbytes == 2**24
+    assert peak < 2**20
+
+
+@pytest.mark.parametrize("size", [0, 5, 40, 300])
+def test_truncated_file_is_named_as_damaged(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, ARRAYS)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ZooError, match=r"a\.safetensors is damaged"):
+        read_tensors(path)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"a\.safetensors is missing"):
+        read_tensors(tmp_path / "a.safetensors")

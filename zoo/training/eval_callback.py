@@ -8,11 +8,12 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from zoo.algorithms.callback import Callback
 from zoo.config import atomic
-from zoo.envs.config import EnvConfig
 from zoo.envs.making import make_vec_env
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
@@ -30,8 +31,8 @@ class EvalCallback(Callback):
 
     With a ``run`` each evaluation goes to ``evaluations.npz``, under the names of Stable-Baselines3
     (timesteps, results, ep_lengths, successes), and the agent to ``best_agent`` when its mean return is the
-    best so far; of two equal ones the later has learned more, and stays. An id or config as ``env`` is made
-    into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from ``seed`` (None:
+    best so far; of two equal ones the later has learned more, and stays. An id, config or function as ``env`` is
+    made into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from ``seed`` (None:
     the algorithm's) and its number, and from nothing that happened before.
     """
 
@@ -109,7 +110,7 @@ class EvalCallback(Callback):
         )
 
     def _envs(self) -> Env:
-        if not isinstance(self.env, str | EnvConfig):
+        if isinstance(self.env, EnvStepper | VectorEnv | gym.Env):
             return self.env
         if self._own_envs is None:
             n_envs = min(self.n_envs, self.n_eval_episodes)

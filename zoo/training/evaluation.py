@@ -211,11 +211,11 @@ class _Play:
         step = self.envs.step(actions)
         self.observations = step.observations
         self.episode_start = np.zeros(self.envs.num_envs, dtype=np.bool_)
-        if step.valid is not None:
+        if not self.envs.next_step_autoreset:
+            self.episode_start[step.finished] = True
+        elif step.valid is not None:
             # A step that merely reset an environment shows the first observation of its next episode.
             self.episode_start = ~step.valid
-        elif len(step.finished):
-            self.episode_start[step.finished] = True
         self.n_steps += 1
         if self.n_steps % LONG_EPISODE == 0:
             self._tell_of_length()

@@ -1,0 +1,146 @@
+"""Evaluation while training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.wrappers import TimeLimit
+
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import Callback
+from zoo.algorithms.ppo2 import PPO2
+from zoo.envs.making import make_vec_env
+from zoo.training.eval_callback import EvalCallback, read_evaluations
+from zoo.training.evaluation import evaluate
+from zoo.training.run_folder import RunFolder
+from zoo.training.signals import PREEMPTED
+
+
+class Spy(Callback):
+    """Keeps what was logged at each evaluation."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.metrics: list[dict[str, float]] = []
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        self.metrics.append(algorithm.read_metrics())
+
+
+def test_evaluations_are_written_under_the_names_of_stable_baselines(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    ppo2().learn(384, EvalCallback("CartPole-v1", every=128, n_eval_episodes=3, run=run))
+    with np.load(run.evaluations) as file:
+        assert sorted(file.files) == ["ep_lengths", "results", "timesteps"]
+        assert file["timesteps"].tolist() == [128, 256, 384]
+        assert file["results"].shape == file["ep_lengths"].shape == (3, 3)
+
+
+def test_successes_are_written_where_there_are_any(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
+    class Succeeding(CartPoleEnv):
+        def step(self, action: Any) -> Any:
+            observation, reward, terminated, truncated, info = super().step(action)
+            return observation, reward, terminated, truncated, {**info, "is_success": not terminated}
+
+    def env() -> TimeLimit[Any, Any, Any]:
+        return TimeLimit(Succeeding(), 10)
+
+    spy = Spy(128)
+    ppo2().learn(256, [EvalCallback(env, every=128, n_eval_episodes=4, run=run), spy])
+    with np.load(run.evaluations) as file:
+        assert file["successes"].shape == (2, 4)
+        assert spy.metrics[0]["eval/success_rate"] == file["successes"][0].mean()
+
+
+def test_scalars_are_logged(ppo2: Callable[..., PPO2]) -> None:
+    evaluation, spy = EvalCallback("CartPole-v1", every=128), Spy(128)
+    ppo2().learn(128, [evaluation, spy])
+    assert evaluation.last is not None
+    assert spy.metrics[0]["eval/mean_reward"] == evaluation.last.mean
+    assert spy.metrics[0]["eval/mean_ep_length"] == evaluation.last.mean_length
+
+
+def test_best_agent_is_the_one_that_scored_best(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
+    evaluation = EvalCallback("CartPole-v1", every=64, n_eval_episodes=3, seed=5, run=run)
+    ppo2().learn(1280, evaluation)
+    results = [each.mean for _, each in read_evaluations(run.evaluations)]
+    card = json.loads((run.best_agent / "card.json").read_text())
+    assert card["mean_return"] == max(results)
+    assert card["n_eval_episodes"] == 3
+    # Of equal ones it is the latest.
+    number = max(i for i, result in enumerate(results) if result == max(results))
+    assert card["timesteps"] == 64 * (number + 1)
+    best = PPO2.load(run.best_agent)
+    again = evaluate(best, make_vec_env("CartPole-v1", 3), 3, seed=(5, number))
+    assert again.mean == max(results)
+
+
+def test_evaluation_does_not_change_what_is_learned(ppo2: Callable[..., PPO2]) -> None:
+    with_it = ppo2(normalize=True).learn(256, EvalCallback("CartPole-v1", every=64))
+    without = ppo2(normalize=True).learn(256)
+    for name, array in with_it.get_parameters().items():
+        np.testing.assert_array_equal(array, without.get_parameters()[name])
+
+
+def test_time_it_takes_is_counted_as_evaluation(ppo2: Callable[..., PPO2]) -> None:
+    model = ppo2().learn(128, EvalCallback("CartPole-v1", every=128))
+    assert model.timings["evaluation"] > 0
+
+
+def test_score_is_in_the_record_of_the_run(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
+    model = ppo2()
+    evaluation = EvalCallback("CartPole-v1", every=128, run=run)
+    with run.tracked(model):
+        model.learn(192, evaluation)
+    record = run.read_record()
+    assert evaluation.last is not None
+    assert record["evaluation"]["mean_return"] == evaluation.last.mean
+    assert record["evaluation"]["timesteps"] == 128
+    assert record["status"] == "finished"
+
+
+def test_evaluation_that_a_signal_interrupts_counts_for_nothing(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    class Signal(Callback):
+        every = 128
+
+        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+            algorithm.request_stop(PREEMPTED)
+
+    evaluation = EvalCallback("CartPole-v1", every=128, run=run)
+    ppo2().learn(256, [Signal(), evaluation])
+    assert evaluation.n_evaluations == 0
+    assert not run.evaluations.exists()
+
+
+def test_full_disk_is_told_and_the_run_goes_on(
+    run: RunFolder,
+    ppo2: Callable[..., PPO2],
+    no_larger_files: Callable[[int], Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with no_larger_files(10):
+        model = ppo2().learn(128, EvalCallback("CartPole-v1", every=128, run=run))
+    assert model.num_timesteps == 128
+    told = capsys.readouterr().err
+    assert "evaluations.npz: File too large; the run goes on" in told
+    assert "best_agent: File too large; the run goes on" in told
+    assert not list(Path(run.path).glob(".*partial"))
+
+
+def test_damaged_evaluations_start_anew_with_a_word_about_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "evaluations.npz").write_bytes(b"PK\x03\x04 and no more")
+    callback = EvalCallback("CartPole-v1", every=128, run=tmp_path)
+    callback.load_state({"n_evaluations": 3, "best_mean": 20.0, "rows": 3})
+    assert callback.n_evaluations == 3
+    assert "it starts anew" in capsys.readouterr().err

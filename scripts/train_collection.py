@@ -5,9 +5,9 @@
     .venv/bin/python scripts/train_collection.py --agents ppo2/Acrobot-v1 --scores-only
 
 Everything goes through `zoo train` and `zoo evaluate`, one run after the other. Stopped and started again,
-the script goes on where it was: finished runs are kept, a stopped one is resumed. Prints a line a seed, the mean
-over the seeds, and writes `scores.csv` beside the runs. The agent that is kept is the best of the seeds; the
-score on its card comes from episodes that had no part in the choice.
+the script goes on where it was: finished runs are kept, a stopped one is resumed. Prints a line a seed, the
+mean over the seeds, and writes `scores.csv` beside the runs. The agent that is kept is the best of the seeds;
+the score on its card comes from episodes that had no part in the choice.
 """
 
 from __future__ import annotations

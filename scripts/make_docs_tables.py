@@ -4,8 +4,8 @@
     .venv/bin/python scripts/make_docs_tables.py --check
 
 A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->` or
-`<!-- old names -->`, and `<!-- end -->`. With `--check` nothing is written; the exit status is 1 if a table is
-not what the code says.
+`<!-- old names -->`, and `<!-- end -->`. With `--check` nothing is written; the exit status is 1 if a table
+is not what the code says.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ def fields_table(path: str) -> str:
 
 def row_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
     unit = field.metadata.get("unit")
-    meaning = str(field.metadata.get("help", "")) + (f" ({unit})" if unit else "")
     kind = str(field.type).replace("Schedule", "number or schedule").replace("None", "null")
     kind = re.sub(r"\bActionNoiseConfig \| ", "", kind).replace(" | ", " or ")
+    kind += f" ({unit})" if unit else ""
+    meaning = str(field.metadata.get("help", ""))
     return (f"`{field.name}`", kind, default_of(field), range_of(field.metadata), meaning)
 
 

@@ -68,7 +68,9 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
         rollout = {**rows, "advantages": advantages, "returns": returns}
         if not memory.valid.all():
             real = self._tensors(memory.minibatch_rows(self.rng, 1, memory.valid.size)[0])
-            rollout = {name: transform(lambda column: column[real], column) for name, column in rollout.items()}
+            rollout = {
+                name: transform(lambda column: column[real], column) for name, column in rollout.items()
+            }
         learning_rate = torch.tensor([self.learning_rate(progress)], device=self.device)
         self.record("train/learning_rate", self.learning_rate(progress))
         self._run_program(rollout, learning_rate)

@@ -85,6 +85,7 @@ class Algorithm(ABC, Generic[Config]):
         if env is not None:
             self._take_env(env, n_envs)
         elif observation_space is not None and action_space is not None:
+            self.n_envs = n_envs
             self.observation_space, self.action_space = observation_space, action_space
         else:
             raise ZooError(f"{type(self).__name__} needs an env")
@@ -109,7 +110,7 @@ class Algorithm(ABC, Generic[Config]):
             torch.manual_seed(int(self.rng.integers(2**31)))
             self.policy = self._make_policy().to(self.device)
         self.program = UpdateProgram(self._update_step, self._make_state(), compiled=False)
-        if self.envs is not None:
+        if env is not None:
             self._make_memory()
 
     # -- what an algorithm is made of -------------------------------------------------------------------
@@ -231,7 +232,9 @@ class Algorithm(ABC, Generic[Config]):
         return transform(lambda array: torch.from_numpy(array).to(self.device), column)
 
     def _normalized(self, observations: Column) -> Column:
-        return observations if self.normalizer is None else self.normalizer.normalize_observations(observations)
+        return (
+            observations if self.normalizer is None else self.normalizer.normalize_observations(observations)
+        )
 
     def _multiplications_per_step(self) -> float:
         """Return about how many multiplications the forward passes of one gradient step take."""
@@ -249,7 +252,11 @@ class Algorithm(ABC, Generic[Config]):
 
     def set_env(self, env: Any, *, n_envs: int = 1) -> None:
         """Learn in another environment from now on. Raises `ZooError` if its spaces differ."""
-        observation_space, action_space, normalizer = self.observation_space, self.action_space, self.normalizer
+        observation_space, action_space, normalizer = (
+            self.observation_space,
+            self.action_space,
+            self.normalizer,
+        )
         self._take_env(env, n_envs)
         for what, old, new in (
             ("observations", observation_space, self.observation_space),
@@ -304,7 +311,7 @@ class Algorithm(ABC, Generic[Config]):
         observations = self.envs.reset(seeds)
         if self.normalizer is not None and update_statistics:
             self.normalizer.update_observations(observations)
-        self._observations = transform(np.copy, observations)
+        self._observations = observations
 
     # -- acting -----------------------------------------------------------------------------------------
 
@@ -396,7 +403,9 @@ class Algorithm(ABC, Generic[Config]):
         values = dict(files.config["algo"])
         name = values.pop("name", None)
         if name != cls.name:
-            raise ZooError(f"this is an agent of {name}, not of {cls.name}; zoo.load() finds the class itself")
+            raise ZooError(
+                f"this is an agent of {name}, not of {cls.name}; zoo.load() finds the class itself"
+            )
         config = build(cls.config_class, values, "algo")
         policy = build(PolicyConfig, files.config["policy"], "policy")
         agent = cls(
@@ -421,7 +430,9 @@ class Algorithm(ABC, Generic[Config]):
 
     def checkpoint(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return everything that the rest of the run depends on, right after a `barrier`: arrays, values."""
-        arrays = {f"state/{name}": tensor.detach().cpu().numpy() for name, tensor in self.program.state.items()}
+        arrays = {
+            f"state/{name}": tensor.detach().cpu().numpy() for name, tensor in self.program.state.items()
+        }
         values: dict[str, Any] = {
             "rng": self.rng.bit_generator.state,
             "env_seeds": self._env_seeds,
@@ -440,7 +451,7 @@ class Algorithm(ABC, Generic[Config]):
         return arrays, values
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Go back to the barrier at which `checkpoint` returned these. Raises `ZooError` if they don't fit."""
+        """Go back to the barrier of this checkpoint. Raises `ZooError` if it does not fit the algorithm."""
         expected = {f"state/{name}": tuple(tensor.shape) for name, tensor in self.program.state.items()}
         check_tensors(expected, {name: array for name, array in arrays.items() if name.startswith("state/")})
         with torch.no_grad():

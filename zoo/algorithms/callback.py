@@ -21,16 +21,16 @@ class Callback:
     every: int = 0
     barrier: bool = False
 
-    def on_training_start(self, algorithm: Algorithm) -> None:
+    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
         """Before the first step of `Algorithm.learn`."""
 
-    def on_steps(self, algorithm: Algorithm) -> None:
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
         """Every ``every`` environment steps."""
 
-    def on_episode(self, algorithm: Algorithm, episode: EpisodeRecord) -> None:
+    def on_episode(self, algorithm: Algorithm[Any], episode: EpisodeRecord) -> None:
         """After each finished episode."""
 
-    def on_training_end(self, algorithm: Algorithm) -> None:
+    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
         """After the last update, also when the run was stopped."""
 
     def state(self) -> dict[str, Any]:
@@ -49,14 +49,16 @@ class CallbackSchedule:
         self.watching_episodes = [
             callback for callback in self.callbacks if type(callback).on_episode is not Callback.on_episode
         ]
-        self._due = {id(callback): _next_multiple(num_timesteps, callback.every) for callback in self.callbacks}
+        self._due = {
+            id(callback): _next_multiple(num_timesteps, callback.every) for callback in self.callbacks
+        }
 
     @property
     def next_due(self) -> float:
         """The number of environment steps at which the next callback is due."""
         return min(self._due.values(), default=float("inf"))
 
-    def call_due(self, algorithm: Algorithm) -> None:
+    def call_due(self, algorithm: Algorithm[Any]) -> None:
         """Call `on_steps` of all callbacks that are due."""
         for callback in self.callbacks:
             if algorithm.num_timesteps >= self._due[id(callback)]:

@@ -72,7 +72,10 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         config = self.config
         self.learning_rate = schedules.parse(config.learning_rate)
         self.exploration_rate = ParsedSchedule(
-            "linear", config.exploration_initial_eps, config.exploration_final_eps, config.exploration_fraction
+            "linear",
+            config.exploration_initial_eps,
+            config.exploration_final_eps,
+            config.exploration_fraction,
         )
         self.trainable = Trainable("q_network", self.policy, Adam(), config.max_grad_norm)
         self._numpy_best_action = self.policy.numpy_best_action()

@@ -101,9 +101,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         """Return the size of the replay memory in bytes, before anything is allocated."""
         actions = ColumnSpec(tuple(action_space.shape or ()), np.float32)
         specs = {"observations": observation_spec(observation_space), "actions": actions}
-        return replay_bytes(
-            config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage
-        )
+        return replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -134,14 +132,14 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         after = time.perf_counter()
         ended = result.terminated | result.truncated
         next_observations = result.observations
-        self._observations = transform(np.copy, result.observations)
+        self._observations = result.observations
         if len(result.finished):
             next_observations = transform(np.copy, result.observations)
             assign(next_observations, result.finished, result.final_observations)
             self._count_episodes(result)
         if normalizer is not None:
             normalizer.update_observations(result.observations)
-            normalizer.update_returns(result.rewards, ended)
+            normalizer.update_returns(result.rewards, ended, result.valid)
         self.memory.add(
             {"observations": observations, "actions": actions},
             next_observations,
@@ -210,7 +208,9 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         return arrays, values
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        stored = {name.removeprefix("memory/"): array for name, array in arrays.items() if name[:7] == "memory/"}
+        stored = {
+            name.removeprefix("memory/"): array for name, array in arrays.items() if name[:7] == "memory/"
+        }
         self.memory.load_state(stored, values["memory"])
         self._uncredited_steps = values["uncredited_steps"]
         super().restore(arrays, values)
@@ -229,7 +229,9 @@ def _parse_train_freq(value: Any) -> tuple[int, str]:
         value = [value, "step"]
     count, unit = value if len(value) == 2 else (None, "")
     if unit not in ("step", "episode"):
-        raise ZooError(f"`algo.train_freq={value}`: unknown unit '{unit}'{nearest(str(unit), ['step', 'episode'])}")
+        raise ZooError(
+            f"`algo.train_freq={value}`: unknown unit '{unit}'{nearest(str(unit), ['step', 'episode'])}"
+        )
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ZooError(f"`algo.train_freq={value}`: expected a number of at least 1")
     return count, unit

@@ -57,8 +57,13 @@ class OnPolicyAlgorithm(Algorithm[Config]):
     # -- collecting -------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        envs, memory, normalizer, distribution = self.envs, self.memory, self.normalizer, self.policy.distribution
-        assert envs is not None and self._observations is not None
+        envs, memory, normalizer, distribution = (
+            self.envs,
+            self.memory,
+            self.normalizer,
+            self.policy.distribution,
+        )
+        assert envs is not None
         observations = self._normalized(self._observations)
         noise = distribution.noise(self.rng, (memory.n_steps, self.n_envs))
         log_std = self.policy.numpy_log_std()
@@ -75,7 +80,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
             rewards, ended = result.rewards, result.terminated | result.truncated
             if normalizer is not None:
                 normalizer.update_observations(result.observations)
-                normalizer.update_returns(rewards, ended)
+                normalizer.update_returns(rewards, ended, result.valid)
                 rewards = normalizer.normalize_rewards(rewards)
             memory.advance(rewards, ended, result.valid)
             if len(result.finished):
@@ -84,7 +89,6 @@ class OnPolicyAlgorithm(Algorithm[Config]):
             self._observations = result.observations
             observations = self._normalized(result.observations)
             self.num_timesteps += self.n_envs if result.valid is None else int(result.valid.sum())
-        self._observations = transform(np.copy, self._observations)
         self._last_observations = observations
         self.timings["env"] += env_seconds
         self.timings["policy"] += time.perf_counter() - started - env_seconds
@@ -103,7 +107,9 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     # -- what updates start from ------------------------------------------------------------------------
 
-    def advantages_and_returns(self, values: Tensor, gamma: float, gae_lambda: float) -> tuple[Tensor, Tensor]:
+    def advantages_and_returns(
+        self, values: Tensor, gamma: float, gae_lambda: float
+    ) -> tuple[Tensor, Tensor]:
         """Return advantages and value targets (rows,) of the rollout whose values (rows,) are given.
 
         Truncated steps are bootstrapped with the current value of their final observation.

@@ -85,7 +85,13 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         with torch.inference_mode():
             log_prob, _, values = self.policy(rows)
         advantages, returns = self.advantages_and_returns(values, config.gamma, config.gae_lambda)
-        rollout = {**rows, "log_prob": log_prob, "values": values, "advantages": advantages, "returns": returns}
+        rollout = {
+            **rows,
+            "log_prob": log_prob,
+            "values": values,
+            "advantages": advantages,
+            "returns": returns,
+        }
         rates = {
             "learning_rate": torch.tensor(self.learning_rate(progress), device=self.device),
             "clip_range": torch.tensor(self.clip_range(progress), device=self.device),

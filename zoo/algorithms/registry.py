@@ -22,7 +22,9 @@ ALGORITHMS = {
 def algorithm_class(name: str) -> type[Algorithm[Any]]:
     """Return the class of the algorithm called ``name``. Raises `ZooError` with the nearest name."""
     if name not in ALGORITHMS:
-        raise ZooError(f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})")
+        raise ZooError(
+            f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})"
+        )
     module, _, class_name = ALGORITHMS[name].partition(":")
     found: type[Algorithm[Any]] = getattr(importlib.import_module(module), class_name)
     return found

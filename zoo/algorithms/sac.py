@@ -212,7 +212,11 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             self.action_noise.reset(np.arange(self.n_envs))
 
     def _suggestion(self) -> str:
-        return "; dqn, ppo2 and a2c take Discrete actions" if isinstance(self.action_space, spaces.Discrete) else ""
+        return (
+            "; dqn, ppo2 and a2c take Discrete actions"
+            if isinstance(self.action_space, spaces.Discrete)
+            else ""
+        )
 
 
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,9 +123,11 @@ class ReplayMemory:
         if slots:
             arrays["final_slots"] = np.array(slots)
             kept = [self._final_observations[slot] for slot in slots]
-            final = {key: np.stack([part[key] for part in kept]) for key in kept[0]} if isinstance(
-                kept[0], dict
-            ) else np.stack(kept)
+            final = (
+                {key: np.stack([part[key] for part in kept]) for key in kept[0]}
+                if isinstance(kept[0], dict)
+                else np.stack(kept)
+            )
             arrays.update(named_arrays({"final_observations": final}))
         return arrays, {"used": used}
 
@@ -167,14 +170,15 @@ class ReplayMemory:
         self._keep_final(rows, next_observations, ended)
 
     def _keep_final(self, rows: tuple[Array, Array], observations: Column, where: Array) -> None:
-        for i in np.flatnonzero(where):
-            slot = int(rows[0][i] * self.n_envs + rows[1][i])
-            self._final_observations[slot] = transform(lambda array, i=i: array[i].copy(), observations)
+        kept = np.flatnonzero(where)
+        slots = rows[0][kept] * self.n_envs + rows[1][kept]
+        for i, slot in zip(kept.tolist(), slots.tolist(), strict=True):
+            self._final_observations[slot] = transform(
+                operator.itemgetter(i), transform(np.copy, observations)
+            )
 
 
-def replay_bytes(
-    capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False
-) -> int:
+def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:
     """Return what a `ReplayMemory` of these columns takes, in bytes."""
     copies = 1 if optimize_memory_usage else 2
     others = sum(n_bytes(spec) for name, spec in specs.items() if name != "observations")

@@ -35,7 +35,7 @@ class Adam:
     eps: float = 1e-8
 
     def initial(self, parameters: Tensor) -> Slots:
-        """Start with zero moments; the powers of both betas are kept as a tensor, not computed from a count."""
+        """Start with zero moments; the powers of both betas are a tensor, not computed from a count."""
         return {
             "mean": torch.zeros_like(parameters),
             "square": torch.zeros_like(parameters),

@@ -27,7 +27,7 @@ Step = Callable[[State, Tree, Tree], tuple[State, dict[str, Tensor]]]
 STOPPED = "stopped"
 """The state entry (a bool scalar) that ends the remaining steps of a call once it is true."""
 
-INDUCTOR_OPTIONS = {"cpp_wrapper": True, "cpp.use_decompose_tanh": True, "compile_threads": 1}
+INDUCTOR_OPTIONS: dict[str, Any] = {"cpp_wrapper": True, "cpp.use_decompose_tanh": True, "compile_threads": 1}
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class _Graph(NamedTuple):
 
 
 class _Traced(NamedTuple):
-    """The step as a graph of operations from flat tensors to the changed state entries and a metrics vector."""
+    """The step as a graph of operations: flat tensors to changed state entries and a vector of metrics."""
 
     graph: torch.fx.GraphModule
     state_names: list[str]
@@ -205,7 +205,7 @@ def _compile_loop(traced: _Traced) -> _Graph:
             return (i + 1, *new, carried[-1] + metrics)
 
         start = (torch.zeros((), dtype=torch.int64), *(state[p] for p in positions), torch.zeros(n_metrics))
-        return torch.while_loop(unfinished, body, start)  # type: ignore[attr-defined,no-any-return]
+        return torch.while_loop(unfinished, body, start)
 
     compiled = torch.compile(loop, fullgraph=True, dynamic=False, options=INDUCTOR_OPTIONS)
     return _Graph(compiled, changed, traced.metrics)

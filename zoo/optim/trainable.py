@@ -54,7 +54,7 @@ class Trainable:
             parameter.data = view
 
     def initial_state(self) -> State:
-        """Return the flat parameters and the optimizer's tensors; the parameters share the module's memory."""
+        """Return the flat parameters, which share the module's memory, and the optimizer's tensors."""
         own = {f"{self.name}.{key}": value for key, value in self.optimizer.initial(self.flat).items()}
         return {self.name: self.flat, **own}
 
@@ -71,7 +71,7 @@ class Trainable:
     def descend(
         self, state: State, variables: Lent, loss: Tensor, learning_rate: Tensor
     ) -> tuple[State, Tensor]:
-        """Take one gradient step on ``loss``; return the state after it and the gradient's norm before clipping."""
+        """Take one gradient step on ``loss``; return the next state and the gradient's norm before clipping."""
         leaves = list(variables.parameters.values())
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
         gradient = torch.cat([part.reshape(-1) for part in gradients])

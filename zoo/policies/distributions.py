@@ -107,12 +107,13 @@ class MultiCategorical(ActionDistribution):
     def log_prob_and_entropy(
         self, parameters: Tensor, log_std: Tensor | None, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        log_prob, entropy = 0.0, 0.0
+        log_prob = torch.zeros_like(parameters[..., 0])
+        entropy = log_prob
         for logits, action in zip(parameters.split(self.sizes, -1), actions.long().unbind(-1), strict=True):
             log_probs = F.log_softmax(logits, dim=-1)
             log_prob = log_prob + log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
             entropy = entropy - (log_probs.exp() * log_probs).sum(-1)
-        return log_prob, entropy  # type: ignore[return-value]
+        return log_prob, entropy
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.nvec.shape) + self.space.start

@@ -82,8 +82,9 @@ class NatureCnn(nn.Module):
             height, width = (int(height) - kernel) // stride + 1, (int(width) - kernel) // stride + 1
         linear = nn.Linear(64 * int(height) * int(width), features_dim)
         if ortho_init:
-            for layer in (*convolutions, linear):
-                orthogonal(layer, math.sqrt(2))
+            for convolution in convolutions:
+                orthogonal(convolution, math.sqrt(2))
+            orthogonal(linear, math.sqrt(2))
         norm = [nn.LayerNorm(features_dim)] if layer_norm else []
         rectified = [module for layer in convolutions for module in (layer, nn.ReLU())]
         self.layers = nn.Sequential(*rectified, nn.Flatten(), linear, *norm, nn.ReLU())
@@ -104,15 +105,14 @@ class DictEncoder(nn.Module):
         super().__init__()
         assert isinstance(space, spaces.Dict)
         self.keys = list(space.spaces)
-        self.parts = nn.ModuleList()
+        parts: list[NatureCnn | VectorEncoder] = []
         for part in space.spaces.values():
             if is_image(part) and min_side(part) >= SMALLEST_IMAGE:
-                self.parts.append(
-                    NatureCnn(part, features_dim, ortho_init=ortho_init, layer_norm=layer_norm)
-                )
+                parts.append(NatureCnn(part, features_dim, ortho_init=ortho_init, layer_norm=layer_norm))
             else:
-                self.parts.append(VectorEncoder(part))
-        self.features_dim = sum(int(part.features_dim) for part in self.parts)  # type: ignore[arg-type]
+                parts.append(VectorEncoder(part))
+        self.parts = nn.ModuleList(parts)
+        self.features_dim = sum(part.features_dim for part in parts)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         return torch.cat(
@@ -128,9 +128,7 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
     if isinstance(space, spaces.Dict):
         if config.encoder != "multi":
             raise ZooError(f"{config.name} can't read dictionary observations; use policy=MultiInputPolicy")
-        return DictEncoder(
-            space, config.features_dim, ortho_init=ortho_init, layer_norm=config.layer_norm
-        )
+        return DictEncoder(space, config.features_dim, ortho_init=ortho_init, layer_norm=config.layer_norm)
     if config.encoder == "multi":
         raise ZooError(f"{config.name} reads dictionary observations, but these are {space}; use MlpPolicy")
     if config.encoder == "mlp":

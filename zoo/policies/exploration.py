@@ -18,7 +18,9 @@ class ActionNoiseConfig:
     """Noise in units of actions scaled to [−1, 1]."""
 
     type: str = hyperparameter(
-        "normal", "normal, or ornstein-uhlenbeck (correlated in time)", choices=("normal", "ornstein-uhlenbeck")
+        "normal",
+        "normal, or ornstein-uhlenbeck (correlated in time)",
+        choices=("normal", "ornstein-uhlenbeck"),
     )
     std: float = hyperparameter(0.1, "standard deviation of a draw", ge=0)
     theta: float = hyperparameter(0.15, "pull of the correlated noise back to zero", ge=0)
@@ -53,7 +55,9 @@ class OrnsteinUhlenbeckNoise:
         if self._noise is None:
             self._noise = np.zeros((n_envs, self.n_actions), np.float32)
         fresh = rng.standard_normal(self._noise.shape, dtype=np.float32)
-        self._noise = self._noise * np.float32(1 - self.theta * self.dt) + np.float32(self.std * self.dt**0.5) * fresh
+        self._noise = (
+            self._noise * np.float32(1 - self.theta * self.dt) + np.float32(self.std * self.dt**0.5) * fresh
+        )
         return self._noise
 
     def reset(self, env_indices: Array) -> None:

@@ -1,0 +1,72 @@
+"""Zoo trains, tunes, replays and compares reinforcement-learning agents."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from zoo.version import __version__
+
+# OpenBLAS' own threads fight torch's; this has to stand before NumPy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from zoo.algorithms.a2c import A2C
+    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.dqn import DQN
+    from zoo.algorithms.ppo2 import PPO2
+    from zoo.algorithms.sac import SAC
+    from zoo.config.composing import compose
+    from zoo.envs.checker import check_env
+    from zoo.envs.making import make_vec_env
+    from zoo.errors import ZooError
+    from zoo.training.evaluation import evaluate_policy
+
+__all__ = [
+    "A2C",
+    "DQN",
+    "PPO2",
+    "SAC",
+    "ZooError",
+    "__version__",
+    "check_env",
+    "compose",
+    "evaluate_policy",
+    "load",
+    "make_vec_env",
+]
+
+_HOMES = {
+    "A2C": "zoo.algorithms.a2c",
+    "DQN": "zoo.algorithms.dqn",
+    "PPO2": "zoo.algorithms.ppo2",
+    "SAC": "zoo.algorithms.sac",
+    "ZooError": "zoo.errors",
+    "check_env": "zoo.envs.checker",
+    "compose": "zoo.config.composing",
+    "evaluate_policy": "zoo.training.evaluation",
+    "make_vec_env": "zoo.envs.making",
+}
+
+
+def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm[Any]:
+    """Rebuild an agent from its folder or zip, whatever its algorithm.
+
+    ``options`` are the constructor's (seed, device, …). Nothing from the files is executed unless ``trust``
+    is given. Raises `ZooError` for missing or damaged files, and for spaces that differ from ``env``'s.
+    """
+    from zoo.agents.files import read_agent
+    from zoo.algorithms.registry import algorithm_class
+
+    files = read_agent(path, trust=trust, own_env=env is not None)
+    return algorithm_class(files.config["algo"]["name"]).from_files(files, env, **options)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, and only that: `zoo --help` and `import zoo` stay quick."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'zoo' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)

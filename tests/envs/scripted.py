@@ -9,6 +9,21 @@ import numpy as np
 from gymnasium import spaces
 
 
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Compare nested dicts, sequences and arrays bit for bit."""
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for key in theirs:
+            assert_same(ours[key], theirs[key])
+    elif isinstance(theirs, tuple | list) or (isinstance(theirs, np.ndarray) and theirs.dtype == object):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    else:
+        assert np.array_equal(ours, theirs)
+        assert np.asarray(ours).dtype == np.asarray(theirs).dtype
+
+
 class Counting(gym.Env[Any, Any]):
     """Observes [episode number, step of the episode]; rewards step numbers; episodes of 2, 3, 4, 2, … steps.
 

@@ -8,22 +8,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from scripted import Counting, Failing, Noisy
+from scripted import Counting, Failing, Noisy, assert_same
 
 from zoo.envs import EnvStepper, make_vec_env
 from zoo.errors import ZooError
-
-
-def assert_same(ours: Any, theirs: Any) -> None:
-    if isinstance(theirs, dict):
-        assert ours.keys() == theirs.keys()
-        for key in theirs:
-            assert_same(ours[key], theirs[key])
-    elif isinstance(theirs, tuple) or (isinstance(theirs, np.ndarray) and theirs.dtype == object):
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
-    else:
-        assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("make", [Counting, Noisy, lambda: gym.make("Taxi-v4")])

@@ -120,6 +120,11 @@ class EnvGroup:
             results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
         return results
 
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment to its own value."""
+        for env, value in zip(self.envs, values, strict=True):
+            env.set_wrapper_attr(name, value)
+
     def close(self) -> None:
         """Close every environment, also where one raises."""
         errors = []
@@ -218,8 +223,7 @@ class InProcessVectorEnv(SameStepVectorEnv):
         each = values if isinstance(values, list | tuple) else [values] * self.num_envs
         if len(each) != self.num_envs:
             raise ValueError(f"{len(each)} values for {self.num_envs} environments")
-        for env, value in zip(self.envs, each, strict=True):
-            env.set_wrapper_attr(name, value)
+        self.group.set_attr(name, each)
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame an environment."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from zoo.envs import ids
@@ -53,11 +54,11 @@ def make_vec_env(
     return vector_env
 
 
-def make_env(config: EnvConfig, maker: Callable[[], Env] | None = None) -> Env:
-    """Return one environment as ``config`` says; ``maker`` makes the bare one where there is no id."""
-    if maker is None:
-        return _registered(config)
-    env = maker()
+def make_env(config: EnvConfig, source: EnvSpec | Callable[[], Env]) -> Env:
+    """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
+    if isinstance(source, EnvSpec):
+        return _registered(config, source)
+    env = source()
     if config.max_episode_steps is not None:
         env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
     return env
@@ -66,15 +67,27 @@ def make_env(config: EnvConfig, maker: Callable[[], Env] | None = None) -> Env:
 def _vector_env(
     env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig, n_envs: int, seed: int | None
 ) -> VectorEnv[Any, Any, Any]:
-    maker = _maker(env, n_envs)
-    make_envs = [functools.partial(make_env, config, maker)] * n_envs
-    return InProcessVectorEnv(make_envs, seed=seed)
+    source = _source(env, config, n_envs)
+    make_envs = [functools.partial(make_env, config, source)] * n_envs
+    if config.vectorization != "workers":
+        vector_env: VectorEnv[Any, Any, Any] = InProcessVectorEnv(make_envs, seed=seed)
+    else:
+        from zoo.envs.workers import WorkersVectorEnv
+
+        vector_env = WorkersVectorEnv(
+            make_envs, n_workers=config.n_workers, start_method=config.start_method, seed=seed
+        )
+    if isinstance(source, EnvSpec):
+        vector_env.spec = source
+    return vector_env
 
 
-def _maker(env: str | EnvConfig | Env | Callable[[], Env], n_envs: int) -> Callable[[], Env] | None:
-    """Return the function that makes the bare environment, or None where the id says it."""
+def _source(
+    env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig, n_envs: int
+) -> EnvSpec | Callable[[], Env]:
+    """Return what the bare environment is made from: what its id stands for, or a function."""
     if isinstance(env, str | EnvConfig):
-        return None
+        return ids.resolve(config.id)
     if isinstance(env, gym.Env):
         if n_envs != 1:
             raise ZooError(f"n_envs={n_envs} of one {type(env).__name__}: give a function that makes one")
@@ -87,9 +100,9 @@ def _maker(env: str | EnvConfig | Env | Callable[[], Env], n_envs: int) -> Calla
     return env
 
 
-def _registered(config: EnvConfig) -> Env:
+def _registered(config: EnvConfig, spec: EnvSpec) -> Env:
     """Return the bare environment of a registered id, with its time limit alone around it."""
-    spec = copy.deepcopy(ids.resolve(config.id))
+    spec = copy.deepcopy(spec)
     spec.order_enforce = False
     spec.disable_env_checker = True
     arguments: dict[str, Any] = dict(config.kwargs)

@@ -1,0 +1,287 @@
+"""Worker processes: the same results as in-process, and whatever happens to them is said in words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scripted import Counting, Failing, Noisy, assert_same
+
+from zoo.envs import EnvStepper, make_vec_env
+from zoo.errors import ZooError
+
+START_METHODS = ["fork", "forkserver", "spawn"]
+
+
+def workers(make: Any, n: int, start_method: str = "fork", **options: Any) -> Any:
+    return make_vec_env(
+        make,
+        n,
+        vectorization="workers",
+        start_method=start_method,
+        check=False,
+        **{"n_workers": 2, **options},
+    )
+
+
+class Dying(Counting):
+    """Ends its process in its second step."""
+
+    def step(self, action: Any) -> Any:
+        if self._observation[1] == 1 and self.np_random_seed == 3:
+            if action == 1:
+                os._exit(7)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def everything(env: Any, n_steps: int) -> list[Any]:
+    stepper = EnvStepper(env)
+    seen: list[Any] = [stepper.reset(range(20, 20 + env.num_envs))]
+    env.action_space.seed(0)
+    for _ in range(n_steps):
+        step = stepper.step(env.action_space.sample())
+        episodes = [(episode.env_index, episode.episode_return, episode.length) for episode in step.episodes]
+        masks = stepper.action_masks()
+        seen.append(
+            (step.observations, step.rewards, step.terminated, step.truncated, step.final_observations)
+        )
+        seen.append((episodes, None if masks is None else masks.tolist(), step.infos))
+    env.close()
+    return seen
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_results_are_those_of_the_in_process_env_bit_for_bit(start_method: str) -> None:
+    in_process = everything(make_vec_env(Noisy, 5, check=False), 40)
+    assert_same(everything(workers(Noisy, 5, start_method), 40), in_process)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Taxi-v4", "Zoo/IdentityDict-v0"])
+def test_registered_envs_step_as_in_process(env_id: str) -> None:
+    in_process = everything(make_vec_env(env_id, 3), 30)
+    assert_same(everything(workers(env_id, 3), 30), in_process)
+
+
+def test_env_registered_here_alone_reaches_the_workers() -> None:
+    gym.register("OnlyHere-v0", Counting, max_episode_steps=3)
+    env = workers("OnlyHere-v0", 2, "forkserver")
+    assert env.reset(seed=0)[0].tolist() == [[0.0, 0.0]] * 2
+    assert env.spec.id == "OnlyHere-v0"
+    env.close()
+    gym.registry.pop("OnlyHere-v0")
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 8])
+def test_envs_are_divided_among_workers(n_workers: int) -> None:
+    env = workers("CartPole-v1", 3, n_workers=n_workers)
+    assert len(env._workers) == min(n_workers, 3)
+    assert env.call("get_wrapper_attr", "gravity") == (9.8, 9.8, 9.8)
+    env.set_attr("gravity", [1.0, 2.0, 3.0])
+    assert env.get_attr("gravity") == (1.0, 2.0, 3.0)
+    env.close()
+
+
+def test_unknown_attribute_is_refused_and_nothing_ends() -> None:
+    env = workers("CartPole-v1", 2)
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        env.get_attr("no_such_thing")
+    assert env.get_attr("gravity") == (9.8, 9.8)
+    env.close()
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_raising_env_is_reported_with_its_own_traceback_index_and_seed(start_method: str) -> None:
+    stepper = EnvStepper(workers(Failing, 4, start_method))
+    stepper.reset([40, 41, 42, 43])
+    stepper.step([0] * 4)
+    stepper.step([0] * 4)
+    with pytest.raises(ZooError) as caught:
+        stepper.step([0] * 4)
+    message = str(caught.value)
+    assert message.startswith("env 0 (seed 40) raised RuntimeError in a step:")
+    assert "the simulator lost its licence" in message
+    assert "scripted.py" in message
+    with pytest.raises(ZooError, match="closed"):
+        stepper.step([0] * 4)
+
+
+def test_env_that_cannot_be_made_is_reported() -> None:
+    def make() -> Any:
+        raise OSError("no such level")
+
+    with pytest.raises(ZooError, match=r"env \d raised OSError in being made:(.|\n)*no such level"):
+        workers(make, 2)
+
+
+@pytest.mark.parametrize(("action", "cause"), [(1, "exit code 7"), (0, "killed by SIGKILL")])
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_dead_worker_is_named_with_its_end(start_method: str, action: int, cause: str) -> None:
+    stepper = EnvStepper(workers(Dying, 4, start_method))
+    stepper.reset([0, 1, 2, 3])
+    stepper.step([action] * 4)
+    start = time.monotonic()
+    with pytest.raises(ZooError, match=f"worker process of envs 2 to 3 died: {cause}"):
+        stepper.step([action] * 4)
+    assert time.monotonic() - start < 2.0
+
+
+def test_worker_killed_between_steps_is_named() -> None:
+    env = workers("CartPole-v1", 2)
+    env.reset(seed=0)
+    os.kill(env._workers[1].process.pid, signal.SIGKILL)
+    with pytest.raises(ZooError, match="worker process of env 1 died: killed by SIGKILL"):
+        env.step(np.zeros(2, dtype=np.int64))
+
+
+def test_what_cannot_be_sent_between_processes_is_reported() -> None:
+    class Unsendable(Counting):
+        def step(self, action: Any) -> Any:
+            *rest, _ = super().step(action)
+            return *rest, {"lock": (value for value in ())}
+
+    env = workers(Unsendable, 2)
+    env.reset(seed=0)
+    with pytest.raises(ZooError, match=r"cannot be sent between processes(.|\n)*generator"):
+        env.step(np.zeros(2, dtype=np.int64))
+
+
+def test_maker_that_cannot_be_sent_is_reported() -> None:
+    import threading
+
+    lock = threading.Lock()
+
+    def make() -> Any:
+        return Counting() if lock else None
+
+    with pytest.raises(ZooError, match=r"cannot be sent to a worker process.*env\.start_method=fork"):
+        workers(make, 2, "forkserver")
+    workers(make, 2, "fork").close()
+
+
+def test_worker_that_hangs_at_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import zoo.envs.workers
+
+    class Hanging(Counting):
+        def close(self) -> None:
+            time.sleep(60)
+
+    monkeypatch.setattr(zoo.envs.workers, "SECONDS_TO_CLOSE", 0.5)
+    env = workers(Hanging, 2)
+    env.reset(seed=0)
+    processes = [worker.process for worker in env._workers]
+    start = time.monotonic()
+    env.close()
+    assert time.monotonic() - start < 3.0
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_different_spaces_in_different_workers_are_refused() -> None:
+    class Numbered(Counting):
+        def __init__(self) -> None:
+            super().__init__()
+            import multiprocessing
+
+            n = 2 + int(multiprocessing.current_process().name.split()[-1])
+            self.action_space = gym.spaces.Discrete(n)
+
+    with pytest.raises(ZooError, match=r"env 1 has another action_space than env 0: Discrete\(2\) is not"):
+        workers(Numbered, 2)
+
+
+def run(script: str, tmp_path: Path, **options: Any) -> subprocess.Popen[str]:
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(script))
+    return subprocess.Popen(
+        [sys.executable, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        **options,
+    )
+
+
+STEPPING = """
+import signal, sys, time
+import numpy as np
+from zoo.envs import make_vec_env
+
+stopped = []
+if __name__ == "__main__":
+    env = make_vec_env("CartPole-v1", 4, vectorization="workers", n_workers=2, start_method={method!r})
+    env.reset(seed=0)
+    {handler}
+    print("ready", flush=True)
+    for step in range(10**9):
+        env.step(np.zeros(4, dtype=np.int64))
+        if stopped:
+            break
+    for _ in range(10):
+        env.step(np.zeros(4, dtype=np.int64))
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_interrupt_shows_no_traceback_of_a_worker(method: str, tmp_path: Path) -> None:
+    process = run(STEPPING.format(method=method, handler=""), tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert errors.count("Traceback") == 1
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_workers_outlive_a_sigterm_that_the_parent_handles(method: str, tmp_path: Path) -> None:
+    handler = "signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))"
+    process = run(STEPPING.format(method=method, handler=handler), tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGTERM)
+    output, errors = process.communicate(timeout=20)
+    assert (output, errors, process.returncode) == ("done\n", "", 0)
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_workers_end_when_the_parent_is_killed(method: str, tmp_path: Path) -> None:
+    handler = "print(*(worker.process.pid for worker in env._workers), flush=True)"
+    process = run(STEPPING.format(method=method, handler=handler), tmp_path)
+    assert process.stdout is not None
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    process.stdout.readline()
+    process.kill()
+    process.communicate(timeout=20)
+    deadline = time.monotonic() + 10
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
+    script = """
+    from zoo.envs import make_vec_env
+    make_vec_env("CartPole-v1", 2, vectorization="workers")
+    """
+    _, errors = run(script, tmp_path).communicate(timeout=60)
+    assert 'A script needs `if __name__ == "__main__":`' in errors
+
+
+def is_running(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

@@ -296,7 +296,17 @@ def test_format_of_the_future_asks_for_an_update(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "\x00", '{"timesteps": "many"}', '{"mean_return": [1]}', '{"seed": 1.5}', "[" * 100_000],
+    [
+        "",
+        "{",
+        "[]",
+        "\x00",
+        '{"timesteps": "many"}',
+        '{"mean_return": [1]}',
+        '{"seed": 1.5}',
+        '{"versions": [1]}',
+        "[" * 100_000,
+    ],
 )
 def test_damaged_card_is_refused(folder: Path, text: str) -> None:
     (folder / "card.json").write_text(text)

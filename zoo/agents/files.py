@@ -372,6 +372,9 @@ def _parse_card(content: bytes, origin: str) -> dict[str, Any]:
     for name in ("mean_return", "std_return"):
         if not isinstance(card.get(name), int | float | None):
             raise _damaged(origin, CARD, f"`{name}` is not a number")
+    for name in ("versions", "hyperparameters"):
+        if not isinstance(card.get(name), dict | None):
+            raise _damaged(origin, CARD, f"`{name}` is not a mapping")
     return card
 
 

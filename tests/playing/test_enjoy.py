@@ -1,0 +1,298 @@
+"""`zoo enjoy` plays the agent that was meant, says which, and shows it as well as the place allows."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playing_agents import RUN, save_agent
+
+from zoo.commands import enjoy
+from zoo.config.composing import compose
+from zoo.envs.config import EnvConfig
+from zoo.errors import ZooError
+
+
+def play(*overrides: str) -> None:
+    enjoy.run(compose("enjoy", ["n_episodes=1", "seed=1", *overrides]))
+
+
+def returns(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in re.findall(r"return ([-\d,.]+) in", text)]
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ZooError) as caught:
+        play(*overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def frames(video: Path) -> int:
+    import imageio_ffmpeg
+
+    count: int = imageio_ffmpeg.count_frames_and_secs(str(video))[0]
+    return count
+
+
+def test_path_steps_and_score_of_the_agent_are_told(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play("algo=ppo2", "env=CartPole-v1")
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"agent  {run_folder}/best_agent"
+    assert second.strip() == (
+        "ppo2 on CartPole-v1, trained for 40,000 steps, seed 0, return 312.5 ± 8.0 over 20 episodes"
+    )
+
+
+def test_returns_are_printed_where_there_is_no_display(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play("algo=ppo2", "env=CartPole-v1", "n_episodes=3")
+    out = capsys.readouterr().out
+    assert "no window: there is no display here; record=true writes a video" in out
+    *episodes, mean = returns(out)
+    assert len(episodes) == 3
+    assert mean == pytest.approx(sum(episodes) / 3, abs=0.1)
+
+
+def test_same_seed_plays_the_same_and_other_actions_on_request(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outs = []
+    for overrides in ([], [], ["seed=2"], ["deterministic=false"]):
+        play(f"agent={run_folder}", "n_episodes=4", *overrides)
+        outs.append(returns(capsys.readouterr().out))
+    assert outs[0] == outs[1]
+    assert outs[0] != outs[2]
+    assert outs[0] != outs[3]
+
+
+@pytest.mark.parametrize("path", ["", "best_agent", "best_agent/"])
+def test_path_may_be_a_run_or_an_agent(
+    run_folder: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(f"agent={run_folder / path}")
+    assert f"agent  {run_folder}/best_agent" in capsys.readouterr().out
+
+
+def test_zip_plays(capsys: pytest.CaptureFixture[str]) -> None:
+    save_agent("my agent.zip")
+    play("agent='my agent.zip'")
+    assert "agent  my agent.zip" in capsys.readouterr().out
+
+
+def test_window_opens_where_there_is_a_display(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pygame
+
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    drawn = []
+    flip = pygame.display.flip
+    monkeypatch.setattr(pygame.display, "flip", lambda: (drawn.append(1), flip()))
+    play(f"agent={run_folder}")
+    out = capsys.readouterr().out
+    assert "no window" not in out
+    assert len(drawn) > returns(out)[0]
+
+    drawn.clear()
+    play(f"agent={run_folder}", "render=false")
+    assert not drawn
+
+
+def test_window_asked_for_without_a_display_is_refused(run_folder: Path) -> None:
+    assert "there is no display here" in refusal(f"agent={run_folder}", "render=true")
+
+
+def test_video_shows_every_step_and_stands_in_the_run(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(f"agent={run_folder}", "record=true", "n_episodes=2")
+    out = capsys.readouterr().out
+    (video,) = (run_folder / "videos").iterdir()
+    assert f"video  {video}" in out
+    assert re.fullmatch(r"ppo2-CartPole-v1-\d{8}-\d{6}\.mp4", video.name)
+    *episodes, _ = returns(out)
+    assert frames(video) == sum(episodes) + 3  # every reset is seen too
+
+
+def test_video_of_an_agent_outside_of_a_run_stands_in_the_working_folder() -> None:
+    save_agent("somewhere/agent", "sac", "Pendulum-v1")
+    play("agent=somewhere/agent", "record=true")
+    assert [path.suffix for path in Path("videos").iterdir()] == [".mp4"]
+    assert [path.name for path in Path("somewhere").iterdir()] == ["agent"]
+
+
+def test_missing_video_package_is_named_with_its_command(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    assert refusal(f"agent={run_folder}", "record=true") == 'writing a video needs: pip install "zoo[video]"'
+    assert not (run_folder / "videos").exists()
+
+
+def test_environment_without_images_cannot_be_filmed_but_plays(capsys: pytest.CaptureFixture[str]) -> None:
+    save_agent("agent", env="Zoo/Identity-v0")
+    assert "can't film Zoo/Identity-v0" in refusal("agent=agent", "record=true")
+    play("agent=agent")
+    assert returns(capsys.readouterr().out)
+
+
+def test_ctrl_c_ends_with_what_was_played_and_a_whole_video(run_folder: Path) -> None:
+    code = (
+        "from zoo.cli import main; import sys;"
+        f"sys.argv = ['zoo', 'enjoy', 'agent={run_folder}', 'n_episodes=100000', 'record=true']; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("episode 3"):
+            break
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: ffmpeg gets it too
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert "mean return" in out
+    (video,) = (run_folder / "videos").iterdir()
+    assert frames(video) > 3
+
+
+# Which environment
+
+
+def test_agent_plays_with_the_wrappers_of_its_training(capsys: pytest.CaptureFixture[str]) -> None:
+    save_agent("agent", env=EnvConfig(id="CartPole-v1", max_episode_steps=7))
+    play("agent=agent", "n_episodes=2")
+    assert max(returns(capsys.readouterr().out)) <= 7
+
+
+def test_other_environment_with_other_spaces_is_one_message(run_folder: Path) -> None:
+    assert refusal(f"agent={run_folder}", "env=Acrobot-v1") == (
+        f"the agent in {run_folder}/best_agent can't act in Acrobot-v1:"
+        " its observations and the environment's differ: Box(4,) float32 is not Box(6,) float32"
+    )
+
+
+def test_other_environment_with_the_same_spaces_is_played(capsys: pytest.CaptureFixture[str]) -> None:
+    save_agent("agent", env=EnvConfig(id="CartPole-v0", max_episode_steps=7))
+    play("agent=agent", "env=CartPole-v1", "n_episodes=4")
+    assert max(returns(capsys.readouterr().out)) > 7
+
+
+def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    from zoo.envs.making import make_vec_env
+
+    save_agent("agent", env=make_vec_env("CartPole-v1"))
+    assert "does not say in which environment it was trained; give env=ID" in refusal("agent=agent")
+    play("agent=agent", "env=CartPole-v1")
+    assert returns(capsys.readouterr().out)
+
+
+# Whose code
+
+MODULE = """
+import gymnasium as gym
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+print("module imported")
+gym.register("Mine-v0", CartPoleEnv, max_episode_steps=5)
+
+class Patient(gym.Wrapper):
+    pass
+"""
+
+
+@pytest.fixture
+def module(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (working_folder / "mine_of_enjoy.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(working_folder)
+    yield "mine_of_enjoy"
+    forget("mine_of_enjoy")
+
+
+def forget(module: str) -> None:
+    import gymnasium
+
+    sys.modules.pop(module, None)
+    gymnasium.registry.pop("Mine-v0", None)
+
+
+def test_module_of_an_agents_environment_needs_trust_or_to_be_typed(
+    module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_agent("runs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0/agent", env=f"{module}:Mine-v0")
+    forget(module)
+    capsys.readouterr()
+    agent = "agent=runs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0"
+
+    message = refusal(agent)
+    assert "`env.id: mine_of_enjoy:Mine-v0`, refused because it would import a module" in message
+    assert message.endswith("load it with trust=true")
+    assert "module imported" not in capsys.readouterr().out
+
+    play("algo=ppo2", f"env={module}:Mine-v0")
+    assert "module imported" in capsys.readouterr().out
+    play(agent, "trust=true")
+    assert max(returns(capsys.readouterr().out)) <= 5
+
+
+def test_wrapper_from_elsewhere_needs_trust(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    save_agent("agent", env=EnvConfig(id="CartPole-v1", wrappers=[f"{module}.Patient"]))
+    for overrides in ([], ["env=CartPole-v1"]):
+        assert "mine_of_enjoy.Patient" in refusal("agent=agent", *overrides)
+    play("agent=agent", "trust=true")
+    assert returns(capsys.readouterr().out)
+
+
+# What a user can get wrong
+
+
+def test_incomplete_or_contradictory_choice_is_explained(run_folder: Path) -> None:
+    assert "algo= is missing: give algo=NAME env=ID, or agent=PATH" in refusal("env=CartPole-v1")
+    assert "env= is missing" in refusal("algo=ppo2")
+    assert "not both" in refusal("algo=ppo2", f"agent={run_folder}")
+
+
+def test_unknown_names_get_the_nearest(run_folder: Path) -> None:
+    assert "unknown algorithm 'ppo3'; did you mean 'ppo'?" in refusal("algo=ppo3", "env=CartPole-v1")
+    assert "did you mean 'CartPole-v1'?" in refusal("algo=ppo2", "env=CartPol-v1")
+    assert "there is no agent at nowhere" in refusal("agent=nowhere")
+
+
+def test_preset_without_an_agent_is_no_unknown_algorithm() -> None:
+    assert "there is no agent of ppo on CartPole-v1" in refusal("algo=ppo", "env=CartPole-v1")
+
+
+def test_truncated_tensors_are_one_message(run_folder: Path) -> None:
+    tensors = run_folder / "best_agent" / "policy.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-100])
+    assert "is damaged: policy.safetensors: it is truncated" in refusal(f"agent={run_folder}")
+
+
+def test_tensors_of_another_policy_are_one_message(run_folder: Path) -> None:
+    config = run_folder / "best_agent" / "config.yaml"
+    config.write_text(re.sub(r"net_arch: .*", "net_arch: [32]", config.read_text()))
+    assert "has shape" in refusal(f"agent={run_folder}")
+
+
+def test_config_is_given_as_plain_data_too(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config: dict[str, Any] = dict(compose("enjoy", [f"agent={RUN}", "n_episodes=1"]))
+    enjoy.run(config)
+    assert returns(capsys.readouterr().out)

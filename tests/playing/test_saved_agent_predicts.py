@@ -1,0 +1,69 @@
+"""An agent that was saved and loaded acts exactly as the one that was trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playing_agents import save_agent
+
+import zoo
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.envs.config import EnvConfig
+from zoo.errors import ZooError
+
+ENVS = {"dqn": ["CartPole-v1"], "sac": ["Pendulum-v1"]}
+CASES = [(algo, env) for algo in ALGORITHMS for env in ENVS.get(algo, ["CartPole-v1", "Pendulum-v1"])]
+SMALL: dict[str, dict[str, Any]] = {
+    "ppo2": {"n_steps": 16},
+    "sac": {"learning_starts": 20, "batch_size": 16},
+    "dqn": {"learning_starts": 20, "batch_size": 16},
+}
+
+
+def trained(algo: str, env: str, normalize: bool) -> Any:
+    config = EnvConfig(id=env, normalize=normalize)
+    agent = algorithm_class(algo)("MlpPolicy", config, seed=0, compile=False, **SMALL.get(algo, {}))
+    return agent.learn(64)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("algo", "env"), CASES)
+@pytest.mark.parametrize("name", ["agent", "agent.zip"])
+def test_loaded_agent_predicts_identically(
+    tmp_path: Path, algo: str, env: str, normalize: bool, name: str
+) -> None:
+    agent = trained(algo, env, normalize)
+    loaded = zoo.load(agent.save(tmp_path / name))
+    assert type(loaded) is type(agent)
+    assert loaded.num_timesteps == agent.num_timesteps
+    generator = np.random.default_rng(0)
+    shape = agent.observation_space.shape
+    observations = generator.standard_normal((200, *shape)).astype(np.float32)
+    np.testing.assert_array_equal(loaded.predict(observations)[0], agent.predict(observations)[0])
+    np.testing.assert_array_equal(loaded.predict(observations[0])[0], agent.predict(observations[0])[0])
+    for parameter, value in agent.get_parameters().items():
+        np.testing.assert_array_equal(loaded.get_parameters()[parameter], value)
+
+
+def test_class_loads_its_own_agents_only(tmp_path: Path) -> None:
+    path = save_agent(tmp_path / "agent", "a2c")
+    with pytest.raises(ZooError, match="a2c"):
+        algorithm_class("ppo2").load(path)
+
+
+def test_loaded_agent_learns_on_in_a_new_environment(tmp_path: Path) -> None:
+    path = trained("ppo2", "CartPole-v1", True).save(tmp_path / "agent")
+    agent = zoo.load(path, env="CartPole-v1")
+    agent.learn(64, reset_num_timesteps=False)
+    assert agent.num_timesteps > 64
+
+
+def test_stranger_is_refused_by_load(tmp_path: Path) -> None:
+    path = save_agent(tmp_path / "agent")
+    config = (path / "config.yaml").read_text()
+    (path / "config.yaml").write_text(config.replace("id: CartPole-v1", "id: evil:CartPole-v1"))
+    with pytest.raises(ZooError, match="trust=true"):
+        zoo.load(path)

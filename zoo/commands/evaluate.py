@@ -1,0 +1,70 @@
+"""`zoo evaluate`: how well an agent does, as a table for people and one line of JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from zoo.commands.opening import OpenedAgent, open_agent
+from zoo.config.fields import build
+from zoo.config.settings import EvaluateSettings
+
+if TYPE_CHECKING:
+    from zoo.training.evaluation import Evaluation
+
+SCORES = ("mean_return", "std_return", "iqm_return", "ci95", "mean_length", "n_episodes")
+"""What the JSON line holds beside ``algo`` and ``env``."""
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Evaluate the agent that the config names; the last line of stdout is one JSON object."""
+    settings = build(EvaluateSettings, config, "")
+    agent = open_agent(settings)
+    print(agent.introduction(), flush=True)
+    evaluation = _evaluated(agent, settings)
+    print(_table(evaluation))
+    summary = evaluation.summary()
+    print(json.dumps({"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in SCORES}}))
+
+
+def _evaluated(agent: OpenedAgent, settings: EvaluateSettings) -> Evaluation:
+    from zoo.envs.making import make_vec_env
+    from zoo.envs.stepper import EnvStepper
+    from zoo.training.evaluation import evaluate
+
+    n_envs = min(settings.n_envs, settings.n_episodes)
+    # Worker processes pay off for several environments only.
+    vectorization = (
+        "auto" if n_envs == 1 and agent.env.vectorization == "workers" else agent.env.vectorization
+    )
+    envs = EnvStepper(make_vec_env(replace(agent.env, vectorization=vectorization), n_envs, training=False))
+    try:
+        agent.check_spaces(envs)
+        return evaluate(
+            agent.algorithm,
+            envs,
+            settings.n_episodes,
+            deterministic=settings.deterministic,
+            seed=settings.seed,
+        )
+    finally:
+        envs.close()
+
+
+def _table(evaluation: Evaluation) -> str:
+    low, high = evaluation.ci95()
+    returns, lengths = evaluation.returns, evaluation.lengths
+    rows = [
+        ("episodes", f"{evaluation.n_episodes:,}"),
+        ("mean return", f"{evaluation.mean:,.2f} ± {evaluation.std:,.2f}"),
+        ("95 % interval of the mean", f"{low:,.2f} … {high:,.2f}"),
+        ("interquartile mean", f"{evaluation.iqm:,.2f}"),
+        ("lowest, highest return", f"{returns.min():,.2f}, {returns.max():,.2f}"),
+        ("mean length", f"{evaluation.mean_length:,.1f} steps ({lengths.min():,} to {lengths.max():,})"),
+    ]
+    if evaluation.success_rate is not None:
+        rows.append(("successes", f"{evaluation.success_rate:.0%}"))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

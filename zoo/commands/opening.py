@@ -1,0 +1,124 @@
+"""Opening the agent that a command line names: its files, its environment, and the algorithm that acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.agents.card import score, steps
+from zoo.agents.files import AgentFiles, read_agent
+from zoo.agents.finding import find_agent, list_agents, resolve_agent
+from zoo.agents.printing import one_line
+from zoo.agents.trust import refuse_foreign_environment
+from zoo.config.paths import search_folders, shown
+from zoo.errors import ZooError, nearest
+
+if TYPE_CHECKING:
+    from zoo.algorithms.base import Algorithm
+    from zoo.config.settings import EnjoySettings, EvaluateSettings
+    from zoo.envs.config import EnvConfig
+    from zoo.envs.stepper import EnvStepper
+
+
+@dataclass(frozen=True)
+class OpenedAgent:
+    """An agent ready to act, and the environment in which it shall."""
+
+    path: Path
+    files: AgentFiles
+    algorithm: Algorithm[Any]
+    env: EnvConfig
+
+    @property
+    def algo(self) -> str:
+        return self.algorithm.name
+
+    def introduction(self) -> str:
+        """Return path, steps of training and score, so that nobody takes one agent for another."""
+        card = self.files.card
+        name = f"{self.algo} on {one_line(card.get('env') or self.env.id)}"
+        seed = "?" if card.get("seed") is None else card["seed"]
+        return (
+            f"agent  {one_line(shown(self.path))}\n"
+            f"       {name}, trained for {steps(card)} steps, seed {seed}, return {score(card)}"
+        )
+
+    def check_spaces(self, envs: EnvStepper) -> None:
+        """Raise `ZooError` if the environment shows or takes something else than the agent has learned."""
+        from zoo.envs.spaces import spaces_differ
+
+        algorithm = self.algorithm
+        for what, learned, found in (
+            ("observations", algorithm.observation_space, envs.observation_space),
+            ("actions", algorithm.action_space, envs.action_space),
+        ):
+            difference = spaces_differ(learned, found)
+            if difference is not None:
+                raise ZooError(
+                    f"the agent in {one_line(shown(self.path))} can't act in {self.env.id}:"
+                    f" its {what} and the environment's differ: {difference}"
+                )
+
+
+def open_agent(settings: EnjoySettings | EvaluateSettings) -> OpenedAgent:
+    """Find, read and rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name.
+
+    Raises `ZooError` if there is none, or it is damaged or not trusted.
+    """
+    path = _path(settings)
+    files = read_agent(path, trust=settings.trust, own_env=True)
+    env = _env_config(files.config.get("env"), settings, one_line(shown(path)))
+
+    from zoo.algorithms.registry import algorithm_class
+
+    # A few observations at a time are faster on a CPU, and give the same actions on every machine.
+    algorithm = algorithm_class(files.config["algo"]["name"]).from_files(files, device="cpu")
+    return OpenedAgent(path, files, algorithm, env)
+
+
+def _path(settings: EnjoySettings | EvaluateSettings) -> Path:
+    if settings.agent is not None:
+        if settings.algo is not None:
+            raise ZooError("give either agent=PATH, or algo= and env=, not both")
+        return resolve_agent(settings.agent)
+    if settings.algo is None or settings.env is None:
+        missing = "algo=" if settings.algo is None else "env="
+        raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
+    _check_algorithm(settings.algo, settings.runs_dir)
+    return find_agent(settings.algo, settings.env, runs=settings.runs_dir)
+
+
+def _check_algorithm(name: str, runs: str) -> None:
+    presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
+    known = sorted(presets | {agent.algo for agent in list_agents(runs=runs)})
+    if name not in known:
+        raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
+
+
+def _env_config(
+    trained_in: Mapping[str, Any] | None, settings: EnjoySettings | EvaluateSettings, origin: str
+) -> EnvConfig:
+    """Return the environment of the training, with the id that the user gave, if one.
+
+    Observations and rewards stay raw: the agent normalises with its own statistics.
+    """
+    from zoo.config.fields import build
+    from zoo.envs.config import EnvConfig
+
+    if trained_in is None and settings.env is None:
+        raise ZooError(f"the agent in {origin} does not say in which environment it was trained; give env=ID")
+    values = dict(trained_in or {})
+    if settings.env is not None and settings.env != values.get("id"):
+        same_environment = _without_module(settings.env) == _without_module(str(values.get("id")))
+        values |= {"id": settings.env} | (
+            {} if same_environment else {"kwargs": {}, "max_episode_steps": None}
+        )
+    if not settings.trust:
+        refuse_foreign_environment(values, origin, named_by_user=settings.env)
+    return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
+
+
+def _without_module(env_id: str) -> str:
+    return env_id.rpartition(":")[2]

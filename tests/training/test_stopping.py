@@ -14,6 +14,8 @@ from zoo.training.stopping import (
     StopTrainingOnRewardThreshold,
 )
 
+ALREADY_PERFECT = {"n_seen": 0, "n_without": 0, "best": 500.0}
+
 
 @pytest.fixture
 def evaluation() -> EvalCallback:
@@ -36,13 +38,11 @@ def test_run_goes_on_below_the_threshold(ppo2: Callable[..., PPO2], evaluation: 
     assert model.num_timesteps == 256
 
 
-def test_run_ends_after_evaluations_without_a_better_one(ppo2: Callable[..., PPO2]) -> None:
-    # The same seeds and hardly any learning: no evaluation is better than the first.
-    evaluation = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=0)
-    model = ppo2()
-    model.set_parameters(model.get_parameters())
-    stop = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2)
-    stop._best = 500.0
+def test_run_ends_after_evaluations_without_a_better_one(
+    ppo2: Callable[..., PPO2], evaluation: EvalCallback
+) -> None:
+    model, stop = ppo2(), StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2)
+    stop.load_state(ALREADY_PERFECT)
     model.learn(6400, [evaluation, stop])
     assert evaluation.n_evaluations == 3
     assert model.stop_reason == "no better mean return than 500 in 3 evaluations"
@@ -52,7 +52,7 @@ def test_first_evaluations_do_not_count_for_no_improvement(
     ppo2: Callable[..., PPO2], evaluation: EvalCallback
 ) -> None:
     stop = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=2, min_evals=4)
-    stop._best = 500.0
+    stop.load_state(ALREADY_PERFECT)
     ppo2().learn(6400, [evaluation, stop])
     assert evaluation.n_evaluations == 7
 

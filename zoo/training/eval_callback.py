@@ -31,9 +31,9 @@ class EvalCallback(Callback):
 
     With a ``run`` each evaluation goes to ``evaluations.npz``, under the names of Stable-Baselines3
     (timesteps, results, ep_lengths, successes), and the agent to ``best_agent`` when its mean return is the
-    best so far; of two equal ones the later has learned more, and stays. An id, config or function as ``env`` is
-    made into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from ``seed`` (None:
-    the algorithm's) and its number, and from nothing that happened before.
+    best so far; of two equal ones the later has learned more, and stays. An id, config or function as
+    ``env`` is made into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from
+    ``seed`` (None: the algorithm's) and its number, and from nothing that happened before.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class EvalCallback(Callback):
         self.last: Evaluation | None = None
         self._history: list[tuple[int, Evaluation]] = []
         self._own_envs: EnvStepper | None = None
-        self._evaluated_at: int | None = None
+        self.evaluated_at: int | None = None
 
     def on_steps(self, algorithm: Algorithm[Any]) -> None:
         """Evaluate; a signal that comes meanwhile ends the evaluation, which then counts for nothing."""
@@ -79,7 +79,7 @@ class EvalCallback(Callback):
             self._own_envs = None
         if self.run is not None and self.last is not None and self.run.record.exists():
             with told("the run's record lacks its score"):
-                summary = {"timesteps": self._evaluated_at, **self.last.summary()}
+                summary = {"timesteps": self.evaluated_at, **self.last.summary()}
                 self.run.update_record(evaluation=summary)
 
     def state(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class EvalCallback(Callback):
 
     def _take_in(self, algorithm: Algorithm[Any], evaluation: Evaluation) -> None:
         self.n_evaluations += 1
-        self.last, self._evaluated_at = evaluation, algorithm.num_timesteps
+        self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
         algorithm.record("eval/mean_reward", evaluation.mean)
         algorithm.record("eval/mean_ep_length", evaluation.mean_length)
         if evaluation.success_rate is not None:

@@ -17,7 +17,6 @@ class TensorBoardLogger(Logger):
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._writer: Any = None
-        self._file_number = 0
         self._timesteps = 0
         self._purge_step: int | None = None
 
@@ -50,9 +49,8 @@ class TensorBoardLogger(Logger):
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.folder.mkdir(parents=True, exist_ok=True)
-        origin = f"{socket.gethostname()}.{os.getpid()}.{self._file_number}"
-        self._file_number += 1
-        path = self.folder / f"events.out.tfevents.{time.time():.0f}.{origin}"
+        # TensorBoard reads the files in the order of their names.
+        path = self.folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._writer = RecordWriter(open(path, "xb"))  # noqa: SIM115
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
         if self._purge_step is not None:

@@ -20,8 +20,6 @@ VERBS = {
 
 def main() -> None:
     """Run the command line and exit: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
-    # Before numpy is imported: its own threads would fight torch's for the cores.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(status_of(sys.argv[1:]))
 
 
@@ -58,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
     from zoo.config.application import run_command
 
-    return run_command(verb, rest)
+    return run_command(verb, f"zoo.commands.{verb}:run", rest)
 
 
 def usage() -> str:

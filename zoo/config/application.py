@@ -33,8 +33,12 @@ FAILURE = 1
 """Exit status after any other exception."""
 
 
-def run_command(command: str, arguments: Sequence[str]) -> int:
-    """Do what ``zoo <command> <arguments>`` asks for and return the exit status. Raises `ZooError`."""
+def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
+    """Do what ``zoo <command> <arguments>`` asks for and return the exit status.
+
+    ``function`` is ``module:name`` of what takes a job's config and returns its exit status, or None for 0;
+    it is imported by the job. Raises `ZooError`.
+    """
     flags = _parser(command).parse_args(list(arguments))
     overrides = list(flags.overrides)
     loader = ConfigLoader(command)
@@ -45,9 +49,9 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     elif flags.info is not None:
         _hydra(loader).show_info(flags.info, config_name=command, overrides=overrides)
     elif flags.multirun or "hydra.mode=MULTIRUN" in overrides:
-        return _multirun(loader, overrides)
+        return _multirun(loader, Job(function, is_one_of_many=True), overrides)
     else:
-        return _run(loader, overrides)
+        return _run(loader, Job(function), overrides)
     return 0
 
 
@@ -82,11 +86,12 @@ class Outcome:
 class Job:
     """What Hydra calls with a job's config, here or in another process."""
 
-    command: str
+    function: str
     is_one_of_many: bool = False
 
     def __call__(self, config: DictConfig) -> Outcome:
-        run = importlib.import_module(f"zoo.commands.{self.command}").run
+        module, _, name = self.function.partition(":")
+        run = getattr(importlib.import_module(module), name)
         if not self.is_one_of_many:
             try:
                 return Outcome(run(config) or 0)
@@ -114,26 +119,25 @@ def _outcome(run: Any, config: DictConfig) -> Outcome:
         return Outcome(FAILURE, f"{type(error).__name__}: {error}")
 
 
-def _run(loader: ConfigLoader, overrides: list[str]) -> int:
-    job = _hydra(loader).run(loader.command, Job(loader.command), overrides, with_log_configuration=False)
-    outcome: Outcome = job.return_value
+def _run(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:
+    done = _hydra(loader).run(loader.command, job, overrides, with_log_configuration=False)
+    outcome: Outcome = done.return_value
     if outcome.error is not None:
         raise outcome.error
     return outcome.status
 
 
-def _multirun(loader: ConfigLoader, overrides: list[str]) -> int:
-    task = Job(loader.command, is_one_of_many=True)
+def _multirun(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:
     with _interruption.waited_for():
-        results = _hydra(loader).multirun(loader.command, task, overrides, with_log_configuration=False)
+        results = _hydra(loader).multirun(loader.command, job, overrides, with_log_configuration=False)
     jobs = list(_job_returns(results))
-    failed = [(number, job) for number, job in enumerate(jobs) if job.return_value.status]
+    failed = [(number, done) for number, done in enumerate(jobs) if done.return_value.status]
     if failed:
         print(f"zoo: {len(failed)} of {len(jobs)} jobs did not finish:", file=sys.stderr)
-    for number, job in failed:
-        why = job.return_value.message or "interrupted"
-        print(f"  job {number}: {' '.join(job.overrides or ())}: {why}", file=sys.stderr)
-    return max((job.return_value.status for _, job in failed), default=0)
+    for number, done in failed:
+        why = done.return_value.message or "interrupted"
+        print(f"  job {number}: {' '.join(done.overrides or ())}: {why}", file=sys.stderr)
+    return max((done.return_value.status for _, done in failed), default=0)
 
 
 def _job_returns(results: Any) -> Iterator[JobReturn]:
@@ -179,7 +183,7 @@ def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package
     """Print the config; what has not been chosen yet, such as the environment, may be missing in it."""
     config = loader.load_incomplete(overrides)
     if which == "hydra":
-        print(OmegaConf.to_yaml(OmegaConf.create({"hydra": config.hydra})), end="")
+        print(OmegaConf.to_yaml(Hydra.get_sanitized_hydra_cfg(config)), end="")
         return
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     if package is not None:
@@ -190,4 +194,4 @@ def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package
         return
     print(readable_yaml(loader.command, job), end="")
     if which == "all":
-        print(OmegaConf.to_yaml(OmegaConf.create({"hydra": config.hydra})), end="")
+        print(OmegaConf.to_yaml(Hydra.get_sanitized_hydra_cfg(config)), end="")

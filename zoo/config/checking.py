@@ -76,15 +76,15 @@ def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
     callbacks: dict[str, Any] = dict.fromkeys(CALLBACKS)
     for name, settings in values.items():
         where = f"callbacks.{name}"
-        if settings is not None and not isinstance(settings, Mapping):
-            raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
-        if settings is not None and TARGET in settings:
+        if isinstance(settings, Mapping) and TARGET in settings:
             callbacks[name] = dict(settings)
         elif name not in CALLBACKS:
             hint = unknown_key(name, list(CALLBACKS), "callbacks")
             raise ZooError(f"{hint} (a callback of your own has a `{TARGET}`)")
-        else:
-            callbacks[name] = None if settings is None else _built(CALLBACKS[name], settings, where)
+        elif isinstance(settings, Mapping):
+            callbacks[name] = _built(CALLBACKS[name], settings, where)
+        elif settings is not None:
+            raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
     return callbacks
 
 

@@ -12,7 +12,9 @@ from hydra._internal.core_plugins.importlib_resources_config_source import Impor
 from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.default_element import ResultDefault
+from hydra.core.plugins import Plugins
 from hydra.core.utils import setup_globals
+from hydra.errors import MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 
@@ -23,13 +25,15 @@ from zoo.config.source import SCHEME, ZooConfigSource
 
 VERSION_BASE = "1.3"
 
+PLUGIN_GROUPS = ("hydra/launcher/", "hydra/sweeper/")
+
 SOURCES = (ZooConfigSource, FileConfigSource, ImportlibResourcesConfigSource, StructuredConfigSource)
 
 
 class ConfigLoader(ConfigLoaderImpl):
     """Composes the config of one command, for Hydra and for `zoo.compose`.
 
-    Hydra's search for plug-ins is left out until one is asked for, so that a run starts sooner.
+    Hydra searches for plug-ins only once a launcher or sweeper is asked for, so that a run starts sooner.
     """
 
     def __init__(self, command: str) -> None:
@@ -61,13 +65,18 @@ class ConfigLoader(ConfigLoaderImpl):
         is_run = run_mode == RunMode.RUN
         try:
             resumed = ResumedRun.of(overrides) if is_run else None
-            config = super().load_configuration(
-                config_name,
-                overrides if resumed is None else resumed.overrides,
-                run_mode,
-                from_shell,
-                validate_sweep_overrides,
-            )
+            given = overrides if resumed is None else resumed.overrides
+            try:
+                config = super().load_configuration(
+                    config_name, given, run_mode, from_shell, validate_sweep_overrides
+                )
+            except MissingConfigException as error:
+                if not str(error.missing_cfg_file).startswith(PLUGIN_GROUPS):
+                    raise
+                Plugins.instance()
+                config = super().load_configuration(
+                    config_name, given, run_mode, from_shell, validate_sweep_overrides
+                )
             if resumed is not None:
                 resumed.put_into(config)
             plain = _plain_job(config)
@@ -92,8 +101,8 @@ class ConfigLoader(ConfigLoaderImpl):
 
     def known_keys(self) -> list[str]:
         """Return the names at the top of the command's config: its settings and its groups."""
-        names = [*self._command_config(), *self._groups()]
-        return [name for name in map(str, names) if name != "defaults" and not name.startswith("hydra")]
+        names = dict.fromkeys([*map(str, self._command_config()), *self._groups()])
+        return [name for name in names if name != "defaults" and not name.startswith("hydra")]
 
     def _command_config(self) -> DictConfig:
         config = self.source.load_config(self.command).config

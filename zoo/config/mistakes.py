@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import yaml
 from hydra.errors import (
-    ConfigCompositionException,
     HydraException,
     MissingConfigException,
     OverrideParseException,
@@ -27,11 +26,10 @@ def explained(error: Exception, known_keys: Sequence[str]) -> ZooError:
     if isinstance(error, MissingConfigException):
         return ZooError(_unknown_option(error))
     text = str(error)
-    if isinstance(error, ConfigCompositionException):
-        for pattern, explain in _COMPOSITION:
-            match = re.search(pattern, text, re.DOTALL)
-            if match is not None:
-                return ZooError(explain(match, known_keys))
+    for pattern, explain in _EXPLANATIONS:
+        match = re.search(pattern, text)
+        if match is not None:
+            return ZooError(explain(match, known_keys))
     cause = error.__cause__
     if isinstance(cause, OmegaConfBaseException):
         text = f"{text}: {cause}" if text else str(cause)
@@ -54,6 +52,8 @@ def _unknown_option(error: MissingConfigException) -> str:
     if group == "hydra":
         kind, _, name = name.partition("/")
         group = f"hydra/{kind}"
+        if name.startswith("submitit"):
+            return f"{group}=slurm needs: pip install 'zoo[slurm]'"
     options = list(error.options or ())
     if group == "experiment" and name.endswith(".yaml"):
         return f"there is no file {name}"
@@ -73,6 +73,8 @@ def _nearest(name: str, options: Sequence[str]) -> str:
 def _not_in_config(match: re.Match[str], known_keys: Sequence[str]) -> str:
     key = match[1]
     section, _, rest = key.partition(".")
+    if section == "hydra":
+        return f"unknown key `{key}` in Hydra's own settings; zoo train --cfg hydra shows them"
     if rest and section in known_keys:
         return f"`{key}` can't be set: `{section}` has no such part"
     return unknown_key(section, list(known_keys), "")
@@ -89,14 +91,25 @@ def _already_there(match: re.Match[str], known_keys: Sequence[str]) -> str:
     return f"`{match[1]}` is in the config already: set it without the +"
 
 
+def _one_option(match: re.Match[str], known_keys: Sequence[str]) -> str:
+    return f"a group such as algo or env takes the name of one option, not {match[1]}"
+
+
+def _no_choice(match: re.Match[str], known_keys: Sequence[str]) -> str:
+    return "algo and env can't be left out: each takes the name of one option"
+
+
 def _bad_value(match: re.Match[str], known_keys: Sequence[str]) -> str:
     return f"`{match[1]}` does not fit where it is set: only a mapping has parts of its own"
 
 
-_COMPOSITION = (
+_EXPLANATIONS = (
     (r"Ambiguous value for argument '([^']+)'", _sweep),
     (r"Sweep parameters '([^']+)' requires", _sweep),
     (r"An item is already at '([^']+)'", _already_there),
+    (r"Multiple values for (\w+)", _already_there),
+    (r"Config group override must be a string or a list. Got (\w+)", _one_option),
+    (r"Error resolving interpolation '\$\{algo\}", _no_choice),
     (r"Could not override '([^'@]+)", _not_in_config),
     (r"looks like a config group override, but config group '([^'@]+)", _not_in_config),
     (r"Error merging override (\S+)", _bad_value),

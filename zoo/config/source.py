@@ -11,13 +11,11 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -63,8 +61,6 @@ class ZooConfigSource(ConfigSource):
         group, _, name = config_path.partition("/")
         if not name:
             return self._file(config_path) is not None
-        if group == "hydra":
-            find_plugin(config_path)
         if group == "env":
             return True
         if group == "algo" and name in sections.algorithm_names():
@@ -196,32 +192,6 @@ def tuned_file(algo: str, env: str) -> Path | None:
     folders = search_folders("hyperparams")
     candidates = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
     return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
-def find_plugin(config_path: str) -> None:
-    """Let Hydra look for its plug-ins when a launcher or sweeper is asked for that is not known yet.
-
-    Most runs ask for none, and start without the search. Raises `ZooError` with the command that installs a
-    missing one.
-    """
-    _, _, option = config_path.partition("/")
-    kind, _, name = option.partition("/")
-    if kind not in ("launcher", "sweeper") or not name:
-        return
-    if f"{name}.yaml" in ConfigStore.instance().repo.get("hydra", {}).get(kind, {}):
-        return
-    if name.startswith(("slurm", "submitit")) and not _installed("hydra_plugins.hydra_submitit_launcher"):
-        raise ZooError(f"hydra/{kind}={name} needs: pip install 'zoo[slurm]'")
-    from hydra.core.plugins import Plugins
-
-    Plugins.instance()
-
-
-def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _split_tuned(name: str) -> tuple[str, str]:

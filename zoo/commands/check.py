@@ -1,0 +1,24 @@
+"""`zoo check`: try an environment for a moment, and say what is wrong with it or what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.config.fields import build
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Check the environment of the config and print what it looks like; `ZooError` says what is wrong."""
+    from zoo.envs.checker import check_env
+    from zoo.envs.config import EnvConfig
+    from zoo.envs.making import make_vec_env
+    from zoo.envs.spaces import describe
+
+    env = build(EnvConfig, config["env"], "env")
+    check_env(env)
+    envs = make_vec_env(env, 1)
+    print(f"{env.id} is fine")
+    print(f"  observations  {describe(envs.single_observation_space)}")
+    print(f"  actions       {describe(envs.single_action_space)}")
+    envs.close()

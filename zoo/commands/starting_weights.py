@@ -1,0 +1,78 @@
+"""Starting a run from the weights of an agent, with the settings of today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from zoo.agents.files import AgentFiles, read_agent
+from zoo.agents.finding import resolve_agent
+from zoo.agents.printing import one_line
+from zoo.config.paths import shown
+from zoo.envs.spaces import space_from_dict, spaces_differ
+from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from zoo.algorithms.base import Algorithm
+
+SECTIONS = ("algo", "policy", "env")
+
+
+def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any]) -> None:
+    """Copy the agent's weights and running statistics, and print which of its settings are others today.
+
+    Nothing of the agent is run. Raises `ZooError` if there is none, or it does not fit.
+    """
+    path = resolve_agent(agent)
+    files = read_agent(path, trust=True, own_env=True)
+    _check_spaces(algorithm, files, agent)
+    try:
+        algorithm.set_parameters(files.tensors)
+    except ZooError as error:
+        raise ZooError(f"the weights of {agent} don't fit {config['algo']['name']}: {error}") from error
+    if algorithm.normalizer is not None and files.normalization is not None:
+        algorithm.normalizer.load_state(*files.normalization)
+    if config["verbose"]:
+        print(f"start   with the weights of {shown(path.absolute())}")
+        for line in differences(files.config, algorithm, config):
+            print(f"        {line}")
+
+
+def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> None:
+    for what, key, space in (
+        ("observations", "observation_space", algorithm.observation_space),
+        ("actions", "action_space", algorithm.action_space),
+    ):
+        difference = spaces_differ(space_from_dict(files.config[key]), space)
+        if difference is not None:
+            raise ZooError(f"can't start from {agent}: its {what} and the environment's differ: {difference}")
+
+
+def differences(
+    trained: Mapping[str, Any], algorithm: Algorithm[Any], config: Mapping[str, Any]
+) -> Iterator[str]:
+    """Give ``key: value of the agent → value of today`` for every setting that differs."""
+    for section in SECTIONS:
+        then = _flat(trained.get(section) or {}, section)
+        now = _flat(config[section], section)
+        for key in dict.fromkeys([*then, *now]):
+            if key in then and key in now and then[key] != now[key]:
+                yield f"{key}: {one_line(then[key])} → {one_line(now[key])}"
+    had, has = trained_normalized(trained), algorithm.normalizer is not None
+    if has and not had:
+        yield "the running statistics of observations and rewards start anew: the agent had none"
+
+
+def trained_normalized(trained: Mapping[str, Any]) -> bool:
+    """Tell whether an agent normalises."""
+    return bool((trained.get("env") or {}).get("normalize"))
+
+
+def _flat(values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{path}.{key}"))
+        else:
+            flat[f"{path}.{key}"] = value
+    return flat

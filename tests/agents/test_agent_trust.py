@@ -96,7 +96,12 @@ HARMFUL = {
     ),
     "wrappers of make_vec": (with_env(kwargs={"wrappers": ["evil"]}), "env.kwargs.wrappers"),
     "environment within an environment": (with_env(kwargs={"env_id": "evil:Id-v0"}), "env.kwargs.env_id"),
-    "text like an entry point": (with_env(kwargs={"agent": "evil.module:Class"}), "entry point"),
+    "text like an entry point": (with_env(kwargs={"agent": "evil.module:Class"}), "the name of code"),
+    "text like a class path": (with_env(kwargs={"config": {"type": "evil.Car"}}), "env.kwargs.config.type"),
+    "class path in a wrapper's arguments": (
+        with_env(wrappers=[{"_target_": "gymnasium.wrappers.TimeLimit", "x": "evil.Class"}]),
+        "env.wrappers[0].x",
+    ),
     "text like an id with a module": (with_env(kwargs={"inner": ["evil:ns/Id-v0"]}), "env.kwargs.inner[0]"),
     "render mode": (with_env(render_mode="evil:viewer"), "env.render_mode"),
     "environment variable": (with_env(kwargs={"name": "${oc.env:HOME}"}), "interpolation"),

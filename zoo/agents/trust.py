@@ -34,7 +34,9 @@ CODE_KEYS = (
 WRITES_FILES = ("RecordVideo",)
 """Wrappers that write where their arguments say."""
 
-_ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*")
+_CODE_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+"""``module:Name`` and ``module.Name``: some environments import what their arguments name so."""
+_ARGUMENTS = ("env.kwargs", "env.wrappers", "env.render_mode")
 _ENV_ID = re.compile(r"(envpool:)?[\w.+-]+(/[\w.+-]+)*")
 _CLASS_PATH = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+")
 
@@ -103,8 +105,8 @@ def _refuse_code_in_data(value: Any, where: str, origin: str) -> None:
         for text in (key, item):
             if isinstance(text, str) and "${" in text:
                 raise _untrusted(path, text, origin, "it is an interpolation")
-        if where.startswith("env") and isinstance(item, str) and _ENTRY_POINT.fullmatch(item):
-            raise _untrusted(path, item, origin, "it could be read as an entry point")
+        if path.startswith(_ARGUMENTS) and isinstance(item, str) and _CODE_NAME.fullmatch(item):
+            raise _untrusted(path, item, origin, "an environment could take it for the name of code")
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

@@ -45,12 +45,13 @@ class Adam:
     def step(
         self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
     ) -> tuple[Tensor, Slots]:
-        """Apply algorithm 1 of the paper."""
+        """Apply algorithm 1 of the paper, with both bias corrections moved from the vectors to the scalars."""
         beta_powers = slots["beta_powers"] * slots["beta_powers"].new_tensor([self.beta1, self.beta2])
         mean = torch.lerp(slots["mean"], gradient, 1 - self.beta1)
-        square = self.beta2 * slots["square"] + (1 - self.beta2) * gradient * gradient
-        root = (square / (1 - beta_powers[1])).sqrt() + self.eps
-        parameters = parameters - learning_rate / (1 - beta_powers[0]) * mean / root
+        square = torch.addcmul(self.beta2 * slots["square"], gradient, gradient, value=1 - self.beta2)
+        correction = (1 - beta_powers[1]).sqrt()
+        step_size = learning_rate * correction / (1 - beta_powers[0])
+        parameters = torch.addcdiv(parameters, mean * -step_size, square.sqrt() + self.eps * correction)
         return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers}
 
 
@@ -75,6 +76,6 @@ class RMSprop:
         self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
     ) -> tuple[Tensor, Slots]:
         """Divide the gradient by the root of its running square."""
-        square = self.decay * slots["square"] + (1 - self.decay) * gradient * gradient
+        square = torch.addcmul(self.decay * slots["square"], gradient, gradient, value=1 - self.decay)
         root = (square + self.eps).sqrt() if self.tensorflow_form else square.sqrt() + self.eps
         return parameters - learning_rate * gradient / root, {"square": square}

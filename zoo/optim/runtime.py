@@ -6,8 +6,6 @@ make the same choice and end with the same weights. The constants were measured;
 
 from __future__ import annotations
 
-import logging
-import os
 from typing import Any
 
 import torch
@@ -23,7 +21,8 @@ COMPILE_SECONDS = 30.0
 MULTIPLICATIONS_FOR_THREADS = 8e6
 """Multiplications in one forward pass from which a second thread gives more than it costs."""
 
-logger = logging.getLogger(__name__)
+_AVAILABLE_THREADS = torch.get_num_threads()
+"""What OMP_NUM_THREADS, a launcher with several jobs on one machine, or the number of cores allows."""
 
 
 class Runtime:
@@ -48,8 +47,8 @@ class Runtime:
         if self.compile == "auto":
             self.compile = gradient_steps * SAVED_SECONDS_PER_STEP > COMPILE_SECONDS
         if self.threads == "auto":
-            cores = os.cpu_count() or 1
-            self.threads = 1 if multiplications < MULTIPLICATIONS_FOR_THREADS else min(cores, 4)
+            is_small = multiplications < MULTIPLICATIONS_FOR_THREADS
+            self.threads = 1 if is_small else min(_AVAILABLE_THREADS, 4)
         torch.set_num_threads(int(self.threads))
         return bool(self.compile)
 

@@ -71,7 +71,7 @@ class Trainable:
     def descend(
         self, state: State, variables: Lent, loss: Tensor, learning_rate: Tensor
     ) -> tuple[State, Tensor]:
-        """Take one gradient step on ``loss``; return the next state and the gradient's norm before clipping."""
+        """Take one gradient step on ``loss``; return the next state and the unclipped gradient's norm."""
         leaves = list(variables.parameters.values())
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
         gradient = torch.cat([part.reshape(-1) for part in gradients])

@@ -115,6 +115,25 @@ def test_window_asked_for_without_a_display_is_refused(run_folder: Path) -> None
     assert "there is no display here" in refusal(f"agent={run_folder}", "render=true")
 
 
+def test_package_that_drawing_needs_is_named(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pygame"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    message = refusal(f"agent={run_folder}", "record=true")
+    assert message.startswith("can't draw CartPole-v1: ")
+    assert "pip install" in message
+
+
+def test_display_that_does_not_answer_is_one_message(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":987")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+    message = refusal(f"agent={run_folder}")
+    assert message.startswith("can't open a window: ")
+    assert message.endswith("; render=false plays without one")
+
+
 def test_video_shows_every_step_and_stands_in_the_run(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

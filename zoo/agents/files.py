@@ -60,9 +60,11 @@ ZIP_ENTRIES_LIMIT = 1000
 
 @dataclass
 class AgentFiles:
-    """What an agent's files say; `config` is documented in docs/agents.md."""
+    """What an agent's files say, as plain data and arrays."""
 
     config: dict[str, Any]
+    """``format``, ``algo`` (``name`` and hyperparameters), ``policy``, ``env`` (or null), ``n_envs``,
+    ``observation_space`` and ``action_space``."""
     tensors: Arrays
     normalization: tuple[Arrays, dict[str, Any]] | None = None
     """Arrays and JSON values of the normaliser."""

@@ -29,7 +29,7 @@ def run(config: Mapping[str, Any]) -> None:
     print(agent.introduction(), flush=True)
     with _stage(agent, settings) as envs:
         played = _Played()
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt), _drawing_explained(agent):
             evaluate(
                 agent.algorithm,
                 envs,
@@ -71,6 +71,22 @@ def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[EnvStepper]:
         yield envs
     finally:
         envs.close()
+
+
+@contextlib.contextmanager
+def _drawing_explained(agent: OpenedAgent) -> Iterator[None]:
+    """Say in one line what is missing where an environment acts, but can't be drawn."""
+    from gymnasium.error import DependencyNotInstalled
+
+    try:
+        yield
+    except ZooError as error:
+        cause = error.__cause__
+        if isinstance(cause, DependencyNotInstalled):
+            raise ZooError(f"can't draw {agent.env.id}: {cause}") from error
+        if type(cause).__module__.startswith("pygame"):
+            raise ZooError(f"can't open a window: {cause}; render=false plays without one") from error
+        raise
 
 
 def _make(agent: OpenedAgent, render_mode: str | None = None) -> EnvStepper:

@@ -45,7 +45,7 @@ class Adam:
     def step(
         self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
     ) -> tuple[Tensor, Slots]:
-        """Apply algorithm 1 of the paper, with both bias corrections moved from the vectors to the scalars."""
+        """Apply algorithm 1 of the paper, with the bias corrections moved from vectors to scalars."""
         beta_powers = slots["beta_powers"] * slots["beta_powers"].new_tensor([self.beta1, self.beta2])
         mean = torch.lerp(slots["mean"], gradient, 1 - self.beta1)
         square = torch.addcmul(self.beta2 * slots["square"], gradient, gradient, value=1 - self.beta2)

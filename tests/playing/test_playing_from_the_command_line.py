@@ -93,7 +93,7 @@ def test_stranger_runs_nothing(
     monkeypatch.syspath_prepend(working_folder)
     attacks = {
         "id: CartPole-v1": "id: evil:CartPole-v1",
-        "kwargs: {}": "kwargs: {car: evil.Car}",
+        "CartPole-v1\n  kwargs: {}": "CartPole-v1\n  kwargs: {car: evil.Car}",
         "wrappers: []": "wrappers: [{_target_: evil.Wrapper}]",
         "_target_: null": "_target_: evil.Policy",
         "format: 1": f"format: !!python/object/apply:os.mkdir ['{marker}']",

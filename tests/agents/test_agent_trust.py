@@ -37,7 +37,7 @@ HARMLESS = {
     "Gymnasium's wrapper with arguments": with_env(
         wrappers=[{"_target_": "gymnasium.wrappers.TimeAwareObservation", "flatten": True}]
     ),
-    "wrapper by name": with_env(wrappers=["time_feature"]),
+    "wrapper by name": with_env(wrappers=["FlattenObservation", {"_target_": "TimeLimit", "max_steps": 5}]),
     "wrapper in its module": with_env(wrappers=["gymnasium.wrappers.common.TimeLimit"]),
     "arguments of an environment": with_env(
         kwargs={"map_name": "4x4", "is_slippery": False, "desc": ["SF", "HG"], "xml_file": "assets/ant.xml"}
@@ -73,6 +73,12 @@ HARMFUL = {
         with_env(wrappers=[{"_target_": "gymnasium.wrappers.RecordVideo", "video_folder": "/"}]),
         "it writes files",
     ),
+    "wrapper that writes files by its name": (with_env(wrappers=["RecordVideo"]), "it writes files"),
+    "wrapper that writes files with arguments": (
+        with_env(wrappers=[{"_target_": "RecordVideo", "video_folder": "/"}]),
+        "it writes files",
+    ),
+    "wrapper whose package is missing": (with_env(wrappers=["gymnasium.wrappers.JaxToTorch"]), "_target_"),
     "target that is no text": (with_env(wrappers=[{"_target_": ["os", "system"]}]), "_target_"),
     "target within a wrapper's arguments": (
         with_env(

@@ -85,7 +85,7 @@ def _refuse_foreign_policy(policy: Mapping[str, Any], origin: str) -> None:
 
 def _refuse_foreign_wrapper(wrapper: Any, where: str, origin: str) -> None:
     if isinstance(wrapper, str):
-        wrapper = {"_target_": wrapper} if "." in wrapper or ":" in wrapper else {"name": wrapper}
+        wrapper = {"_target_": wrapper}
     if not isinstance(wrapper, Mapping):
         raise ZooError(f"the agent in {origin} is damaged: `{where}` is neither a name nor a mapping")
     target = wrapper.get("_target_")
@@ -123,10 +123,13 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _is_known_wrapper(target: Any) -> bool:
+    """Tell whether the target is a wrapper of Zoo's or Gymnasium's; a name without a module always is."""
     import gymnasium
 
     if not isinstance(target, str) or target.rpartition(".")[2] in WRITES_FILES:
         return False
+    if target.isidentifier():
+        return True
     return any(
         _is_class_of(target, package, base)
         for package in ("zoo.envs", "gymnasium.wrappers")
@@ -150,9 +153,11 @@ def _is_class_of(target: str, package: str, base: type) -> bool:
     if not _CLASS_PATH.fullmatch(target) or not target.startswith(f"{package}."):
         return False
     module_name, _, class_name = target.rpartition(".")
+    from gymnasium.error import DependencyNotInstalled
+
     try:
         found = getattr(importlib.import_module(module_name), class_name, None)
-    except ImportError:
+    except (ImportError, DependencyNotInstalled):
         return False
     return (
         isinstance(found, type)

@@ -26,17 +26,18 @@ class Schedule:
 
 
 def _double_linear_constant(remaining: float) -> float:
-    return max(0.1, 1.0 - 2.0 * (1.0 - remaining))
+    return max(0.125, 1.0 - 2.0 * (1.0 - remaining))
 
 
 def _middle_drop(remaining: float) -> float:
-    return remaining if remaining >= 0.25 else remaining * 0.075 / 0.25
+    return remaining if remaining >= 0.75 else 0.075
 
 
 def _double_middle_drop(remaining: float) -> float:
+    """Return Stable-Baselines' own numbers, of which the last is higher than the one before."""
     if remaining >= 0.75:
         return remaining
-    return 0.5 * remaining if remaining >= 0.25 else 0.1 * remaining
+    return 0.075 if remaining >= 0.25 else 0.125
 
 
 _REMAINING: dict[str, Callable[[float], float]] = {
@@ -59,12 +60,12 @@ def parse(value: float | str | Mapping[str, Any] | Schedule) -> Schedule:
     """
     if isinstance(value, Schedule):
         return value
-    if isinstance(value, bool):
-        raise ZooError(f"{value!r} is not a schedule; expected a number, `lin_3e-4` or {{type, start, end}}")
-    if isinstance(value, int | float):
-        return Schedule("constant", float(value), float(value))
     if isinstance(value, str):
         return _parse_text(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | Mapping):
+        raise ZooError(f"{value!r} is not a schedule; expected a number, `lin_3e-4` or {{type, start, end}}")
+    if not isinstance(value, Mapping):
+        return Schedule("constant", _finite(value, str(value)), float(value))
     unknown = set(value) - {"type", "start", "end", "fraction"}
     if unknown or "start" not in value:
         what = f"unknown key `{sorted(unknown)[0]}`" if unknown else "`start` is missing"
@@ -74,6 +75,7 @@ def parse(value: float | str | Mapping[str, Any] | Schedule) -> Schedule:
     for key, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ZooError(f"`{key}` of the schedule {dict(value)} is not a number")
+        _finite(number, str(dict(value)))
     if not 0 < numbers["fraction"] <= 1:
         raise ZooError(f"`fraction` of the schedule {dict(value)} must be more than 0 and at most 1")
     return Schedule(kind, float(numbers["start"]), float(numbers["end"]), float(numbers["fraction"]))
@@ -82,12 +84,18 @@ def parse(value: float | str | Mapping[str, Any] | Schedule) -> Schedule:
 def _parse_text(text: str) -> Schedule:
     kind, separator, number = text.rpartition("_")
     try:
-        start = float(number)
+        start = _finite(float(number), text)
     except ValueError:
         raise ZooError(f"'{text}' is not a schedule; expected a number or, say, `lin_3e-4`") from None
     if not separator:
         return Schedule("constant", start, start)
     return Schedule(_schedule_type(kind, text), start, 0.0)
+
+
+def _finite(number: float, text: str) -> float:
+    if not math.isfinite(number):
+        raise ZooError(f"a value of the schedule '{text}' is not a finite number")
+    return float(number)
 
 
 def _schedule_type(name: str, text: str) -> str:

@@ -1,0 +1,105 @@
+"""Each optimizer against PyTorch's, step by step, and RMSprop's other form against TensorFlow's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from zoo.optim.optimizers import Adam, Optimizer, RMSprop
+
+N_PARAMETERS = 17
+
+
+def gradients(n_steps: int) -> list[Tensor]:
+    """Return gradients of very different sizes, some of them exactly zero."""
+    generator = torch.Generator().manual_seed(5)
+    scale = 10.0 ** torch.linspace(-6, 3, N_PARAMETERS)
+    drawn = [torch.randn(N_PARAMETERS, generator=generator) * scale for _ in range(n_steps)]
+    for gradient in drawn[::3]:
+        gradient[:4] = 0.0
+    return drawn
+
+
+def walk(optimizer: Optimizer, start: Tensor, steps: list[Tensor], learning_rates: list[float]) -> Tensor:
+    parameters, slots = start, optimizer.initial(start)
+    for gradient, learning_rate in zip(steps, learning_rates, strict=True):
+        parameters, slots = optimizer.step(parameters, gradient, slots, torch.tensor(learning_rate))
+    return parameters
+
+
+def torch_walk(
+    make: Callable[[list[Tensor]], torch.optim.Optimizer],
+    start: Tensor,
+    steps: list[Tensor],
+    learning_rates: list[float],
+) -> Tensor:
+    parameters = start.double().requires_grad_()
+    optimizer = make([parameters])
+    for gradient, learning_rate in zip(steps, learning_rates, strict=True):
+        optimizer.param_groups[0]["lr"] = learning_rate
+        parameters.grad = gradient.double()
+        optimizer.step()
+    return parameters.detach().float()
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-5, 1e-2])
+@pytest.mark.parametrize("n_steps", [1, 2, 500])
+def test_adam_walks_as_pytorchs(eps: float, n_steps: int) -> None:
+    steps, start = gradients(n_steps), torch.linspace(-1.0, 1.0, N_PARAMETERS)
+    rates = np.linspace(3e-3, 1e-4, n_steps).tolist()
+    ours = walk(Adam(eps=eps), start, steps, rates)
+    theirs = torch_walk(lambda values: torch.optim.Adam(values, eps=eps), start, steps, rates)
+    torch.testing.assert_close(ours - start, theirs - start, rtol=2e-4, atol=2e-6)
+
+
+def test_adams_betas_are_used() -> None:
+    steps, start = gradients(30), torch.zeros(N_PARAMETERS)
+    ours = walk(Adam(beta1=0.5, beta2=0.9), start, steps, [1e-2] * 30)
+    theirs = torch_walk(lambda values: torch.optim.Adam(values, betas=(0.5, 0.9)), start, steps, [1e-2] * 30)
+    torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 500])
+def test_rmsprop_in_pytorchs_form_walks_as_pytorchs(n_steps: int) -> None:
+    steps, start = gradients(n_steps), torch.linspace(-1.0, 1.0, N_PARAMETERS)
+    rates = np.linspace(7e-4, 1e-5, n_steps).tolist()
+    ours = walk(RMSprop(decay=0.9, eps=1e-4, tensorflow_form=False), start, steps, rates)
+    theirs = torch_walk(lambda values: torch.optim.RMSprop(values, alpha=0.9, eps=1e-4), start, steps, rates)
+    torch.testing.assert_close(ours - start, theirs - start, rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize(("tensorflow_form", "moved"), [(True, -0.288674), (False, -0.99997)])
+def test_first_step_of_each_form_of_rmsprop(tensorflow_form: bool, moved: float) -> None:
+    optimizer = RMSprop(decay=0.99, eps=1e-5, tensorflow_form=tensorflow_form)
+    start = torch.zeros(1)
+    after, _ = optimizer.step(start, torch.tensor([3.0]), optimizer.initial(start), torch.tensor(0.1))
+    assert after.item() == pytest.approx(moved, abs=5e-6)
+
+
+def test_rmsprop_in_tensorflows_form_keeps_epsilon_inside_the_root() -> None:
+    optimizer = RMSprop(decay=0.5, eps=0.25)
+    parameters, slots = torch.zeros(1), optimizer.initial(torch.zeros(1))
+    square, expected = 1.0, 0.0
+    for gradient in (1.0, -2.0, 0.5):
+        parameters, slots = optimizer.step(parameters, torch.tensor([gradient]), slots, torch.tensor(0.1))
+        square = 0.5 * square + 0.5 * gradient**2
+        expected -= 0.1 * gradient / (square + 0.25) ** 0.5
+    assert parameters.item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [Adam(), RMSprop(), RMSprop(tensorflow_form=False)])
+def test_a_step_leaves_its_arguments_as_they_are(optimizer: Optimizer) -> None:
+    parameters, gradient = torch.ones(3), torch.tensor([1.0, -2.0, 0.0])
+    slots = optimizer.initial(parameters)
+    before = {name: slot.clone() for name, slot in slots.items()}
+    after, new_slots = optimizer.step(parameters, gradient, slots, torch.tensor(0.1))
+    assert torch.equal(parameters, torch.ones(3))
+    assert torch.equal(gradient, torch.tensor([1.0, -2.0, 0.0]))
+    assert all(torch.equal(slots[name], before[name]) for name in before)
+    assert new_slots.keys() == slots.keys()
+    assert after[0] < 1 < after[1]
+    assert after[2] == 1

@@ -89,4 +89,4 @@ class Trainable:
 
 def polyak(target: Tensor, online: Tensor, tau: Tensor | float) -> Tensor:
     """Return ``target`` moved towards ``online`` by the fraction ``tau`` (1: a copy)."""
-    return target + tau * (online - target)
+    return torch.lerp(target, online, tau)

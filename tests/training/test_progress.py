@@ -6,7 +6,12 @@ import io
 import os
 import pty
 from collections.abc import Callable
+from typing import Any
 
+import pytest
+
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo2 import PPO2
 from zoo.training.progress import ProgressBarCallback, duration
 
@@ -41,6 +46,25 @@ def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     assert "640/640" in shown
     assert "ppo2" in shown
     assert "steps/s" in shown
+
+
+def test_what_goes_to_a_file_meanwhile_stays_off_the_terminal(
+    ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Print(Callback):
+        every = 64
+
+        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+            print("a table")
+
+    reading, writing = pty.openpty()
+    with open(writing, "w") as terminal:
+        ppo2().learn(64, [ProgressBarCallback(stream=terminal), Print()])
+        terminal.flush()
+        shown = os.read(reading, 1_000_000).decode()
+    os.close(reading)
+    assert "a table" not in shown
+    assert capsys.readouterr().out == "a table\n"
 
 
 def test_durations_read_like_a_clock() -> None:

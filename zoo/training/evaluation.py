@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, overload
 
 import gymnasium as gym
 import numpy as np
@@ -124,6 +124,32 @@ class Evaluation:
         if self.success_rate is not None:
             summary["success_rate"] = self.success_rate
         return summary
+
+
+@overload
+def evaluate_policy(
+    model: Predictor,
+    env: Env,
+    n_eval_episodes: int = ...,
+    *,
+    deterministic: bool = ...,
+    seed: int | None = ...,
+    return_episode_rewards: Literal[False] = ...,
+    n_envs: int = ...,
+) -> tuple[float, float]: ...
+
+
+@overload
+def evaluate_policy(
+    model: Predictor,
+    env: Env,
+    n_eval_episodes: int = ...,
+    *,
+    deterministic: bool = ...,
+    seed: int | None = ...,
+    return_episode_rewards: Literal[True],
+    n_envs: int = ...,
+) -> tuple[list[float], list[int]]: ...
 
 
 def evaluate_policy(

@@ -94,6 +94,8 @@ def _bar(stream: TextIO) -> Any:
         TextColumn("{task.fields[facts]}"),
         console=Console(file=stream),
         auto_refresh=False,
+        # What is printed meanwhile appears above the bar, unless it goes elsewhere.
+        redirect_stdout=sys.stdout.isatty(),
     )
 
 

@@ -20,6 +20,8 @@ VERBS = {
 
 def main() -> None:
     """Run the command line and exit: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
+    # Modules with the user's own environments, callbacks and policies stand beside their conf/.
+    sys.path.append(os.getcwd())
     sys.exit(status_of(sys.argv[1:]))
 
 

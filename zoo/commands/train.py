@@ -16,6 +16,7 @@ from zoo.config.checking import ALGO_LABELS
 from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.training.run_folder import RunFolder
+from zoo.training.signals import PREEMPTED, stop_on_signals
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
@@ -32,7 +33,6 @@ Config = dict[str, Any]
 def run(settings: Mapping[str, Any]) -> int | None:
     """Train as the checked config says. Returns 130 if the user or the cluster ended the run."""
     from zoo.training.making import make_callbacks
-    from zoo.training.signals import PREEMPTED, stop_on_signals
 
     config = _plain(settings)
     _speak_as_wanted(config["verbose"])
@@ -182,7 +182,6 @@ def _conclude(
         print(f"score   {last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes, best {best:,.2f}")
     agent = run.best_agent if run.best_agent.exists() else run.agent
     print(f"agent   {shown(Path(agent).absolute())}")
-    if algorithm.stop_reason is None:
-        print(f"watch   zoo enjoy agent={shown(run.path.absolute())}")
-    elif run.has_checkpoint:
-        print(f"resume  zoo train resume={shown(run.path.absolute())}")
+    is_done = algorithm.stop_reason != PREEMPTED
+    next_step = "watch   zoo enjoy agent" if is_done else "resume  zoo train resume"
+    print(f"{next_step}={shown(run.path.absolute())}")

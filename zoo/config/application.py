@@ -9,14 +9,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
 from hydra._internal.hydra import Hydra
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from zoo.config.loading import ConfigLoader
@@ -48,7 +50,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
         _show_config(loader, overrides, flags.cfg, flags.package)
     elif flags.info is not None:
         _hydra(loader).show_info(flags.info, config_name=command, overrides=overrides)
-    elif flags.multirun or "hydra.mode=MULTIRUN" in overrides:
+    elif flags.multirun or _is_multirun(loader, overrides):
         return _multirun(loader, Job(function, is_one_of_many=True), overrides)
     else:
         return _run(loader, Job(function), overrides)
@@ -101,10 +103,34 @@ class Job:
         if _interruption.has_come:
             return Outcome(INTERRUPTED, "not started")
         hydra = HydraConfig.get()
-        print(f"zoo: job {hydra.job.num}: {' '.join(hydra.overrides.task)}", flush=True)
-        outcome = _outcome(run, config)
+        name = f"zoo: job {hydra.job.num}"
+        log = _own_log(hydra)
+        print(f"{name}: {' '.join(hydra.overrides.task)}{f' (output: {log})' if log else ''}", flush=True)
+        with _written_to(log):
+            outcome = _outcome(run, config)
+        if log:
+            print(f"{name}: {outcome.message or _ENDINGS.get(outcome.status, 'done')}", flush=True)
         _interruption.has_come |= outcome.status == INTERRUPTED
         return outcome
+
+
+_ENDINGS = {INTERRUPTED: "interrupted"}
+
+
+def _own_log(hydra: HydraConf) -> str | None:
+    """Return the file for what a job prints, where jobs side by side would print over each other."""
+    if not str(hydra.launcher._target_).startswith("hydra_plugins.hydra_joblib_launcher."):
+        return None
+    return os.path.join(hydra.sweep.dir, f"{hydra.job.num}.log")
+
+
+@contextmanager
+def _written_to(path: str | None) -> Iterator[None]:
+    if path is None:
+        yield
+        return
+    with open(path, "w", encoding="utf-8", buffering=1) as file, redirect_stdout(file), redirect_stderr(file):
+        yield
 
 
 def _outcome(run: Any, config: DictConfig) -> Outcome:
@@ -117,6 +143,16 @@ def _outcome(run: Any, config: DictConfig) -> Outcome:
     except Exception as error:
         traceback.print_exc()
         return Outcome(FAILURE, f"{type(error).__name__}: {error}")
+
+
+def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
+    """Tell whether the overrides, or the experiment that they choose, ask for many jobs."""
+    if "hydra.mode=MULTIRUN" in overrides:
+        return True
+    if not any(override.startswith("experiment=") for override in overrides):
+        return False
+    config = loader.load_configuration(loader.command, overrides, RunMode.MULTIRUN)
+    return bool(config.hydra.mode == RunMode.MULTIRUN)
 
 
 def _run(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from zoo.config.checking import checked, require_choices
 from zoo.config.mistakes import HYDRA_ERRORS, explained
 from zoo.config.resuming import ResumedRun
-from zoo.config.source import SCHEME, ZooConfigSource
+from zoo.config.source import SCHEME, ZooConfigSource, chosen_groups
 
 VERSION_BASE = "1.3"
 
@@ -110,8 +110,7 @@ class ConfigLoader(ConfigLoaderImpl):
         return config
 
     def _groups(self) -> list[str]:
-        defaults = self._command_config().get("defaults", [])
-        return [str(key).split()[-1] for each in defaults if isinstance(each, DictConfig) for key in each]
+        return chosen_groups(self._command_config())
 
     def _check(self, config: DictConfig, plain: dict[str, object]) -> None:
         with flag_override(config, ["struct", "readonly"], [False, False]):

@@ -92,7 +92,8 @@ def _already_there(match: re.Match[str], known_keys: Sequence[str]) -> str:
 
 
 def _one_option(match: re.Match[str], known_keys: Sequence[str]) -> str:
-    return f"a group such as algo or env takes the name of one option, not {match[1]}"
+    what = "null (to leave tuned values out: tuned=none)" if match[1] == "NoneType" else f"a {match[1]}"
+    return f"a group such as algo or env takes the name of one option, not {what}"
 
 
 def _no_choice(match: re.Match[str], known_keys: Sequence[str]) -> str:

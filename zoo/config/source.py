@@ -16,9 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
 from zoo.config.fields import defaults
@@ -43,7 +45,7 @@ class ZooConfigSource(ConfigSource):
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
             command = self._read(self.path)[0]
-            self.plain_keys = {str(key) for key in command if not OmegaConf.is_config(command._get_node(key))}
+            self.plain_keys = {str(key) for key in command} - set(chosen_groups(command))
 
     @staticmethod
     def scheme() -> str:
@@ -162,7 +164,7 @@ class ZooConfigSource(ConfigSource):
         if file is None:
             raise ConfigLoadError(f"no {config_path}")
         config, header = _read_yaml(file)
-        if "defaults" not in config and file.name == "config.yaml":
+        if file.name == "config.yaml":
             config.defaults = _choices_of_run(config, file)
         return config, {**header, **GLOBAL}
 
@@ -179,6 +181,12 @@ class ZooConfigSource(ConfigSource):
         if file is None:
             raise ConfigLoadError(f"no {config_path}.yaml in {', '.join(map(str, self.folders))}")
         return _read_yaml(file)
+
+
+def chosen_groups(command: DictConfig) -> list[str]:
+    """Return the groups that a command's defaults list chooses from."""
+    defaults = command.get("defaults", [])
+    return [str(key).split()[-1] for each in defaults if isinstance(each, DictConfig) for key in each]
 
 
 def tuned_file(algo: str, env: str) -> Path | None:
@@ -219,8 +227,11 @@ def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
 
 
 def _read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
-    text = file.read_text(encoding="utf-8")
-    config = OmegaConf.create(text)
+    try:
+        text = file.read_text(encoding="utf-8")
+        config = OmegaConf.create(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):
         raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")
     return config, ConfigSource._get_header_dict(text)

@@ -1,0 +1,111 @@
+"""Every mistake in a command line is one short message that names the nearest right thing, and status 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zoo.cli import status_of
+
+CARTPOLE = "algo=ppo2 env=CartPole-v1"
+
+MISTAKES = {
+    "train": "which algo and env? for example: algo=ppo2 env=CartPole-v1",
+    "train algo=ppo2": "which env?",
+    "check": "which env?",
+    "train algo=ppo3": "unknown algo 'ppo3'; did you mean 'ppo' or 'ppo2'?",
+    "train algo=dnq env=CartPole-v1": "did you mean 'dqn'?",
+    f"train {CARTPOLE} algo.learning_rat=1": "`algo.learning_rat`; did you mean `algo.learning_rate`?",
+    f"train {CARTPOLE} tuned=null": "to leave tuned values out: tuned=none",
+    f"train {CARTPOLE} algo.noptepochs=4": "Stable-Baselines' `noptepochs` is `algo.n_epochs` here",
+    f"train {CARTPOLE} +algo.foo=1": "unknown key `algo.foo`",
+    f"train {CARTPOLE} algo.gamma=2": "`algo.gamma=2` is out of range; expected at least 0 and at most 1",
+    f"train {CARTPOLE} algo.gamma=high": "wrong type; expected float",
+    f"train {CARTPOLE} algo.learning_rate=lni_3e-4": "`algo.learning_rate`: unknown schedule 'lni'",
+    f"train {CARTPOLE} n_timesteps=abc": "`n_timesteps='abc'` has the wrong type; expected int",
+    f"train {CARTPOLE} n_timesteps=0": "out of range; expected more than 0",
+    f"train {CARTPOLE} n_timestep=5": "unknown key `n_timestep`; did you mean `n_timesteps`?",
+    f"train {CARTPOLE} n_envs.foo=3": "`n_envs.foo` can't be set",
+    f"train {CARTPOLE} compile=maybe": "`compile=maybe` is not one of auto, True, False",
+    f"train {CARTPOLE} env.normalise=true": "did you mean `env.normalize`?",
+    f"train {CARTPOLE} env.normalize.gama=1": "did you mean `env.normalize.gamma`?",
+    f"train {CARTPOLE} policy=MlpPolicyy": "unknown policy 'MlpPolicyy'; did you mean 'MlpPolicy'?",
+    f"train {CARTPOLE} policy.netarch=[64]": "did you mean `policy.net_arch`?",
+    f"train {CARTPOLE} policy.net_arch=wide": "wrong type",
+    f"train {CARTPOLE} callbacks.foo=1": "unknown key `callbacks.foo`",
+    f"train {CARTPOLE} callbacks.evall.every=1": "did you mean `callbacks.eval`?",
+    f"train {CARTPOLE} callbacks.eval.evry=1": "did you mean `callbacks.eval.every`?",
+    f"train {CARTPOLE} callbacks.eval=5": "neither null nor a mapping",
+    f"train {CARTPOLE} callbacks.stop_on_reward.foo=5": "unknown key `callbacks.stop_on_reward.foo`",
+    f"train {CARTPOLE} callbacks=nothing": "unknown callbacks 'nothing'",
+    f"train {CARTPOLE} logger.tensrboard=true": "did you mean `logger.tensorboard`?",
+    f"train {CARTPOLE} experiment=none_such": "unknown experiment 'none_such'",
+    f"train {CARTPOLE} hydra/launcher=slrum": "unknown hydra/launcher 'slrum'; did you mean 'slurm'?",
+    f"train {CARTPOLE} hydra.foo=1": "unknown key `hydra.foo` in Hydra's own settings",
+    f"train {CARTPOLE} seed=1,2": "`seed=1,2` stands for several values: add -m",
+    f"train {CARTPOLE} seed=range(3)": "`seed=range(3)` stands for several values: add -m",
+    f"train {CARTPOLE} seed": "`seed` has no value; expected key=value",
+    f"train {CARTPOLE} algo.gamma=[1": "`algo.gamma=[1` can't be read",
+    f"train {CARTPOLE} algo.gamma=${{foo}}": "Interpolation key 'foo' not found",
+    f"train {CARTPOLE} resume=nowhere": "resume: there is no folder nowhere",
+    f"train {CARTPOLE} init_from=nowhere resume=.": "resume: there is no run in .",
+    f"train {CARTPOLE} --mutlirun": "did you mean '--multirun'?",
+    f"train {CARTPOLE} --cfg yob": "invalid choice: 'yob'",
+    f"train -m {CARTPOLE} algo.gamma=0.9,2": "`algo.gamma=2` is out of range",
+    "train -m algo=ppo2,ppo3 env=CartPole-v1": "unknown algo 'ppo3'",
+    "train +algo=ppo2 env=CartPole-v1": "`algo` is in the config already: set it without the +",
+    "train algoo=ppo2": "unknown key `algoo`; did you mean `algo`?",
+    "train algo=3": "takes the name of one option",
+    "train algo=null env=CartPole-v1": "takes the name of one option",
+    "train ~algo env=CartPole-v1": "can't be left out",
+    "evaluate n_episode=5": "unknown key `n_episode`; did you mean `n_episodes`?",
+    "enjoy record=perhaps": "`record='perhaps'` has the wrong type; expected bool",
+    "trian algo=ppo2": "unknown verb 'trian'; did you mean 'train'?",
+    "algo=ppo2 env=CartPole-v1": "the verb comes first",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_mistake_is_one_message(
+    command: str, capsys: pytest.CaptureFixture[str], working_folder: Path
+) -> None:
+    assert status_of(command.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("zoo: ")
+    assert MISTAKES[command] in printed.err
+    assert printed.err.count("\n") == 1
+    assert len(printed.err) < 400
+    assert printed.out == ""
+    for hydras_own in ("append", "Traceback", "HYDRA_FULL_ERROR", "override_grammar"):
+        assert hydras_own not in printed.err
+    assert [
+        path for path in working_folder.rglob("*") if path.name != "multirun.yaml" and path.is_file()
+    ] == []
+
+
+def test_damaged_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path("hyperparams/ppo2/CartPole-v1.yaml")
+    file.parent.mkdir(parents=True)
+    for text in ("algo: [1", "- a\n- list", "a: 1\na: 2"):
+        file.write_text(text)
+        assert status_of(["train", *CARTPOLE.split()]) == 2
+        message = capsys.readouterr().err
+        assert "hyperparams/ppo2/CartPole-v1.yaml" in message
+        assert "Traceback" not in message
+
+
+def test_mistake_in_a_tuned_file_names_key_and_file(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path("hyperparams/ppo2/CartPole-v1.yaml")
+    file.parent.mkdir(parents=True)
+    file.write_text("algo: {learning_rat: 1}")
+    assert status_of(["train", *CARTPOLE.split()]) == 2
+    assert "did you mean `algo.learning_rate`?" in capsys.readouterr().err
+
+
+def test_debug_variable_shows_where_the_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zoo.errors import ZooError
+
+    monkeypatch.setenv("ZOO_DEBUG", "1")
+    with pytest.raises(ZooError, match="which algo"):
+        status_of(["train"])

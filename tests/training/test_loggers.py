@@ -132,6 +132,8 @@ class TestLoggingCallback:
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 2
         assert all("the run goes on" in line for line in lines)
+        assert "progress.csv" in lines[0]
+        assert lines[1].startswith("zoo: TensorBoardLogger: ")
 
     def test_time_goes_on_where_it_was_after_a_resume(self, ppo2: Callable[..., PPO2]) -> None:
         keep = Keep()
@@ -216,7 +218,7 @@ class TestCsv:
         logger = CsvLogger(tmp_path / "progress.csv")
         logger.write(report(1, train_loss=0.5))
         before = (tmp_path / "progress.csv").read_text()
-        with no_larger_files(len(before) + 3), pytest.raises(OSError, match=r"no space left|too large"):
+        with no_larger_files(len(before) + 3), pytest.raises(OSError, match=r"No space left|too large"):
             logger.write(report(2, train_loss=0.25))
         assert (tmp_path / "progress.csv").read_text() == before
         logger.write(report(3, train_loss=0.125))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -153,7 +155,7 @@ class CsvLogger(Logger):
             try:
                 written = file.write(text.encode())
                 if written != len(text.encode()):
-                    raise OSError(f"can't write {self.path}: no space left")
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             except OSError:
                 file.truncate(size)
                 raise

@@ -107,7 +107,8 @@ class LoggingCallback(Callback):
                 output.write(report)
             except (OSError, ZooError) as error:
                 if number not in self._failing:
-                    tell(f"{error}; the run goes on, and logs again when it can")
+                    reason = error if isinstance(error, ZooError) else f"{type(output).__name__}: {error}"
+                    tell(f"{reason}; the run goes on, and logs again when it can")
                 self._failing.add(number)
             else:
                 self._failing.discard(number)

@@ -395,7 +395,7 @@ class Algorithm(ABC, Generic[Config]):
         Nothing from the files is executed; see `zoo.agents.trust`. Without ``env`` the agent can act, not
         learn. Raises `ZooError` for missing or damaged files, and for spaces that differ from ``env``'s.
         """
-        return cls.from_files(read_agent(path, trust=trust), env, **options)
+        return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
 
     @classmethod
     def from_files(cls, files: AgentFiles, env: Any = None, **options: Any) -> Self:

@@ -64,9 +64,9 @@ def assign(column: Column, index: Any, values: Column) -> None:
 
 
 def transform(function: Callable[[np.ndarray], Any], column: Column) -> Column:
-    """Apply a function to the array, or to each array of the dictionary."""
+    """Apply a function to the array, or to each array in the dictionaries."""
     if isinstance(column, dict):
-        return {key: function(part) for key, part in column.items()}
+        return {key: transform(function, part) for key, part in column.items()}
     return function(column)
 
 

@@ -24,6 +24,8 @@ def make_policy(
     """Return ``policy_class``, or the subclass of it that ``policy._target_`` names, for these spaces."""
     if config._target_ is not None:
         policy_class = _own_class(config._target_, policy_class)
+    elif config.kwargs:
+        raise ZooError("`policy.kwargs` are for a policy of your own; name its class in `policy._target_`")
     return policy_class(observation_space, action_space, config, **options, **config.kwargs)
 
 

@@ -8,6 +8,7 @@ Eager and compiled runs see the same numbers, because whatever is random is draw
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -27,7 +28,12 @@ Step = Callable[[State, Tree, Tree], tuple[State, dict[str, Tensor]]]
 STOPPED = "stopped"
 """The state entry (a bool scalar) that ends the remaining steps of a call once it is true."""
 
+SMALLEST_ROOM = 16
+"""Steps that a compiled loop holds at least, once the number of steps in a call has grown."""
+
 INDUCTOR_OPTIONS: dict[str, Any] = {"cpp_wrapper": True, "cpp.use_decompose_tanh": True, "compile_threads": 1}
+
+_loop_numbers = itertools.count()
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +50,7 @@ class UpdateProgram:
         self.compiled = compiled
         self.metric_names: list[str] = []
         self._graphs: dict[Any, _Graph] = {}
-        self._longest = 1
+        self._room = 1
 
     def run(self, shared: Tree, inputs: Tree) -> tuple[Tensor, int]:
         """Take one step for each row of ``inputs`` (leading dimension: steps).
@@ -82,14 +88,32 @@ class UpdateProgram:
         device = next(iter(self.state.values())).device
         if n_steps == 1 or device.type != "cpu":
             return self._run_single_steps(shared, inputs, n_steps)
-        self._longest = max(self._longest, n_steps)
-        rows = [_padded(leaf, self._longest) for leaf in pytree.tree_leaves(inputs)]
+        self._make_room(n_steps)
         graph = self._graph("loop", shared, inputs)
-        taken, *changed, totals = graph.call(
-            torch.tensor(n_steps), *self.state.values(), *pytree.tree_leaves(shared), *rows
-        )
-        self._keep(dict(zip(graph.changed, changed, strict=True)))
-        return totals / taken
+        leaves = pytree.tree_leaves(shared)
+        totals = torch.zeros(len(graph.metrics))
+        steps_taken = torch.zeros((), dtype=torch.int64)
+        for first in range(0, n_steps, self._room):
+            piece = [leaf[first : first + self._room] for leaf in pytree.tree_leaves(inputs)]
+            rows = [_padded(leaf, self._room) for leaf in piece]
+            taken, *changed, sums = graph.call(
+                torch.tensor(len(piece[0])), *self.state.values(), *leaves, *rows
+            )
+            totals, steps_taken = totals + sums, steps_taken + taken
+            new = dict(zip(graph.changed, changed, strict=True))
+            stop = STOPPED in new and bool(new[STOPPED])
+            self._keep(new)
+            if stop:
+                break
+        return totals / steps_taken
+
+    def _make_room(self, n_steps: int) -> None:
+        """Let the compiled loop hold the first call's steps; where calls grow, a few more, once.
+
+        Compiling takes many seconds, so the longer calls after that are taken in pieces.
+        """
+        if n_steps > self._room and self._room < SMALLEST_ROOM:
+            self._room = n_steps if self._room == 1 else max(n_steps, SMALLEST_ROOM)
 
     def _run_single_steps(self, shared: Tree, inputs: Tree, n_steps: int) -> Tensor:
         graph = self._graph("step", shared, inputs)
@@ -118,7 +142,7 @@ class UpdateProgram:
     def _graph(self, kind: str, shared: Tree, inputs: Tree) -> _Graph:
         rows = _row(inputs, 0)
         leaves = [*pytree.tree_leaves(shared), *pytree.tree_leaves(rows)]
-        key = (kind, self._longest, *((leaf.shape, leaf.dtype) for leaf in leaves))
+        key = (kind, self._room, *((leaf.shape, leaf.dtype) for leaf in leaves))
         if key not in self._graphs:
             traced = _trace(self.step, self.state, shared, rows)
             self._graphs[key] = _compile_loop(traced) if kind == "loop" else _compile_step(traced)
@@ -207,6 +231,9 @@ def _compile_loop(traced: _Traced) -> _Graph:
         start = (torch.zeros((), dtype=torch.int64), *(state[p] for p in positions), torch.zeros(n_metrics))
         return torch.while_loop(unfinished, body, start)
 
+    # Torch counts the recompilations of a code object, however many functions are made of it, and refuses the
+    # ninth: each loop gets a code object of its own.
+    loop.__code__ = loop.__code__.replace(co_name=f"loop_{next(_loop_numbers)}")
     compiled = torch.compile(loop, fullgraph=True, dynamic=False, options=INDUCTOR_OPTIONS)
     return _Graph(compiled, changed, traced.metrics)
 

@@ -1,7 +1,9 @@
 """Environments: made, stepped side by side, normalised, watched, checked."""
 
 from zoo.envs import toys
+from zoo.envs.checker import check_env
 from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
+from zoo.envs.ids import folder_name
 from zoo.envs.making import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize
@@ -19,5 +21,7 @@ __all__ = [
     "Normalizer",
     "Step",
     "VecNormalize",
+    "check_env",
+    "folder_name",
     "make_vec_env",
 ]

@@ -10,6 +10,9 @@ import gymnasium as gym
 
 from zoo.config.fields import build, hyperparameter
 
+ATARI_FRAMES = 4
+"""Frames of an Atari game that are seen at once unless the config says otherwise."""
+
 
 @dataclass
 class NormalizeConfig:

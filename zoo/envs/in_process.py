@@ -167,9 +167,9 @@ class EnvGroup:
             where += f" (seed {self.seeds[i]})"
         if isinstance(error, ZooError):
             return error if doing == "being made" else ZooError(f"{where}: {error}")
-        own_frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
-        text = "".join(traceback.format_exception(type(error), error, own_frames)).rstrip()
-        return ZooError(f"{where} raised {type(error).__name__} in {doing}:\n{text}")
+        if isinstance(error, gym.error.DependencyNotInstalled):
+            return ZooError(f"{where} needs a package: {error}")
+        return ZooError(f"{where} raised {type(error).__name__} in {doing}:\n{own_traceback(error)}")
 
 
 class InProcessVectorEnv(SameStepVectorEnv):
@@ -233,6 +233,12 @@ class InProcessVectorEnv(SameStepVectorEnv):
         """Close the environments."""
         if hasattr(self, "group"):
             self.group.close()
+
+
+def own_traceback(error: Exception) -> str:
+    """Return the traceback of an error as text, without the frame that caught it."""
+    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
 
 
 def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:

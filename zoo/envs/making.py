@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from zoo.envs import ids
-from zoo.envs.config import EnvConfig, env_config, normalize_config
+from zoo.envs.config import (
+    ATARI_FRAMES,
+    AtariConfig,
+    EnvConfig,
+    atari_config,
+    env_config,
+    normalize_config,
+)
 from zoo.envs.in_process import InProcessVectorEnv
 from zoo.envs.monitor import EpisodeMonitor
+from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import VecNormalize
+from zoo.envs.trial import try_out
+from zoo.envs.wrappers import FrameStack, wrapped
 from zoo.errors import ZooError
 
 Env = gym.Env[Any, Any]
+
+KNOWN_GOOD = ("gymnasium.envs.", "zoo.envs.", "ale_py.")
+"""Where the entry points of environments begin that need no trial before the first step."""
 
 
 def make_vec_env(
@@ -42,7 +57,12 @@ def make_vec_env(
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
     config = env_config(env, **options)
+    if training and _needs_check(env, config):
+        for finding in findings(env, config):
+            warnings.warn(finding, stacklevel=2)
     vector_env = _vector_env(env, config, n_envs, seed)
+    if config.nan_check:
+        vector_env = NanCheck(vector_env)
     vector_env.info_keywords = tuple(config.info_keywords)  # type: ignore[attr-defined]
     if monitor_dir is not None:
         vector_env.monitor = EpisodeMonitor(  # type: ignore[attr-defined]
@@ -56,17 +76,36 @@ def make_vec_env(
 
 def make_env(config: EnvConfig, source: EnvSpec | Callable[[], Env]) -> Env:
     """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
+    atari = atari_config(config)
     if isinstance(source, EnvSpec):
-        return _registered(config, source)
-    env = source()
-    if config.max_episode_steps is not None:
-        env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
-    return env
+        env = _registered(config, source, atari)
+    else:
+        env = source()
+        if not isinstance(env, gym.Env):
+            raise ZooError(f"{config.id} made a {type(env).__name__}; expected a gymnasium.Env")
+        if config.max_episode_steps is not None and atari is None:
+            env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
+    if atari is not None:
+        from zoo.envs.atari import preprocessed
+
+        env = preprocessed(env, atari, config.max_episode_steps)
+    env = wrapped(env, config)
+    frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
+    return FrameStack(env, frames) if frames > 1 or atari is not None else env
 
 
 def _vector_env(
     env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig, n_envs: int, seed: int | None
 ) -> VectorEnv[Any, Any, Any]:
+    """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
+    if config.vectorization == "native" or (
+        config.vectorization == "auto" and config.id.startswith(ids.ENVPOOL_PREFIX)
+    ):
+        if not isinstance(env, str | EnvConfig):
+            raise ZooError("env.vectorization=native needs an id; a function makes single environments")
+        from zoo.envs.native import make_native
+
+        return make_native(config, n_envs, seed)
     source = _source(env, config, n_envs)
     make_envs = [functools.partial(make_env, config, source)] * n_envs
     if config.vectorization != "workers":
@@ -87,6 +126,10 @@ def _source(
 ) -> EnvSpec | Callable[[], Env]:
     """Return what the bare environment is made from: what its id stands for, or a function."""
     if isinstance(env, str | EnvConfig):
+        if config.id.startswith(ids.ENVPOOL_PREFIX):
+            raise ZooError(
+                f"{config.id} is stepped by EnvPool itself: use env.vectorization=native (or auto)"
+            )
         return ids.resolve(config.id)
     if isinstance(env, gym.Env):
         if n_envs != 1:
@@ -100,23 +143,46 @@ def _source(
     return env
 
 
-def _registered(config: EnvConfig, spec: EnvSpec) -> Env:
-    """Return the bare environment of a registered id, with its time limit alone around it."""
+def findings(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) -> list[str]:
+    """Try one environment out; a given one cannot be made again, so it is tried with a seed by chance."""
+    if isinstance(env, gym.Env):
+        return try_out(env, config.id, int(np.random.SeedSequence().generate_state(1)[0]))
+    tried = make_env(config, _source(env, config, 1))
+    try:
+        return try_out(tried, config.id, seed=0)
+    finally:
+        tried.close()
+
+
+def _needs_check(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) -> bool:
+    """Whether an environment is tried first: not those of well-kept packages, nor vector forms."""
+    if not config.check or config.vectorization == "native" or config.id.startswith(ids.ENVPOOL_PREFIX):
+        return False
+    if config.wrappers or not isinstance(env, str | EnvConfig):
+        return True
+    entry_point = ids.resolve(config.id).entry_point
+    return not (isinstance(entry_point, str) and entry_point.startswith(KNOWN_GOOD))
+
+
+def _registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> Env:
+    """Return the bare environment of a registered id, with its time limit alone around it.
+
+    Atari games get theirs later, for it counts steps, and here a step would be one frame.
+    """
     spec = copy.deepcopy(spec)
     spec.order_enforce = False
     spec.disable_env_checker = True
-    arguments: dict[str, Any] = dict(config.kwargs)
+    arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
     if config.render_mode is not None:
         arguments["render_mode"] = config.render_mode
-    if config.max_episode_steps is not None:
+    if atari is not None:
+        from zoo.envs.atari import atari_arguments
+
+        arguments.update(atari_arguments(atari))
+    elif config.max_episode_steps is not None:
         arguments["max_episode_steps"] = config.max_episode_steps
     with ids.missing_packages_named(spec):
         try:
-            return gym.make(spec, **_plain(arguments))
+            return gym.make(spec, **arguments)
         except TypeError as error:
             raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy, so that no two environments share a mutable argument."""
-    return copy.deepcopy(dict(values))

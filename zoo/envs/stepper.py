@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
@@ -142,7 +142,12 @@ class EnvStepper:
         """Return which actions are valid now, (num_envs, actions), or None if the environments don't say."""
         if self._same_step is not None:
             return self._same_step.action_masks()
-        masks = self._last_infos.get("action_mask")
+        innermost = self.env.unwrapped
+        if isinstance(innermost, SameStepVectorEnv):
+            return innermost.action_masks()
+        masks: Any = self._last_infos.get("action_mask")
+        if isinstance(innermost, SyncVectorEnv) and innermost.envs[0].has_wrapper_attr("action_masks"):
+            masks = innermost.call("action_masks")
         return None if masks is None else np.asarray(masks, dtype=np.bool_).reshape(self.num_envs, -1)
 
     def longest_unfinished_episode(self) -> int:
@@ -151,7 +156,10 @@ class EnvStepper:
 
     def render(self) -> Any:
         """Return one frame an environment, or what the vector environment renders."""
-        return self.env.render()
+        try:
+            return self.env.render()
+        except gym.error.DependencyNotInstalled as error:
+            raise ZooError(f"rendering needs a package: {error}") from error
 
     def close(self) -> None:
         """Close the environments and the monitor."""

@@ -1,16 +1,61 @@
-"""Wrappers of single environments."""
+"""Wrappers of single environments, and putting around one those that its config names."""
 
 from __future__ import annotations
 
+import importlib
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from zoo.envs.config import EnvConfig
+from zoo.envs.spaces import Space, describe, is_image
+from zoo.errors import ZooError, nearest
 
 Env = gym.Env[Any, Any]
 Info = dict[str, Any]
+Wrapper = gym.Wrapper[Any, Any, Any, Any]
+
+VELOCITIES = {
+    "Acrobot": (4, 5),
+    "BipedalWalker": (1, 2, 3, 5, 7, 10, 12),
+    "BipedalWalkerHardcore": (1, 2, 3, 5, 7, 10, 12),
+    "CartPole": (1, 3),
+    "LunarLander": (2, 3, 5),
+    "LunarLanderContinuous": (2, 3, 5),
+    "MountainCar": (1,),
+    "MountainCarContinuous": (1,),
+    "Pendulum": (2,),
+}
+"""Name of an environment → where velocities stand in its observation."""
 
 
-class EpisodeStatistics(gym.Wrapper[Any, Any, Any, Any]):
+def wrapped(env: Env, config: EnvConfig) -> Env:
+    """Return ``env`` with the wrappers of ``config`` around it, innermost first.
+
+    Repeated actions, masked velocities, the user's own, history, time feature. Episodes are summed below
+    the user's own wrappers, so that records show raw returns whatever those do to rewards.
+    """
+    if config.action_repeat > 1:
+        env = gym.wrappers.RepeatAction(env, config.action_repeat)
+    if config.mask_velocities:
+        env = MaskVelocities(env)
+    if config.wrappers:
+        env = EpisodeStatistics(env)
+        for wrapper in config.wrappers:
+            env = _wrapped_by_name(env, wrapper)
+    if config.history is not None:
+        env = History(env, config.history)
+    if config.time_feature is not False:
+        env = TimeFeature(env, **(config.time_feature if isinstance(config.time_feature, dict) else {}))
+    return env
+
+
+class EpisodeStatistics(Wrapper):
     """Sums raw rewards below the wrappers that change them; `EnvGroup` reads it when an episode ends."""
 
     def __init__(self, env: Env) -> None:
@@ -33,3 +78,257 @@ class EpisodeStatistics(gym.Wrapper[Any, Any, Any, Any]):
     def so_far(self) -> dict[str, Any]:
         """Return ``r`` and ``l`` of the episode, as Gymnasium's RecordEpisodeStatistics names them."""
         return {"r": self._return, "l": self._length}
+
+
+class MaskVelocities(gym.ObservationWrapper[Any, Any, Any]):
+    """Sets the velocities in an observation to zero; ``indices`` says where they stand."""
+
+    def __init__(self, env: Env, indices: tuple[int, ...] | list[int] | None = None) -> None:
+        super().__init__(env)
+        name = env.unwrapped.spec.name if env.unwrapped.spec is not None else type(env.unwrapped).__name__
+        if indices is None:
+            indices = VELOCITIES.get(name)
+        if indices is None:
+            raise ZooError(
+                f"env.mask_velocities: where {name} has velocities is not known; "
+                f"known: {', '.join(VELOCITIES)}; "
+                "for others: {_target_: zoo.envs.wrappers.MaskVelocities, indices: [...]} in env.wrappers"
+            )
+        space = _vector_space(env, "env.mask_velocities")
+        self._mask = np.ones(space.shape, dtype=space.dtype)
+        self._mask[list(indices)] = 0
+
+    def observation(self, observation: Any) -> Any:
+        """Return the observation without velocities."""
+        return observation * self._mask
+
+
+class TimeFeature(Wrapper):
+    """Appends the fraction of time that is left, 1 − t/T, so that a time limit is part of the state.
+
+    ``max_steps`` is T (the time limit by default). With ``test_mode`` the feature stays 1, for episodes
+    without a limit. Of a Dict observation the part ``observation`` is extended.
+    """
+
+    def __init__(self, env: Env, max_steps: int | None = None, test_mode: bool = False) -> None:
+        super().__init__(env)
+        self._key = "observation" if isinstance(env.observation_space, spaces.Dict) else None
+        space = _vector_space(env, "env.time_feature", self._key)
+        low = np.append(space.low, 0.0).astype(space.dtype)
+        high = np.append(space.high, 1.0).astype(space.dtype)
+        extended = spaces.Box(low, high, dtype=_dtype(space))
+        self.observation_space = _with_part(env.observation_space, self._key, extended)
+        if max_steps is None and env.has_wrapper_attr("_max_episode_steps"):
+            max_steps = env.get_wrapper_attr("_max_episode_steps")
+        if max_steps is None:
+            raise ZooError("env.time_feature needs a time limit: set env.max_episode_steps or {max_steps: N}")
+        self._max_steps, self._test_mode = max_steps, test_mode
+        self._n_steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Reset with all the time left."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._n_steps = 0
+        return self._extended(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step and count."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._n_steps += 1
+        return self._extended(observation), reward, terminated, truncated, info
+
+    def _extended(self, observation: Any) -> Any:
+        left = 1.0 if self._test_mode else 1.0 - self._n_steps / self._max_steps
+        if self._key is None:
+            return np.append(observation, np.asarray(left, dtype=observation.dtype))
+        part = observation[self._key]
+        return {**observation, self._key: np.append(part, np.asarray(left, dtype=part.dtype))}
+
+
+class History(Wrapper):
+    """Shows the last ``horizon`` observations and actions as one vector, oldest first, at first zeros.
+
+    Discrete parts of an action are shown one-hot.
+    """
+
+    def __init__(self, env: Env, horizon: int = 2) -> None:
+        super().__init__(env)
+        space = _vector_space(env, "env.history")
+        _check_action_vector(env.action_space)
+        self._observations = np.zeros((horizon, *space.shape), dtype=np.float32)
+        n_action = spaces.flatdim(env.action_space)
+        self._actions = np.zeros((horizon, n_action), dtype=np.float32)
+        actions = spaces.flatten_space(env.action_space)
+        assert isinstance(actions, spaces.Box)
+        zeros = np.zeros(1)
+        low = [np.tile(np.minimum(part.low, zeros), horizon) for part in (space, actions)]
+        high = [np.tile(np.maximum(part.high, zeros), horizon) for part in (space, actions)]
+        self.observation_space = spaces.Box(
+            np.concatenate(low).astype(np.float32), np.concatenate(high).astype(np.float32), dtype=np.float32
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Forget, and show the first observation."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._observations[:] = 0.0
+        self._actions[:] = 0.0
+        self._observations[-1] = observation
+        return self._shown(), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step and remember."""
+        flat: Any = spaces.flatten(self.env.action_space, action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        for history in (self._observations, self._actions):
+            history[:-1] = history[1:]
+        self._observations[-1] = observation
+        self._actions[-1] = flat
+        return self._shown(), reward, terminated, truncated, info
+
+    def _shown(self) -> NDArray[np.float32]:
+        return np.concatenate([self._observations.ravel(), self._actions.ravel()])
+
+
+class FrameStack(Wrapper):
+    """Shows the last ``n`` observations as one, the newest last, zeros before the start.
+
+    Vectors are laid end to end; pictures along their channels: (H, W) → (n, H, W), (H, W, C) → (H, W, n·C),
+    (C, H, W) → (n·C, H, W). Of a Dict observation each Box is stacked.
+    """
+
+    def __init__(self, env: Env, n: int = 4) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        if isinstance(space, spaces.Dict):
+            parts = {key: part for key, part in space.items() if isinstance(part, spaces.Box)}
+            self._stacks = {key: _Stack(part, n) for key, part in parts.items()}
+            stacked = {key: stack.space for key, stack in self._stacks.items()}
+            self.observation_space = spaces.Dict({**space.spaces, **stacked})
+        elif isinstance(space, spaces.Box):
+            self._stacks = {"": _Stack(space, n)}
+            self.observation_space = self._stacks[""].space
+        else:
+            raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a Box can")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Forget, and show the first observation."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        for stack in self._stacks.values():
+            stack.clear()
+        return self._pushed(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step and push."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._pushed(observation), reward, terminated, truncated, info
+
+    def _pushed(self, observation: Any) -> Any:
+        if not isinstance(observation, Mapping):
+            return self._stacks[""].push(observation)
+        stacked = {key: stack.push(observation[key]) for key, stack in self._stacks.items()}
+        return {**observation, **stacked}
+
+
+class _Stack:
+    """The last frames of one Box, side by side in one array."""
+
+    def __init__(self, space: spaces.Box, n: int) -> None:
+        if not 1 <= len(space.shape) <= 3:
+            raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a vector or a picture can")
+        low, high = space.low, space.high
+        if len(space.shape) == 2:
+            low, high = low[np.newaxis], high[np.newaxis]
+            self._axis = 0
+        else:
+            sides = list(space.shape)
+            channels_first = len(sides) == 3 and sides[0] <= 4 < sides[-1]
+            self._axis = 0 if channels_first else -1
+        low, high = (np.concatenate([bound] * n, axis=self._axis) for bound in (low, high))
+        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
+        self._frames = np.zeros(low.shape, dtype=space.dtype)
+        self._moved = np.moveaxis(self._frames, self._axis, 0)
+        self._width = len(self._moved) // n
+        self._adds_axis = len(space.shape) == 2
+
+    def clear(self) -> None:
+        self._frames[...] = 0
+
+    def push(self, frame: Any) -> NDArray[Any]:
+        newest = np.asarray(frame)[np.newaxis] if self._adds_axis else np.moveaxis(frame, self._axis, 0)
+        self._moved[: -self._width] = self._moved[self._width :]
+        self._moved[-self._width :] = newest
+        return self._frames.copy()
+
+
+def wrapper_class(name: str) -> Callable[..., Any]:
+    """Return what ``name`` means: a wrapper of this module or of Gymnasium, or the class at a path."""
+    module_name, dot, class_name = name.rpartition(".")
+    if not dot:
+        known = {**vars(gym.wrappers), **globals()}
+        wrappers = {n: c for n, c in known.items() if isinstance(c, type) and issubclass(c, gym.Wrapper)}
+        if name not in wrappers:
+            raise ZooError(f"env.wrappers: unknown wrapper `{name}`{nearest(name, wrappers)}")
+        return wrappers[name]
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except ImportError as error:
+        raise ZooError(f"env.wrappers: {name}: {error}") from error
+    except AttributeError:
+        names = vars(importlib.import_module(module_name))
+        raise ZooError(
+            f"env.wrappers: `{module_name}` has no `{class_name}`{nearest(class_name, names)}"
+        ) from None
+    if not callable(found):
+        raise ZooError(f"env.wrappers: {name} is not a class")
+    return found
+
+
+def _wrapped_by_name(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
+    """Return ``env`` with one wrapper of the config's list around it."""
+    if isinstance(wrapper, str):
+        name, arguments = wrapper, {}
+    else:
+        arguments = {str(key): value for key, value in wrapper.items() if key != "_target_"}
+        name = str(wrapper.get("_target_", ""))
+        if not name:
+            raise ZooError(
+                f"env.wrappers: {dict(wrapper)} has no `_target_`, the path of the wrapper's class"
+            )
+    make = wrapper_class(name)
+    try:
+        outer = make(env, **arguments)
+    except TypeError as error:
+        raise ZooError(f"env.wrappers: {name}: {error}") from error
+    except gym.error.DependencyNotInstalled as error:
+        command = 'pip install "zoo[video]"' if make is gym.wrappers.RecordVideo else "a package"
+        raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
+    if not isinstance(outer, gym.Env):
+        raise ZooError(f"env.wrappers: {name} made a {type(outer).__name__}; expected a gymnasium.Env")
+    return outer
+
+
+def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:
+    """Return the space of vectors that a wrapper works on, or raise `ZooError`."""
+    space: Space | None = env.observation_space
+    if key is not None:
+        assert isinstance(space, spaces.Dict)
+        space = space.spaces.get(key)
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and not is_image(space):
+        return space
+    found = describe(env.observation_space)
+    raise ZooError(f"{option} works on a vector of numbers (or a Dict with `observation`), not on {found}")
+
+
+def _with_part(space: Space, key: str | None, part: Space) -> Space:
+    """Return ``space`` with another part under ``key``, or ``part`` itself without one."""
+    return part if key is None else spaces.Dict({**dict(space.items()), key: part})  # type: ignore[attr-defined]
+
+
+def _check_action_vector(space: Space) -> None:
+    if isinstance(space, spaces.Dict | spaces.Tuple) or not math.prod(space.shape or (1,)):
+        raise ZooError(f"env.history: actions of {describe(space)} cannot be shown as a vector")
+
+
+def _dtype(space: spaces.Box) -> Any:
+    assert space.dtype is not None
+    return space.dtype.type

@@ -1,0 +1,164 @@
+"""Environments that are vectorised by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from scripted import Counting, assert_same
+
+from zoo.envs import EnvStepper, make_vec_env
+from zoo.errors import ZooError
+
+
+def native(env_id: Any, n: int = 3, **options: Any) -> Any:
+    return make_vec_env(env_id, n, vectorization="native", **options)
+
+
+def run(env: Any, seeds: list[int], n_steps: int, n_actions: int) -> tuple[list[Any], list[Any]]:
+    stepper = EnvStepper(env)
+    seen: list[Any] = [np.array(stepper.reset(seeds))]
+    episodes = []
+    generator = np.random.default_rng(0)
+    for _ in range(n_steps):
+        step = stepper.step(generator.integers(0, n_actions, env.num_envs))
+        final = None if step.final_observations is None else np.array(step.final_observations)
+        rows = (np.array(step.observations), step.rewards, step.terminated, step.truncated, step.valid, final)
+        seen.append(rows)
+        episodes.extend(
+            (episode.env_index, episode.episode_return, episode.length) for episode in step.episodes
+        )
+    return seen, episodes
+
+
+def test_cart_pole_is_gymnasiums_own_vector_env() -> None:
+    env = native("CartPole-v1", 5, max_episode_steps=7)
+    assert isinstance(env.unwrapped, CartPoleVectorEnv)
+    seen, episodes = run(env, [1, 2, 3, 4, 5], 60, 2)
+    assert len(episodes) >= 30
+    assert all(episode_return == length <= 7 for _, episode_return, length in episodes)
+    invalid = sum(int((~row[4]).sum()) for row in seen[1:] if row[4] is not None)
+    assert sum(length for _, _, length in episodes) + invalid <= 300
+
+
+def test_same_seeds_give_the_same_steps() -> None:
+    assert_same(run(native("CartPole-v1"), [1, 2, 3], 50, 2), run(native("CartPole-v1"), [1, 2, 3], 50, 2))
+
+
+def test_seed_of_making_seeds_the_first_reset() -> None:
+    first, second, other = (native("CartPole-v1", seed=seed).reset()[0] for seed in (4, 4, 5))
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+def test_env_without_a_vector_form_is_refused() -> None:
+    with pytest.raises(ZooError, match=r"Pendulum-v1 has no vector form of its own; use sync or workers"):
+        native("Pendulum-v1")
+
+
+def test_function_has_no_vector_form() -> None:
+    with pytest.raises(ZooError, match="needs an id"):
+        native(Counting)
+
+
+@pytest.mark.parametrize(
+    "options", [{"history": 2}, {"wrappers": ["ClipReward"]}, {"action_repeat": 2}, {"mask_velocities": True}]
+)
+def test_wrappers_of_single_envs_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ZooError, match=f"env.{next(iter(options))} wraps single environments"):
+        native("CartPole-v1", **options)
+
+
+def test_unknown_argument_is_refused() -> None:
+    with pytest.raises(ZooError, match=r"cannot be made(.|\n)*colour"):
+        native("CartPole-v1", kwargs={"colour": "red"})
+
+
+class TestAle:
+    """`ale_py`'s AtariVectorEnv."""
+
+    @pytest.fixture(autouse=True)
+    def _needs_ale(self) -> None:
+        pytest.importorskip("ale_py")
+
+    @pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
+    def test_games_are_stepped_with_same_step_autoreset(self, env_id: str) -> None:
+        stepper = EnvStepper(native(env_id, 2))
+        assert not stepper.next_step_autoreset
+        assert stepper.reset([0, 1]).shape == (2, 4, 84, 84)
+
+    def test_life_loss_ends_episodes_but_not_games(self) -> None:
+        seen, episodes = run(native("BreakoutNoFrameskip-v4", 2), [0, 1], 400, 4)
+        ends = sum(int(row[2].sum()) for row in seen[1:])
+        assert len(episodes) >= 2
+        assert ends >= 5 * len(episodes)
+        assert {int(reward) for row in seen[1:] for reward in row[1]} <= {0, 1}
+        for row, before in zip(seen[2:], seen[1:], strict=False):
+            if row[5] is not None:
+                assert row[5].shape[1:] == (4, 84, 84)
+                # The final frames follow the ones before: the stack moved on by one.
+                ended = np.flatnonzero(row[2])
+                assert np.array_equal(row[5][:, :3], before[0][ended][:, 1:])
+
+    def test_returns_are_summed_before_rewards_are_clipped(self) -> None:
+        unclipped = run(native("BreakoutNoFrameskip-v4", 2, atari={"clip_reward": False}), [0, 1], 400, 4)
+        clipped = run(native("BreakoutNoFrameskip-v4", 2), [0, 1], 400, 4)
+        assert unclipped[1] == clipped[1]
+
+    def test_same_seeds_give_the_same_games(self) -> None:
+        first, second = (run(native("ALE/Pong-v5", 2), [7, 8], 40, 6) for _ in range(2))
+        assert_same(first, second)
+
+    def test_time_limit_counts_steps(self) -> None:
+        seen, episodes = run(native("ALE/Pong-v5", 1, max_episode_steps=20), [0], 45, 6)
+        assert episodes[0][2] <= 20
+        assert any(row[3].any() for row in seen[1:])
+
+
+class TestEnvPool:
+    """EnvPool, where it is installed."""
+
+    @pytest.fixture(autouse=True)
+    def _needs_envpool(self) -> None:
+        pytest.importorskip("envpool")
+
+    def test_id_with_its_prefix_is_native_by_itself(self) -> None:
+        stepper = EnvStepper(make_vec_env("envpool:CartPole-v1", 3))
+        assert stepper.next_step_autoreset
+        assert stepper.reset([1, 2, 3]).shape == (3, 4)
+        assert stepper.observation_space.shape == (4,)
+
+    def test_episodes_are_counted_without_the_resetting_steps(self) -> None:
+        _, episodes = run(make_vec_env("envpool:CartPole-v1", 3), [1, 2, 3], 100, 2)
+        assert len(episodes) > 5
+        assert all(episode_return == length for _, episode_return, length in episodes)
+
+    def test_reset_honours_each_seed(self) -> None:
+        env = make_vec_env("envpool:CartPole-v1", 2)
+        first = run(env, [5, 6], 40, 2)
+        assert_same(run(env, [5, 6], 40, 2), first)
+        swapped = env.reset(seed=[6, 5])[0]
+        assert np.array_equal(swapped[::-1], first[0][0])
+        assert not np.array_equal(env.reset()[0], env.reset()[0])
+
+    def test_games_are_recorded_whole_and_unclipped(self) -> None:
+        seen, episodes = run(make_vec_env("envpool:Breakout-v5", 2), [0, 1], 500, 4)
+        ends = sum(int(row[2].sum()) for row in seen[1:])
+        assert len(episodes) >= 2
+        assert ends >= 5 * len(episodes)
+
+    @pytest.mark.parametrize(
+        ("env_id", "options", "message"),
+        [
+            ("envpool:Pongg-v5", {}, "unknown EnvPool environment Pongg-v5; did you mean 'Pong-v5'"),
+            ("envpool:CartPole-v1", {"vectorization": "sync"}, "use env.vectorization=native"),
+            ("envpool:CartPole-v1", {"frame_stack": 4}, "env.frame_stack cannot be put around"),
+            ("envpool:CartPole-v1", {"kwargs": {"colour": 1}}, "does not take these env.kwargs"),
+        ],
+    )
+    def test_wrong_input_is_explained(self, env_id: str, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ZooError) as caught:
+            make_vec_env(env_id, 2, **options)
+        assert message in str(caught.value)

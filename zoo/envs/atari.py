@@ -1,0 +1,101 @@
+"""Preprocessing of Atari games, one game at a time: what SB3's AtariWrapper does, on Gymnasium's own wrapper.
+
+Gymnasium's `AtariPreprocessing` does no-ops at the start, repeated actions, the maximum of two frames, grey
+and small pictures. Its life-loss option starts a new game at each lost life; here the game goes on, and
+returns are summed over whole games, before the rewards are clipped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from zoo.envs.config import AtariConfig
+from zoo.envs.wrappers import Env, EpisodeStatistics, Info, Wrapper
+from zoo.errors import ZooError
+
+
+def atari_arguments(config: AtariConfig) -> dict[str, Any]:
+    """Return the arguments that make the emulator itself fit the preprocessing."""
+    arguments: dict[str, Any] = {"frameskip": 1}
+    if config.action_repeat_probability is not None:
+        arguments["repeat_action_probability"] = config.action_repeat_probability
+    return arguments
+
+
+def preprocessed(env: Env, config: AtariConfig, max_episode_steps: int | None) -> Env:
+    """Return a bare game with everything around it but the stacked frames; a time limit counts steps."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise ZooError(f'Atari preprocessing needs: pip install "zoo[atari]" ({error})') from error
+    cv2.setNumThreads(1)  # Many games run side by side, and OpenCV's threads don't survive a fork.
+    env = gym.wrappers.AtariPreprocessing(
+        env,
+        noop_max=config.noop_max,
+        frame_skip=config.frame_skip,
+        screen_size=config.screen_size,
+        terminal_on_life_loss=False,
+    )
+    if max_episode_steps is not None:
+        env = gym.wrappers.TimeLimit(env, max_episode_steps)
+    env = EpisodeStatistics(env)
+    if config.terminal_on_life_loss:
+        env = LifeLoss(env)
+    if config.fire_on_reset and _waits_for_fire(env):
+        env = FireOnReset(env)
+    if config.clip_reward:
+        env = gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
+    return env
+
+
+class LifeLoss(Wrapper):
+    """Ends an episode at each lost life while the game goes on; a seed or a game's end starts a new one."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._lives = 0
+        self._game_over = True
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step; a life lost terminates, and the info says that the episode of the game continues."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._game_over = terminated or truncated
+        lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
+        if 0 < lives < self._lives and not self._game_over:
+            terminated = True
+            info = {**info, "episode_continues": True}
+        self._lives = lives
+        return observation, reward, terminated, truncated, info
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Start a new game after a game, or if a seed is given; else go on with a no-op."""
+        if not self._game_over and seed is None and not options:
+            observation, _, terminated, truncated, info = self.env.step(0)
+            if terminated or truncated:
+                observation, info = self.env.reset()
+        else:
+            observation, info = self.env.reset(seed=seed, options=options)
+        self._game_over = False
+        self._lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
+        return observation, info
+
+
+class FireOnReset(Wrapper):
+    """Presses FIRE, and then the next button, where a game does not begin by itself."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Reset and press."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        for button in (1, 2):
+            observation, _, terminated, truncated, info = self.env.step(button)
+            if terminated or truncated:
+                observation, info = self.env.reset()
+        return observation, info
+
+
+def _waits_for_fire(env: Env) -> bool:
+    meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+    return len(meanings) >= 3 and meanings[1] == "FIRE"

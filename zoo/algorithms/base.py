@@ -442,6 +442,8 @@ class Algorithm(ABC, Generic[Config]):
             "n_episodes": self.n_episodes,
             "recent_episodes": [dataclasses.asdict(episode) for episode in self.recent_episodes],
             "timings": self.timings,
+            "records": {name: _plain_record(*record) for name, record in self._records.items()},
+            "metric_names": self.program.metric_names,
             "runtime": self.runtime.resolved(),
             "seed": self.seed,
         }
@@ -471,6 +473,8 @@ class Algorithm(ABC, Generic[Config]):
         self.recent_episodes.clear()
         self.recent_episodes.extend(EpisodeRecord(**episode) for episode in values["recent_episodes"])
         self.timings.update(values["timings"])
+        self._records = {name: _record(*record, self.device) for name, record in values["records"].items()}
+        self.program.metric_names = list(values["metric_names"])
         self.seed = values["seed"]
         self.runtime.restore(values["runtime"])
         self._reset_envs(list(values["env_seeds"]), update_statistics=False)
@@ -478,6 +482,15 @@ class Algorithm(ABC, Generic[Config]):
 
     def _suggestion(self) -> str:
         return ""
+
+
+def _plain_record(total: Any, count: int) -> tuple[Any, int]:
+    """Return a scalar's sum, or the sums of an update's metrics, as numbers for JSON."""
+    return (total.tolist() if isinstance(total, Tensor) else float(total)), count
+
+
+def _record(total: Any, count: int, device: torch.device) -> tuple[Any, int]:
+    return (torch.tensor(total, device=device) if isinstance(total, list) else total), count
 
 
 def _policy_config(policy: str | PolicyConfig | Mapping[str, Any]) -> PolicyConfig:

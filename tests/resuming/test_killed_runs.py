@@ -1,0 +1,119 @@
+"""Runs killed with SIGKILL at a random moment, resumed from the command line, and compared bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+ZOO = str(Path(sys.executable).with_name("zoo"))
+
+RUNS = {
+    "ppo2": ["env=CartPole-v1", "n_timesteps=12000", "n_envs=4", "env.normalize=true"],
+    "a2c": ["env=CartPole-v1", "n_timesteps=12000", "n_envs=4"],
+    "dqn": ["env=CartPole-v1", "n_timesteps=4000", "policy.net_arch=[32]", "algo.optimize_memory_usage=true"],
+    "sac": ["env=Pendulum-v1", "n_timesteps=900", "policy.net_arch=[32]", "env.normalize=true"],
+}
+EVERY = {"ppo2": 2000, "a2c": 2000, "dqn": 700, "sac": 200}
+WORKERS = ["env.vectorization=workers", "env.n_workers=2", "n_envs=4"]
+
+
+def command(algo: str, *overrides: str) -> list[str]:
+    return [
+        *(ZOO, "train", f"algo={algo}", *RUNS[algo], "tuned=none", "seed=3"),
+        *("threads=1", "compile=false", "verbose=0", "logger=csv", "callbacks.eval.n_episodes=2"),
+        *(f"callbacks.eval.every={EVERY[algo]}", f"callbacks.checkpoint.every={EVERY[algo]}", *overrides),
+    ]
+
+
+def train_whole(algo: str, folder: Path, *overrides: str) -> tuple[Path, float]:
+    """Train without a break; return the run's folder and the seconds that it took."""
+    folder.mkdir()
+    started = time.monotonic()
+    subprocess.run(command(algo, *overrides), cwd=folder, check=True, timeout=300)
+    return run_folder(folder), time.monotonic() - started
+
+
+def train_killed(algo: str, folder: Path, moments: list[float], *overrides: str) -> Path:
+    """Train, killing the whole process group after each of these seconds and resuming, to the end."""
+    folder.mkdir()
+    arguments = command(algo, *overrides)
+    for moment in moments:
+        process = subprocess.Popen(arguments, cwd=folder, start_new_session=True)
+        try:
+            process.wait(moment)
+            break
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if list(folder.glob("runs/*/*/*/config.yaml")):
+            arguments = [ZOO, "train", f"resume={run_folder(folder)}"]
+    else:
+        subprocess.run(arguments, cwd=folder, check=True, timeout=300)
+    return run_folder(folder)
+
+
+def run_folder(folder: Path) -> Path:
+    """Return the newest run in a folder: a run killed before it wrote its config left nothing to resume."""
+    return max(path.parent for path in folder.glob("runs/*/*/*/config.yaml"))
+
+
+def assert_same_end(killed: Path, whole: Path) -> None:
+    for name in (
+        "agent/policy.safetensors",
+        "best_agent/policy.safetensors",
+        "agent/normalization.safetensors",
+    ):
+        assert (killed / name).exists() == (whole / name).exists()
+        if (whole / name).exists():
+            ours, theirs = load_file(killed / name), load_file(whole / name)
+            assert all(np.array_equal(ours[key], theirs[key]) for key in theirs), name
+    for path in sorted((whole / "monitor").iterdir()):
+        ours, theirs = (
+            [row[:2] for row in csv.reader(each.open()) if not row[0].startswith("#")]
+            for each in (killed / "monitor" / path.name, path)
+        )
+        assert ours == theirs, path.name
+    ours, theirs = np.load(killed / "evaluations.npz"), np.load(whole / "evaluations.npz")
+    assert all(np.array_equal(ours[key], theirs[key]) for key in ("timesteps", "results", "ep_lengths"))
+    assert logged(killed) == logged(whole)
+
+
+def logged(run: Path) -> list[dict[str, str]]:
+    """Return the rows of progress.csv without what a clock decides."""
+    rows = list(csv.DictReader((run / "progress.csv").open()))
+    return [
+        {key: value for key, value in row.items() if key not in ("time/fps", "time/time_elapsed")}
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("algo", RUNS)
+@pytest.mark.parametrize("overrides", [[], WORKERS], ids=["in_process", "workers"])
+def test_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
+    algo: str, overrides: list[str], tmp_path: Path
+) -> None:
+    whole, seconds = train_whole(algo, tmp_path / "whole", *overrides)
+    moment = random.Random(f"{algo}{overrides}").uniform(0.4, 0.95) * seconds
+    assert_same_end(train_killed(algo, tmp_path / "killed", [moment], *overrides), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo2", "sac"])
+def test_run_killed_at_twenty_random_moments_ends_as_if_it_had_never_stopped(
+    algo: str, tmp_path: Path
+) -> None:
+    whole, seconds = train_whole(algo, tmp_path / "whole")
+    draws = random.Random(algo)
+    for i in range(20):
+        moment = draws.uniform(0.05, 1.0) * seconds
+        assert_same_end(train_killed(algo, tmp_path / f"killed {i}", [moment]), whole)

@@ -76,12 +76,14 @@ def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float = math.sqrt(2)) -> None
         nn.init.zeros_(layer.bias)
 
 
-def in_numpy(network: nn.Sequential) -> ArrayFunction | None:
-    """Return the network's forward pass on float32 arrays, or None if it has a layer that is not known here.
+def in_numpy(network: nn.Module) -> ArrayFunction | None:
+    """Return the network's forward pass on float32 arrays, or None if it is not a row of layers known here.
 
     The weights are views of the module's own, so later updates in place are seen. On a small batch this is
     an order of magnitude faster than going through modules.
     """
+    if not isinstance(network, nn.Sequential) or type(network).forward is not nn.Sequential.forward:
+        return None
     layers = [_layer_in_numpy(layer) for layer in network]
     known = [layer for layer in layers if layer is not None]
     if len(known) < len(layers) or any(parameter.is_cuda for parameter in network.parameters()):
@@ -96,14 +98,14 @@ def in_numpy(network: nn.Sequential) -> ArrayFunction | None:
 
 
 def _layer_in_numpy(layer: nn.Module) -> ArrayFunction | None:
-    if isinstance(layer, nn.Linear):
+    if type(layer) is nn.Linear and layer.bias is not None:
         weight, bias = _view(layer.weight).T, _view(layer.bias)
         return lambda values: values @ weight + bias
-    if isinstance(layer, nn.Tanh):
+    if type(layer) is nn.Tanh:
         return np.tanh
-    if isinstance(layer, nn.ReLU):
+    if type(layer) is nn.ReLU:
         return lambda values: np.maximum(values, 0.0, out=values)
-    if isinstance(layer, nn.LayerNorm):
+    if type(layer) is nn.LayerNorm and len(list(layer.parameters())) == 2:
         weight, bias, eps = _view(layer.weight), _view(layer.bias), layer.eps
         return lambda values: _normalised(values, eps) * weight + bias
     return None

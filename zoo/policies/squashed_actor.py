@@ -81,7 +81,8 @@ class SquashedActor(nn.Module):
         """Scale actions from [−1, 1] to the environment's bounds."""
         low, high = self.space.low, self.space.high
         shaped = actions.reshape(len(actions), *self.space.shape)
-        return (low + 0.5 * (shaped + 1.0) * (high - low)).astype(self.space.dtype, copy=False)
+        scaled = (low + 0.5 * (shaped + 1.0) * (high - low)).astype(self.space.dtype, copy=False)
+        return np.minimum(np.maximum(scaled, low), high)  # rounding may have gone a little too far
 
 
 class ContinuousCritics(nn.Module):

@@ -22,11 +22,14 @@ SMALLEST_IMAGE = 36
 class VectorEncoder(nn.Module):
     """Flattens numbers, and writes Discrete and MultiDiscrete observations as one-hot vectors.
 
-    Reads (batch, …) in the space's own dtype; returns (batch, ``features_dim``) float32.
+    Reads (batch, …) in the space's own dtype; returns (batch, ``features_dim``) float32. Raises `ZooError`
+    for spaces of other kinds.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         super().__init__()
+        if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            raise ZooError(f"a policy can't read observations of {space}; wrap the env to flatten them")
         self.space = space
         self.features_dim = int(spaces.flatdim(space))
         self._sizes: list[int] = []

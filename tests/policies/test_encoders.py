@@ -1,0 +1,223 @@
+"""Encoders: what each space becomes, images in either channel order, and spaces that a policy can't read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.encoders import (
+    SMALLEST_IMAGE,
+    DictEncoder,
+    NatureCnn,
+    VectorEncoder,
+    channels_come_first,
+    make_encoder,
+)
+
+SIDE = SMALLEST_IMAGE
+IMAGE = spaces.Box(0, 255, (SIDE, SIDE + 2, 3), np.uint8)
+
+
+def encoder(space: spaces.Space[Any], name: str = "MlpPolicy", **fields: Any) -> Any:
+    torch.manual_seed(0)
+    config = policy_preset(name)
+    for field, value in fields.items():
+        setattr(config, field, value)
+    return make_encoder(space, config, ortho_init=False)
+
+
+def batch(space: spaces.Space[Any], n: int = 5, seed: int = 0) -> np.ndarray:
+    space.seed(seed)
+    return np.stack([np.asarray(space.sample()) for _ in range(n)])
+
+
+@given(
+    shape=st.lists(st.integers(1, 4), max_size=3).map(tuple),
+    dtype=st.sampled_from([np.float32, np.float64, np.int16, np.int64]),
+    n=st.integers(1, 4),
+)
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_numbers_are_flattened(shape: tuple[int, ...], dtype: Any, n: int) -> None:
+    space = spaces.Box(-3, 3, shape, dtype)
+    observations = batch(space, n)
+    network = encoder(space)
+    features = network(torch.from_numpy(observations))
+    assert features.shape == (n, network.features_dim)
+    assert features.dtype == torch.float32
+    np.testing.assert_array_equal(features.numpy(), observations.reshape(n, -1).astype(np.float32))
+
+
+def test_discrete_numbers_become_one_hot_from_their_start() -> None:
+    network = encoder(spaces.Discrete(3, start=-1))
+    assert network.features_dim == 3
+    assert network(torch.tensor([-1, 1, 0])).tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
+
+
+def test_several_discrete_numbers_become_one_hot_side_by_side() -> None:
+    network = encoder(spaces.MultiDiscrete([2, 3], start=[1, 5]))
+    assert network(torch.tensor([[1, 7], [2, 5]])).tolist() == [[1, 0, 0, 0, 1], [0, 1, 1, 0, 0]]
+    network = encoder(spaces.MultiDiscrete(np.array([[2], [2]])))
+    assert network(torch.tensor([[[0], [1]]])).tolist() == [[1, 0, 0, 1]]
+
+
+def test_bits_stay_bits() -> None:
+    bits = np.array([[[0, 1], [1, 1]]], dtype=np.int8)
+    assert encoder(spaces.MultiBinary((2, 2)))(torch.from_numpy(bits)).tolist() == [[0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, 1, (2, 3), np.float32),
+        spaces.Box(-1, 1, (4,), np.float64),
+        spaces.Box(0, 255, (4,), np.uint8),
+        spaces.Box(0, 255, (3, 3, 3), np.uint8),
+        spaces.Discrete(4, start=2),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary((2, 2)),
+    ],
+    ids=str,
+)
+def test_arrays_are_encoded_as_tensors_are_or_not_at_all(space: spaces.Space[Any]) -> None:
+    network, observations = encoder(space), batch(space)
+    if network.has_numpy:
+        before = observations.copy()
+        features = network.in_numpy(observations)
+        assert features.dtype == np.float32
+        np.testing.assert_array_equal(features, network(torch.from_numpy(observations)).numpy())
+        np.testing.assert_array_equal(observations, before)
+    assert network.has_numpy == (type(space) in (spaces.Box, spaces.MultiBinary) and space.shape != (3, 3, 3))
+
+
+def test_bytes_of_an_image_are_scaled_and_other_bytes_are_not() -> None:
+    image = np.full((1, 3, 3, 1), 255, np.uint8)
+    assert (encoder(spaces.Box(0, 255, (3, 3, 1), np.uint8))(torch.from_numpy(image)) == 1).all()
+    counts = np.full((1, 4), 255, np.uint8)
+    assert (encoder(spaces.Box(0, 255, (4,), np.uint8))(torch.from_numpy(counts)) == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        ((84, 84, 1), False),
+        ((84, 84, 4), False),
+        ((210, 160, 3), False),
+        ((36, 50, 12), False),
+        ((1, 84, 84), True),
+        ((4, 84, 84), True),
+        ((3, 210, 160), True),
+    ],
+)
+def test_channels_are_found_on_either_side(shape: tuple[int, ...], first: bool) -> None:
+    assert channels_come_first(shape) == first
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_both_channel_orders_of_an_image_give_the_same_features(channels: int) -> None:
+    last = spaces.Box(0, 255, (SIDE, SIDE + 9, channels), np.uint8)
+    first = spaces.Box(0, 255, (channels, SIDE, SIDE + 9), np.uint8)
+    ours, theirs = encoder(last, "CnnPolicy"), encoder(first, "CnnPolicy")
+    images = torch.from_numpy(batch(last))
+    features = ours(images)
+    assert features.shape == (5, 512)
+    torch.testing.assert_close(features, theirs(images.permute(0, 3, 1, 2)))
+
+
+def test_image_bytes_are_divided_by_255_before_the_first_convolution() -> None:
+    network, images = encoder(IMAGE, "CnnPolicy", features_dim=16), torch.from_numpy(batch(IMAGE))
+    scaled = images.double().div(255).float().permute(0, 3, 1, 2)
+    torch.testing.assert_close(network(images), network.layers(scaled))
+    torch.testing.assert_close(network(images), network(images.float() / 255))
+
+
+def test_the_nature_network_has_its_layers() -> None:
+    network = encoder(spaces.Box(0, 255, (84, 84, 4), np.uint8), "CnnPolicy")
+    shapes = [tuple(p.shape) for name, p in network.named_parameters() if name.endswith("weight")]
+    assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)]
+    with_norm = encoder(spaces.Box(0, 255, (84, 84, 4), np.uint8), "LnCnnPolicy")
+    assert [type(layer).__name__ for layer in with_norm.layers][-3:] == ["Linear", "LayerNorm", "ReLU"]
+
+
+def test_orthogonal_start_reaches_convolutions() -> None:
+    network = NatureCnn(IMAGE, 32, ortho_init=True, layer_norm=False)
+    weight = network.layers[0].weight.detach().reshape(32, -1)
+    torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(32), rtol=1e-4, atol=1e-4)
+    assert not network.layers[0].bias.any()
+
+
+DICT = spaces.Dict(
+    {
+        "vector": spaces.Box(-1, 1, (2,), np.float32),
+        "image": IMAGE,
+        "icon": spaces.Box(0, 255, (4, 4, 1), np.uint8),
+        "number": spaces.Discrete(3, start=1),
+        "bits": spaces.MultiBinary(2),
+    }
+)
+
+
+def test_a_dictionary_is_encoded_key_by_key() -> None:
+    network = encoder(DICT, "MultiInputPolicy", features_dim=16)
+    observations = {key: torch.from_numpy(batch(part)) for key, part in DICT.spaces.items()}
+    features = network(observations)
+    assert network.features_dim == 2 + 16 + 16 + 3 + 2
+    assert features.shape == (5, network.features_dim)
+    parts = dict(zip(network.keys, network.parts, strict=True))
+    assert isinstance(parts["image"], NatureCnn)
+    assert isinstance(parts["icon"], VectorEncoder)
+    expected = torch.cat([parts[key](observations[key]) for key in network.keys], dim=1)
+    torch.testing.assert_close(features, expected)
+    shuffled = {key: observations[key] for key in reversed(list(observations))}
+    torch.testing.assert_close(network(shuffled), features)
+
+
+def test_images_of_a_dictionary_do_not_share_weights() -> None:
+    two = spaces.Dict({"left": IMAGE, "right": IMAGE})
+    network = encoder(two, "MultiInputPolicy", features_dim=8)
+    assert isinstance(network, DictEncoder)
+    images = torch.from_numpy(batch(IMAGE))
+    left, right = network({"left": images, "right": images}).chunk(2, dim=1)
+    assert not torch.allclose(left, right)
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "message"),
+    [
+        ("MlpPolicy", DICT, "MlpPolicy can't read dictionary observations; use policy=MultiInputPolicy"),
+        ("CnnPolicy", DICT, "CnnPolicy can't read dictionary observations; use policy=MultiInputPolicy"),
+        ("MultiInputPolicy", IMAGE, "MultiInputPolicy reads dictionary observations.*use MlpPolicy"),
+        ("CnnPolicy", spaces.Box(-1, 1, (4,), np.float32), "CnnPolicy reads images.*use policy=MlpPolicy"),
+        ("CnnPolicy", spaces.Discrete(4), "CnnPolicy reads images"),
+        ("CnnPolicy", spaces.Box(0, 1, (84, 84, 1), np.float32), "CnnPolicy reads images"),
+        ("CnnPolicy", spaces.Box(0, 255, (20, 84, 3), np.uint8), "at least 36×36 pixels"),
+        ("MlpPolicy", spaces.Tuple([spaces.Discrete(2)]), "can't read observations of Tuple"),
+        ("MlpPolicy", spaces.Text(5), "can't read observations of Text"),
+        ("MlpPolicy", spaces.Sequence(spaces.Discrete(2)), "can't read observations of Sequence"),
+        (
+            "MultiInputPolicy",
+            spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})}),
+            "can't read observations of Dict",
+        ),
+    ],
+)
+def test_a_policy_that_cannot_read_a_space_says_so(name: str, space: spaces.Space[Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        make_encoder(space, policy_preset(name), ortho_init=False)
+
+
+def test_unknown_policy_names_the_nearest() -> None:
+    with pytest.raises(ZooError, match="unknown policy 'MlpPolicies'; did you mean 'MlpPolicy'"):
+        policy_preset("MlpPolicies")
+
+
+def test_presets_are_copies() -> None:
+    policy_preset("MlpPolicy").layer_norm = True
+    assert policy_preset("MlpPolicy") == PolicyConfig()

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorWrapper
 from zoo.errors import ZooError
 
 
-class NanCheck(VectorWrapper[Any, Any, Any, Any, Any]):
+class NanCheck(VectorWrapper):
     """Raises `ZooError` for a NaN or an infinity in actions, observations, final observations or rewards."""
 
     def __init__(self, env: Any) -> None:

@@ -103,7 +103,7 @@ def _ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     return AleGames(games, options)
 
 
-class AleGames(VectorWrapper[Any, Any, Any, Any, Any]):
+class AleGames(VectorWrapper):
     """Life loss, clipped rewards and records of whole games around `ale_py`'s `AtariVectorEnv`.
 
     The emulator's own life-loss option starts a new game at each lost life; here the game goes on: the

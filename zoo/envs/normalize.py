@@ -195,7 +195,7 @@ class Normalizer:
         return result
 
 
-class VecNormalize(VectorWrapper[Any, Any, Any, Any, Any]):
+class VecNormalize(VectorWrapper):
     """Gives normalised observations and rewards; while ``training``, the statistics follow what is seen.
 
     Two environments share their statistics by sharing a ``normalizer``. `EnvStepper` looks through this

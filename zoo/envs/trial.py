@@ -124,7 +124,7 @@ class _Trial:
             self._suspect("action_space has infinite bounds; algorithms that scale actions need finite ones")
 
     def _check_picture(self, where: str, space: Space) -> None:
-        looks_so = isinstance(space, spaces.Box) and len(space.shape) == 3 and min(space.shape[1:]) >= 16
+        looks_so = isinstance(space, spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= 16
         if looks_so and space.dtype != np.uint8:
             self._suspect(
                 f"{where}: {describe(space)} looks like a picture; declare pictures as uint8 from 0 to 255"

@@ -41,7 +41,7 @@ def wrapped(env: Env, config: EnvConfig) -> Env:
     the user's own wrappers, so that records show raw returns whatever those do to rewards.
     """
     if config.action_repeat > 1:
-        env = gym.wrappers.RepeatAction(env, config.action_repeat)
+        env = ActionRepeat(env, config.action_repeat)
     if config.mask_velocities:
         env = MaskVelocities(env)
     if config.wrappers:
@@ -80,7 +80,25 @@ class EpisodeStatistics(Wrapper):
         return {"r": self._return, "l": self._length}
 
 
-class MaskVelocities(gym.ObservationWrapper[Any, Any, Any]):
+class ActionRepeat(Wrapper):
+    """Repeats each action ``n`` times, or until the episode ends, and sums the rewards."""
+
+    def __init__(self, env: Env, n: int) -> None:
+        super().__init__(env)
+        self._n = n
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step up to ``n`` times."""
+        total = 0.0
+        for _ in range(self._n):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+class MaskVelocities(gym.ObservationWrapper):
     """Sets the velocities in an observation to zero; ``indices`` says where they stand."""
 
     def __init__(self, env: Env, indices: tuple[int, ...] | list[int] | None = None) -> None:

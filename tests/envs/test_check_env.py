@@ -1,0 +1,296 @@
+"""The trial before the first step: what is wrong is said, with what was expected and how to mend it."""
+
+from __future__ import annotations
+
+import random
+import re
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from scripted import Counting, Failing, Noisy
+
+from zoo.envs import check_env, make_vec_env
+from zoo.errors import ZooError
+
+
+class Custom(gym.Env[Any, Any]):
+    """An environment of which one thing at a time can be made wrong."""
+
+    def __init__(
+        self,
+        observation_space: Any = None,
+        action_space: Any = None,
+        first: Any = None,
+        following: Any = None,
+        observation: Any = None,
+        reset: Any = None,
+        step: Any = None,
+        **result: Any,
+    ) -> None:
+        self.observation_space = observation_space or spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = action_space or spaces.Discrete(2)
+        self._observation = np.zeros(2, dtype=np.float32) if observation is None else observation
+        self._reset, self._step, self._result = reset, step, result
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return (self._observation, {}) if self._reset is None else self._reset(self)
+
+    def step(self, action: Any) -> Any:
+        if self._step is not None:
+            return self._step(self)
+        result = {"reward": 0.0, "terminated": False, "truncated": False, "info": {}, **self._result}
+        return (self._observation, *result.values())
+
+
+ZEROS = np.zeros(2, dtype=np.float32)
+DICT = spaces.Dict({"position": spaces.Box(-1.0, 1.0, (2,)), "token": spaces.Discrete(3)})
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    # The old API
+    (
+        {"reset": lambda env: ZEROS},
+        r"reset\(\) returned an array of shape \(2,\) \(the old API\?\); expected two",
+    ),
+    (
+        {"step": lambda env: (ZEROS, 0.0, False, {})},
+        r"step\(\) returned 4 values \(the old API: split `done` .*expected five values: def step",
+    ),
+    ({"step": lambda env: None}, r"step\(\) returned nothing; expected five values"),
+    ({"reset": lambda env: (ZEROS, None)}, r"reset\(\) returned nothing as info; expected a dict"),
+    ({"info": None}, r"step\(\) returned nothing as info; expected a dict \(an empty one: \{\}\)"),
+    # Shapes, types and values of observations
+    ({"observation": np.zeros(3, dtype=np.float32)}, r"has shape \(3,\); observation_space says \(2,\)"),
+    (
+        {"observation": np.zeros((1, 2), dtype=np.float32)},
+        r"has shape \(1, 2\); observation_space says \(2,\)",
+    ),
+    ({"observation": 0.5}, r"has shape \(\); observation_space says \(2,\)"),
+    ({"observation": "left"}, r"is a str; expected numbers: Box\(2,\) float32"),
+    ({"observation": [0.0, None]}, "is a list; expected numbers"),
+    ({"observation": [[0.0], [0.0, 1.0]]}, "is a list; expected numbers"),
+    (
+        {"observation": np.array([0.0, np.nan], dtype=np.float32)},
+        r"is NaN at \[1\]; look for a division by zero",
+    ),
+    (
+        {"observation_space": spaces.Box(0, 255, (2,), np.uint8), "observation": np.array([0.5, 0.25])},
+        r"is float64, which does not fit in uint8; return observation.astype\(np.uint8\), or declare",
+    ),
+    (
+        {"observation_space": spaces.Box(0, 255, (2,), np.uint8), "observation": np.array([0, 300])},
+        "is int64, which does not fit in uint8",
+    ),
+    ({"observation_space": spaces.Discrete(3), "observation": 3}, r"is 3, which is not in Discrete\(3\)"),
+    (
+        {"observation_space": spaces.Discrete(3, start=1), "observation": 0},
+        r"is 0, which is not in Discrete\(3, start=1\)",
+    ),
+    (
+        {"observation_space": spaces.MultiDiscrete([2, 2]), "observation": np.array([0, 2])},
+        r"is \[0, 2\], which is not in MultiDiscrete",
+    ),
+    (
+        {"observation_space": DICT},
+        r"returned an array of shape \(2,\) as observation; expected a dict with the keys",
+    ),
+    (
+        {"observation_space": DICT, "observation": {"positio": ZEROS, "token": 0}},
+        "has no `position`; did you mean 'positio'",
+    ),
+    (
+        {"observation_space": DICT, "observation": {"position": np.array([0.0, np.nan]), "token": 0}},
+        r"observation `position` of reset\(\) is NaN",
+    ),
+    # Spaces
+    ({"observation_space": spaces.Tuple([spaces.Discrete(2)])}, "type Tuple is not supported"),
+    ({"observation_space": spaces.Text(3)}, "type Text is not supported"),
+    ({"action_space": DICT}, "actions of type Dict are not supported"),
+    (
+        {"action_space": spaces.Box(np.array([0.0, -1.0]), np.array([0.0, 1.0]), dtype=np.float64)},
+        r"action_space: low equals high \(0\) at \[0\], so nothing can be chosen there; widen",
+    ),
+    # Rewards and flags
+    ({"reward": np.nan}, "the reward is nan; rewards must be finite"),
+    ({"reward": None}, r"the reward is None, nothing; return one number"),
+    ({"reward": np.zeros(1)}, r"the reward is an array of shape \(1,\); return one number: float\(reward\)"),
+    ({"terminated": None}, "terminated=None, nothing; expected True or False"),
+    ({"truncated": {}}, r"truncated=\{\}, a dict; expected True or False"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_wrong_env_is_refused_with_what_to_mend(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        check_env(lambda: Custom(**wrong))
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG[:6])
+def test_making_a_vector_env_refuses_it_too(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        make_vec_env(lambda: Custom(**wrong), 2, seed=0)
+
+
+def test_reset_without_a_seed_argument_is_refused() -> None:
+    class Old(Custom):
+        def reset(self) -> Any:  # type: ignore[override]
+            return ZEROS
+
+    with pytest.raises(
+        ZooError, match=r"reset\(\) does not take `seed` \(the old API\); expected: def reset"
+    ):
+        check_env(Old)
+
+
+def test_crossed_bounds_are_refused() -> None:
+    def make() -> Any:
+        env = Custom()
+        env.observation_space.low[1] = 3.0
+        return env
+
+    with pytest.raises(ZooError, match=r"observation_space: low 3 is above high 1 at \[1\]; swap them"):
+        check_env(make)
+
+
+def test_missing_space_is_refused() -> None:
+    def make() -> Any:
+        env = Custom()
+        del env.action_space
+        return env
+
+    with pytest.raises(ZooError, match=r"action_space is None; set self\.action_space"):
+        check_env(make)
+
+
+def test_anything_but_an_env_is_refused() -> None:
+    def make_list() -> Any:
+        return []
+
+    with pytest.raises(ZooError, match=r"make_list made a list; expected a gymnasium\.Env"):
+        check_env(make_list)
+    with pytest.raises(ZooError, match="env is a int; expected an id"):
+        check_env(3)  # type: ignore[arg-type]
+
+
+def test_raising_env_shows_its_own_traceback() -> None:
+    with pytest.raises(ZooError, match=r"Failing: step\(.*\) raised RuntimeError:(.|\n)*lost its licence"):
+        check_env(Failing)
+
+
+@pytest.mark.parametrize(
+    ("strange", "finding"),
+    [
+        ({"terminated": True}, "each of 100 episodes ended at its first step"),
+        (
+            {"observation": np.array([0.0, 2.0], dtype=np.float32)},
+            r"is 2 at \[1\], outside the bounds \[-1, 1\] of observation_space; widen them",
+        ),
+        ({"action_space": spaces.Box(-np.inf, np.inf, (2,))}, "action_space has infinite bounds"),
+        (
+            {"observation_space": spaces.Box(0, 1, (32, 32, 3)), "observation": np.zeros((32, 32, 3))},
+            "looks like a picture; declare pictures as uint8",
+        ),
+        (
+            {"reset": lambda env: (np.random.default_rng().random(2).astype(np.float32), {})},
+            "with the same seed began differently",
+        ),
+    ],
+)
+def test_strange_env_is_let_through_with_a_warning(strange: dict[str, Any], finding: str) -> None:
+    findings = check_env(lambda: Custom(**strange))
+    assert any(re.search(finding, found) for found in findings)
+    with pytest.warns(UserWarning, match=finding):
+        make_vec_env(lambda: Custom(**strange), seed=0)
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        {},
+        {"observation": [0.0, 1.0]},
+        {"observation": np.zeros(2)},
+        {"observation": np.zeros(2, dtype=np.int64)},
+        {"reward": np.float32(1.0), "terminated": np.bool_(False)},
+        {"reward": 1, "truncated": 0},
+        {"observation_space": spaces.Discrete(3, start=-1), "observation": np.int64(-1)},
+        {"observation_space": spaces.MultiBinary(2), "observation": np.array([0, 1])},
+        {"observation_space": DICT, "observation": {"position": ZEROS, "token": np.array(2), "more": 1}},
+        {"action_space": spaces.Discrete(3, start=-1)},
+    ],
+)
+def test_fine_env_passes_without_a_word(fine: dict[str, Any]) -> None:
+    assert check_env(lambda: Custom(**fine)) == []
+    env = make_vec_env(lambda: Custom(**fine), 2, seed=0)
+    env.reset()
+    env.step(env.action_space.sample())
+
+
+@pytest.mark.parametrize(
+    "env",
+    ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Zoo/Masked-v0", "Zoo/IdentityDict-v0", Noisy, Counting],
+)
+def test_real_envs_pass(env: Any) -> None:
+    check_env(env)
+
+
+def test_wrappers_are_tried_too() -> None:
+    class Spoiling(gym.RewardWrapper):  # type: ignore[type-arg]
+        def reward(self, reward: Any) -> Any:
+            return float("nan")
+
+    assert check_env(Counting) is not None
+    with pytest.raises(ZooError, match="the reward is nan"):
+        check_env(lambda: Spoiling(Counting()))
+    with pytest.raises(ZooError, match="the reward is nan"):
+        check_env(
+            Counting, wrappers=[{"_target_": "gymnasium.wrappers.TransformReward", "func": lambda r: np.nan}]
+        )
+
+
+def test_training_env_and_global_generators_notice_nothing() -> None:
+    class Global(Counting):
+        def step(self, action: Any) -> Any:
+            random.random()
+            np.random.random()
+            return super().step(action)
+
+    random.seed(3)
+    np.random.seed(3)
+    expected = (random.random(), np.random.random())
+    random.seed(3)
+    np.random.seed(3)
+    env = make_vec_env(Global, 1, seed=0)
+    assert (random.random(), np.random.random()) == expected
+    assert env.reset()[0].tolist() == [[0.0, 0.0]]
+
+
+def test_given_instance_is_not_left_with_a_known_seed() -> None:
+    firsts = []
+    for _ in range(2):
+        env = gym.wrappers.TimeLimit(Noisy(), 5)
+        check_env(env)
+        firsts.append(make_vec_env(env, check=False).reset()[0]["state"])
+    assert not np.array_equal(*firsts)
+
+
+def test_slow_env_is_not_tried_for_long() -> None:
+    import time
+
+    class Slow(Counting):
+        def step(self, action: Any) -> Any:
+            time.sleep(0.3)
+            return super().step(action)
+
+    start = time.monotonic()
+    check_env(Slow)
+    assert time.monotonic() - start < 2.0
+
+
+def test_check_can_be_switched_off() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_vec_env(lambda: Custom(terminated=True), check=False)

@@ -191,6 +191,28 @@ def test_every_setting_has_its_default_in_conf(command: str) -> None:
     assert names == set(written) - {"defaults", "hydra"}
 
 
+@pytest.mark.parametrize("name", ["eval", "checkpoint"])
+def test_callback_file_shows_the_declared_defaults(name: str) -> None:
+    conf = data_folder("conf")
+    assert conf is not None
+    written = yaml.safe_load((conf / "callbacks" / f"{name}.yaml").read_text())
+    assert written == {name: defaults(CALLBACKS[name])}
+
+
+@pytest.mark.parametrize(("env", "deterministic"), [("CartPole-v1", True), ("ALE/Pong-v5", False)])
+def test_evaluation_is_deterministic_but_for_atari_games(env: str, deterministic: bool) -> None:
+    choice = ["algo=ppo2", f"env={env}"]
+    assert zoo.compose("train", choice).callbacks.eval.deterministic is deterministic
+    says_otherwise = [*choice, f"callbacks.eval.deterministic={not deterministic}"]
+    assert zoo.compose("train", says_otherwise).callbacks.eval.deterministic is not deterministic
+    assert zoo.compose("train", [*choice, "callbacks=none"]).callbacks.eval is None
+
+
+def test_setting_of_a_callback_that_is_off_switches_it_on() -> None:
+    callbacks = zoo.compose("train", [*CARTPOLE, "callbacks=none", "callbacks.eval.n_episodes=3"]).callbacks
+    assert (callbacks.eval.n_episodes, callbacks.eval.n_envs, callbacks.checkpoint) == (3, 5, None)
+
+
 def test_algo_and_env_are_plain_names_where_an_agent_is_looked_for() -> None:
     config = zoo.compose("enjoy", ["algo=ppo2", "env=ALE/Pong-v5"])
     assert (config.algo, config.env) == ("ppo2", "ALE/Pong-v5")

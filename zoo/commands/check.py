@@ -16,9 +16,11 @@ def run(config: Mapping[str, Any]) -> None:
     from zoo.envs.spaces import describe
 
     env = build(EnvConfig, config["env"], "env")
-    check_env(env)
-    envs = make_vec_env(env, 1)
-    print(f"{env.id} is fine")
+    suspicions = check_env(env)
+    envs = make_vec_env(env, 1, check=False)
+    print(f"{env.id} is fine" if not suspicions else f"{env.id} can be trained on, but look at this:")
+    for suspicion in suspicions:
+        print(f"  {suspicion}")
     print(f"  observations  {describe(envs.single_observation_space)}")
     print(f"  actions       {describe(envs.single_action_space)}")
     envs.close()

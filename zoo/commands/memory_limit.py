@@ -35,10 +35,9 @@ def refuse_too_large_memory(algorithm: type[Algorithm[Any]], config: Any, envs: 
         return
     fitting = int(config.buffer_size * SHARE * free / needed)
     fitting -= fitting % 1000 if fitting > 1000 else 0
-    halve = "" if getattr(config, "optimize_memory_usage", True) else ", or algo.optimize_memory_usage=true"
     raise ZooError(
         f"`algo.buffer_size={config.buffer_size}` needs {needed / GIB:.1f} GiB of memory, but"
-        f" {free / GIB:.1f} GiB are free; algo.buffer_size={fitting} fits{halve}"
+        f" {free / GIB:.1f} GiB are free; algo.buffer_size={fitting} fits"
     )
 
 

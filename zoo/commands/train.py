@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ from zoo.commands.starting_weights import take_weights
 from zoo.config.checking import ALGO_LABELS
 from zoo.config.fields import build
 from zoo.config.paths import shown
+from zoo.errors import ZooError
+from zoo.training.problems import tell
 from zoo.training.run_folder import RunFolder
 from zoo.training.signals import PREEMPTED, stop_on_signals
 
@@ -32,6 +36,7 @@ Config = dict[str, Any]
 
 def run(settings: Mapping[str, Any]) -> int | None:
     """Train as the checked config says. Returns 130 if the user or the cluster ended the run."""
+    from zoo.envs.config import EnvConfig
     from zoo.training.making import make_callbacks
 
     config = _plain(settings)
@@ -40,14 +45,16 @@ def run(settings: Mapping[str, Any]) -> int | None:
     run = RunFolder.reopen(config["resume"]) if is_resumed else None
     if config["seed"] is None:
         config["seed"] = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
-    env = _environment(config)
+    env = build(EnvConfig, config["env"], "env")
     algorithm = _algorithm(config, env)
-    if config["init_from"] is not None:
+    has_checkpoint = run is not None and run.has_checkpoint
+    if config["init_from"] is not None and not has_checkpoint:
         take_weights(algorithm, config["init_from"], config)
     run = run or _new_run(config)
+    with _no_folder_after_a_mistake(run, is_new=not is_resumed):
+        callbacks = make_callbacks(config, run, env)
     _watch_episodes(algorithm, run, env)
-    callbacks = make_callbacks(config, run, env)
-    if is_resumed and run.has_checkpoint:
+    if has_checkpoint:
         _go_back_to_checkpoint(algorithm, run, callbacks)
     _introduce(config, run, algorithm)
     with run.tracked(algorithm), stop_on_signals(algorithm):
@@ -73,18 +80,6 @@ def _speak_as_wanted(verbose: int) -> None:
     logging.getLogger("zoo").setLevel([logging.WARNING, logging.INFO, logging.DEBUG][verbose])
 
 
-def _environment(config: Config) -> EnvConfig:
-    """Return the environment's config, after a short try of the environment itself."""
-    from zoo.envs.config import EnvConfig
-
-    env = build(EnvConfig, config["env"], "env")
-    if env.check:
-        from zoo.envs.checker import check_env
-
-        check_env(env)
-    return dataclasses.replace(env, check=False)
-
-
 def _algorithm(config: Config, env: EnvConfig) -> Algorithm[Any]:
     from zoo.algorithms.registry import algorithm_class
     from zoo.envs.making import make_vec_env
@@ -95,7 +90,10 @@ def _algorithm(config: Config, env: EnvConfig) -> Algorithm[Any]:
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")
     gamma = float(getattr(hyperparameters, "gamma", 0.99))
-    envs = EnvStepper(make_vec_env(env, config["n_envs"], gamma=gamma))
+    with warnings.catch_warnings(record=True) as suspicions:
+        envs = EnvStepper(make_vec_env(env, config["n_envs"], gamma=gamma))
+    for suspicion in suspicions:
+        tell(str(suspicion.message))
     refuse_too_large_memory(found, hyperparameters, envs)
     algorithm = found(
         build(PolicyConfig, config["policy"], "policy"),
@@ -106,7 +104,7 @@ def _algorithm(config: Config, env: EnvConfig) -> Algorithm[Any]:
         threads=config["threads"],
         config=hyperparameters,
     )
-    algorithm.env_config = build(type(env), config["env"], "env")
+    algorithm.env_config = env
     return algorithm
 
 
@@ -115,6 +113,16 @@ def _new_run(config: Config) -> RunFolder:
     run = RunFolder.create(config["runs_dir"], algo, config["env"]["id"], config["seed"])
     run.write_config(config)
     return run
+
+
+@contextmanager
+def _no_folder_after_a_mistake(run: RunFolder, *, is_new: bool) -> Iterator[None]:
+    try:
+        yield
+    except ZooError:
+        if is_new:
+            shutil.rmtree(run.path)
+        raise
 
 
 def _watch_episodes(algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig) -> None:

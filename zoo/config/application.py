@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import signal
 import sys
 import traceback
@@ -105,7 +106,7 @@ class Job:
         hydra = HydraConfig.get()
         name = f"zoo: job {hydra.job.num}"
         log = _own_log(hydra)
-        print(f"{name}: {' '.join(hydra.overrides.task)}{f' (output: {log})' if log else ''}", flush=True)
+        print(f"{name}: {_spelled(hydra.overrides.task)}{f' (output: {log})' if log else ''}", flush=True)
         with _written_to(log):
             outcome = _outcome(run, config)
         if log:
@@ -115,6 +116,11 @@ class Job:
 
 
 _ENDINGS = {INTERRUPTED: "interrupted"}
+
+
+def _spelled(overrides: Iterable[str]) -> str:
+    """Return overrides as the user would write them, without Hydra's backslashes."""
+    return " ".join(re.sub(r"\\(.)", r"\1", override) for override in overrides)
 
 
 def _own_log(hydra: HydraConf) -> str | None:
@@ -172,7 +178,7 @@ def _multirun(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:
         print(f"zoo: {len(failed)} of {len(jobs)} jobs did not finish:", file=sys.stderr)
     for number, done in failed:
         why = done.return_value.message or "interrupted"
-        print(f"  job {number}: {' '.join(done.overrides or ())}: {why}", file=sys.stderr)
+        print(f"  job {number}: {_spelled(done.overrides or ())}: {why}", file=sys.stderr)
     return max((done.return_value.status for _, done in failed), default=0)
 
 

@@ -49,8 +49,15 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
             raise ZooError(unknown_key(str(key), [*known, *_SECTIONS], ""))
     settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
-    _check_together(values)
+    _choose_how_to_evaluate(values)
     return {key: values[key] for key in [*config, *known] if key in values}
+
+
+def _choose_how_to_evaluate(values: Mapping[str, Any]) -> None:
+    """Atari games are played stochastically, as in all published scores, unless the user says otherwise."""
+    evaluation = (values.get("callbacks") or {}).get("eval") or {}
+    if values.get("env") is not None and evaluation.get("deterministic", True) is None:
+        evaluation["deterministic"] = not sections.is_atari(values["env"]["id"])
 
 
 def _algo(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,8 +127,3 @@ def _check_schedule(value: Any, where: str) -> None:
         sections.check_schedule(value)
     except ZooError as error:
         raise ZooError(f"`{where}`: {error}") from error
-
-
-def _check_together(values: Mapping[str, Any]) -> None:
-    if values.get("resume") is not None and values.get("init_from") is not None:
-        raise ZooError("`resume` goes on with a run, `init_from` starts a new one: give one of them")

@@ -94,11 +94,13 @@ class EvalSettings:
     """Evaluation while training, and saving of the best agent so far."""
 
     every: int | None = hyperparameter(
-        help="steps between evaluations; null: a twentieth of the run", unit="environment steps", ge=1
+        None, "steps between evaluations; null: a twentieth of the run", unit="environment steps", ge=1
     )
-    n_episodes: int = hyperparameter(help="episodes in an evaluation", ge=1)
-    n_envs: int = hyperparameter(help="environments in which they are played side by side", ge=1)
-    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+    n_episodes: int = hyperparameter(10, "episodes in an evaluation", ge=1)
+    n_envs: int = hyperparameter(5, "environments in which they are played side by side", ge=1)
+    deterministic: bool | None = hyperparameter(
+        None, "the likeliest action instead of a random one; null: but for Atari games"
+    )
 
 
 @dataclass
@@ -106,7 +108,7 @@ class CheckpointSettings:
     """What `resume=` needs, written as the run goes."""
 
     every: int | None = hyperparameter(
-        help="steps between checkpoints; null: a tenth of the run", unit="environment steps", ge=1
+        None, "steps between checkpoints; null: a tenth of the run", unit="environment steps", ge=1
     )
 
 
@@ -122,7 +124,7 @@ class StopOnNoImprovementSettings:
     """End once evaluations stop getting better."""
 
     max_evaluations: int = hyperparameter(help="evaluations without a new best that end the run", ge=1)
-    min_evaluations: int = hyperparameter(0, help="evaluations before which the run never ends so", ge=0)
+    min_evaluations: int = hyperparameter(0, "evaluations before which the run never ends so", ge=0)
 
 
 @dataclass

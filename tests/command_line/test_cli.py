@@ -1,0 +1,86 @@
+"""The command itself: verbs, version, help, exit statuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zoo import cli
+from zoo.cli import VERBS, status_of
+from zoo.version import __version__
+
+ZOO = str(Path(sys.executable).with_name("zoo"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
+def test_help_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(arguments) == 0
+    page = capsys.readouterr().out
+    for verb, what in VERBS.items():
+        assert verb in page
+        assert what in page
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["--version"]) == 0
+    assert capsys.readouterr().out == f"zoo {__version__}\n"
+
+
+def test_every_verb_is_a_file_with_a_function_run() -> None:
+    import importlib
+
+    for verb in VERBS:
+        assert callable(importlib.import_module(f"zoo.commands.{verb}").run)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; from zoo.cli import status_of; status_of(['--help']); print(*sorted(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    heavy = {"torch", "numpy", "hydra", "omegaconf", "gymnasium", "yaml"}
+    assert heavy.isdisjoint(modules.splitlines()[-1].split())
+
+
+def test_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run", interrupted)
+    assert status_of(["train"]) == 130
+
+
+def test_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(arguments: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "run", broken)
+    with pytest.raises(ZeroDivisionError):
+        status_of(["train"])
+
+
+def test_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path: Path) -> None:
+    done = subprocess.run(
+        f"{ZOO} train --help | head -n 1",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "Train an agent.\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "1"), ("3", "3")])
+def test_openblas_gets_one_thread_unless_the_user_says_otherwise(given: str | None, found: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    if given is not None:
+        environment["OPENBLAS_NUM_THREADS"] = given
+    code = "import os, zoo.cli; print(os.environ['OPENBLAS_NUM_THREADS'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{found}\n"

@@ -1,0 +1,299 @@
+"""`zoo train` and `zoo check` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file
+
+from zoo.cli import status_of
+from zoo.commands import memory_limit
+
+ZOO = str(Path(sys.executable).with_name("zoo"))
+
+SHORT = [
+    "n_timesteps=512",
+    "n_envs=2",
+    "algo.n_steps=32",
+    "algo.batch_size=64",
+    "algo.n_epochs=1",
+    "compile=false",
+    "progress_bar=false",
+]
+BARE = [*SHORT, "callbacks=none", "logger=none"]
+CARTPOLE = ["algo=ppo2", "env=CartPole-v1", *SHORT, "callbacks.eval.n_episodes=2"]
+BARE_CARTPOLE = ["algo=ppo2", "env=CartPole-v1", *BARE]
+
+
+def train(*arguments: str) -> Path:
+    """Train in this process and return the folder of the newest run."""
+    before = set(runs())
+    assert status_of(["train", *arguments]) == 0
+    new = set(runs()) - before
+    assert len(new) == 1
+    return new.pop()
+
+
+def runs() -> list[Path]:
+    return [path.parent for path in Path("runs").glob("*/*/*/run.json")]
+
+
+def record(run: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((run / "run.json").read_text())
+    return values
+
+
+def weights(agent: Path) -> dict[str, Any]:
+    return dict(load_file(agent / "policy.safetensors"))
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[key], second[key]) for key in first)
+
+
+def test_run_leaves_what_the_design_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(*CARTPOLE, "seed=3")
+    assert run.parent == Path("runs/ppo2/CartPole-v1")
+    assert run.name.endswith("_s3")
+    for name in ("agent", "best_agent", "checkpoint", "tb"):
+        assert any((run / name).iterdir())
+    assert sorted(path.name for path in (run / "monitor").iterdir()) == ["0.monitor.csv", "1.monitor.csv"]
+    assert (run / "progress.csv").read_text().count("\n") > 1
+    with np.load(run / "evaluations.npz") as evaluations:
+        assert {"timesteps", "results", "ep_lengths"} <= set(evaluations)
+    assert record(run)["status"] == "finished"
+    assert record(run)["seed"] == 3
+    assert record(run)["timesteps"] == 512
+    assert record(run)["evaluation"]["timesteps"] == 512
+    printed = capsys.readouterr().out
+    assert f"run     {run}" in printed
+    assert "hyperparams/ppo2/CartPole-v1.yaml" in printed
+    assert f"zoo enjoy agent={run}" in printed
+    assert [path.name for path in Path().iterdir()] == ["runs"]
+
+
+def test_run_says_that_there_are_no_tuned_values(capsys: pytest.CaptureFixture[str]) -> None:
+    train("algo=ppo2", "env=Zoo/Identity-v0", *BARE)
+    assert "tuned   no file for ppo2 on Zoo/Identity-v0" in capsys.readouterr().out
+
+
+def test_config_of_a_run_gives_the_same_run_again() -> None:
+    first = train(*CARTPOLE, "algo.learning_rate=lin_1e-2", "env.max_episode_steps=20")
+    again = train(f"experiment={first}/config.yaml")
+    assert (first / "config.yaml").read_text() == (again / "config.yaml").read_text()
+    assert same(weights(first / "agent"), weights(again / "agent"))
+
+
+def test_drawn_seed_is_recorded() -> None:
+    run = train(*BARE_CARTPOLE)
+    seed = yaml.safe_load((run / "config.yaml").read_text())["seed"]
+    assert isinstance(seed, int)
+    assert record(run)["seed"] == seed
+
+
+def test_preset_has_a_folder_of_its_own() -> None:
+    assert train("algo=ppo", "env=CartPole-v1", *BARE).parent == Path("runs/ppo/CartPole-v1")
+
+
+def test_quiet_run_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    train(*CARTPOLE, "verbose=0")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+def test_run_ends_once_it_is_good_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(*CARTPOLE, "callbacks.eval.every=64", "callbacks.stop_on_reward.threshold=1")
+    assert record(run)["status"] == "finished"
+    assert record(run)["timesteps"] < 512
+    assert "has reached the threshold 1" in capsys.readouterr().out
+
+
+def test_init_from_starts_with_the_weights_and_says_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    first = train(*CARTPOLE, "seed=1")
+    capsys.readouterr()
+    second = train(*CARTPOLE, "seed=2", f"init_from={first}/agent", "algo.learning_rate=0", "algo.gamma=0.5")
+    assert same(weights(first / "agent"), weights(second / "agent"))
+    printed = capsys.readouterr().out
+    assert f"start   with the weights of {first}/agent" in printed
+    assert "algo.gamma: 0.98 → 0.5" in printed
+    assert "algo.n_steps" not in printed
+
+
+def test_init_from_takes_the_running_statistics() -> None:
+    normalized = [*BARE_CARTPOLE, "env.normalize=true"]
+    first = train(*normalized, "seed=1")
+    second = train(*normalized, "seed=2", "n_timesteps=64", f"init_from={first}/agent")
+    before, after = (load_file(run / "agent" / "normalization.safetensors") for run in (first, second))
+    counts = [name for name in before if "count" in name]
+    assert counts
+    for name in counts:
+        assert before[name].sum() > 500
+        assert before[name].sum() < after[name].sum() < before[name].sum() + 100
+
+
+def test_agent_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    first = train(*CARTPOLE)
+    for others, message in (
+        (["algo=ppo2", "env=Acrobot-v1"], "its observations and the environment's differ"),
+        (["algo=ppo2", "env=CartPole-v1", "policy.net_arch=[8]"], "don't fit ppo2"),
+        (["algo=dqn", "env=CartPole-v1"], "don't fit dqn"),
+    ):
+        assert status_of(["train", *others, f"init_from={first}"]) == 2
+        assert message in capsys.readouterr().err
+    assert runs() == [first]
+
+
+MISTAKES = {
+    "train algo=ppo2 env=CartPol-v1": "unknown environment CartPol-v1; did you mean 'CartPole-v1'?",
+    "train algo=sac env=CartPole-v1": "sac acts in Box spaces",
+    "train algo=dqn env=Pendulum-v1": "dqn acts in Discrete spaces",
+    "train algo=ppo2 env=CartPole-v1 policy=CnnPolicy": "use policy=MlpPolicy",
+    "train algo=ppo2 env=CartPole-v1 init_from=nowhere": "there is no agent at nowhere",
+    "train algo=ppo2 env=PandaPush-v3": "pip install panda-gym",
+    "train algo=ppo2 env=no_such_module:Mine-v0": "there is no module `no_such_module`",
+    "train algo=ppo2 env=CartPole-v1 device=cud": "is not one of auto, cpu, cuda",
+    "train algo=ppo2 env=CartPole-v1 env.kwargs.gravitation=9": "does not take these env.kwargs",
+    "train algo=ppo2 env=CartPole-v1 callbacks.mine._target_=no_such.Thing": "can't import `no_such`",
+    "train algo=ppo2 env=CartPole-v1 callbacks=none callbacks.stop_on_reward.threshold=1": "callbacks.eval",
+    "train algo=ppo2 env=CartPole-v1 policy._target_=no_such.Thing": "can't be imported",
+    "train algo=ppo2 env=CartPole-v1 policy.net_arch={foo: [3]}": "unknown key `policy.net_arch.foo`",
+    "check env=CartPol-v1": "did you mean 'CartPole-v1'?",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_mistake_is_one_message_and_leaves_no_run(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(command.replace(": ", ":~").replace(" ", "\n").replace(":~", ": ").split("\n")) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("zoo: ")
+    assert MISTAKES[command] in message
+    assert message.count("\n") == 1
+    assert [path for path in Path().rglob("*") if path.is_file()] == []
+
+
+def test_memory_that_does_not_fit_is_refused_with_the_size_that_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(memory_limit, "free_bytes", lambda: 10_000_000)
+    dqn = ["train", "algo=dqn", "env=CartPole-v1", "n_timesteps=100", "tuned=none", "progress_bar=false"]
+    assert status_of([*dqn, "algo.buffer_size=1e9"]) == 2
+    message = capsys.readouterr().err
+    fitting = int(message.rpartition("algo.buffer_size=")[2].split()[0])
+    assert 100_000 < fitting < 1_000_000
+    assert not Path("runs").exists()
+    assert status_of([*dqn, f"algo.buffer_size={fitting}", "callbacks=none", "logger=none"]) == 0
+
+
+def test_free_memory_is_known_here() -> None:
+    free = memory_limit.free_bytes()
+    assert free is not None
+    assert free > 2**20
+
+
+OWN_ENV = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+gym.register("Mine-v0", CartPoleEnv, max_episode_steps=50)
+"""
+
+
+def test_module_in_the_working_folder_is_found_by_the_command(working_folder: Path) -> None:
+    (working_folder / "my_envs.py").write_text(OWN_ENV)
+    done = subprocess.run(
+        [ZOO, "train", "-m", "algo=ppo2", "env=my_envs:Mine-v0,CartPole-v1", *SHORT, "logger=none"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(runs()) == 2
+    assert Path("runs/ppo2/my_envs-Mine-v0").is_dir()
+
+
+def test_interrupted_run_is_preempted_and_goes_on() -> None:
+    command = [ZOO, "train", *CARTPOLE, "n_timesteps=1e8", "callbacks.checkpoint.every=2000", "logger=none"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(Path("runs").glob("*/*/*/checkpoint/checkpoint.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "SIGINT: ending after this update" in errors
+    (run,) = runs()
+    assert record(run)["status"] == "preempted"
+    assert (run / "agent" / "policy.safetensors").exists()
+
+
+def test_finished_run_is_not_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(*CARTPOLE)
+    assert status_of(["train", f"resume={run}"]) == 2
+    message = capsys.readouterr().err
+    assert "is finished" in message
+    assert f"init_from={run}" in message
+
+
+def test_run_killed_before_its_first_checkpoint_starts_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = train(*CARTPOLE, "seed=5")
+    killed = whole.with_name("killed_s5")
+    whole_weights = weights(whole / "agent")
+    killed.mkdir()
+    (killed / "config.yaml").write_text((whole / "config.yaml").read_text())
+    (killed / "run.json").write_text(json.dumps({"status": "running", "seed": 5}))
+    capsys.readouterr()
+    assert status_of(["train", f"resume={killed}", "verbose=1"]) == 0
+    assert "resume  from the start" in capsys.readouterr().out
+    assert same(whole_weights, weights(killed / "agent"))
+    assert record(killed)["status"] == "finished"
+
+
+def test_check_tells_what_an_environment_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["check", "env=CartPole-v1"]) == 0
+    printed = capsys.readouterr().out
+    assert "CartPole-v1 is fine" in printed
+    assert "Discrete(2)" in printed
+
+
+BROKEN_ENV = """
+import gymnasium as gym
+import numpy as np
+
+
+class Broken(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(4, np.float32), 0.0, False, False, {}
+
+
+gym.register("Broken-v0", Broken)
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "train algo=ppo2"])
+def test_broken_environment_is_found_before_the_first_step(
+    command: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (working_folder / "broken_env.py").write_text(BROKEN_ENV)
+    assert status_of([*command.split(), "env=broken_env:Broken-v0"]) == 2
+    message = capsys.readouterr().err
+    assert "(4,)" in message
+    assert "Traceback" not in message
+    assert not Path("runs").exists()

@@ -14,8 +14,8 @@ from zoo.optim.schedules import Schedule, parse
 
 TYPES = ("constant", "linear", "cosine", "double_linear_con", "middle_drop", "double_middle_drop")
 
-numbers = st.floats(-1e3, 1e3, allow_nan=False)
-parts = st.floats(0, 1)
+numbers = st.floats(-1e3, 1e3, allow_subnormal=False)
+parts = st.floats(0, 1, allow_subnormal=False)
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
 
 
@@ -64,7 +64,7 @@ def test_a_schedule_is_its_own_form() -> None:
     assert parse(schedule) is schedule
 
 
-@given(start=numbers, done=st.floats(-1, 2))
+@given(start=numbers, done=st.floats(-1, 2, allow_subnormal=False))
 @each_example
 def test_a_number_never_changes(start: float, done: float) -> None:
     assert parse(start)(done) == start
@@ -98,7 +98,9 @@ def test_linear_is_a_line_over_its_fraction(start: float, end: float, fraction: 
     assert schedule(done) == pytest.approx(expected, abs=1e-9)
 
 
-@given(first=parts, second=parts, start=st.floats(0, 1e3), kind=st.sampled_from(TYPES[:5]))
+@given(
+    first=parts, second=parts, start=st.floats(0, 1e3, allow_subnormal=False), kind=st.sampled_from(TYPES[:5])
+)
 @each_example
 def test_schedules_to_zero_never_rise(first: float, second: float, start: float, kind: str) -> None:
     schedule = parse({"type": kind, "start": start})

@@ -77,6 +77,8 @@ class ActorCritic(nn.Module):
 
     def numpy_action_parameters(self) -> ArrayFunction | None:
         """Return `action_parameters` on arrays where that is possible: flat observations, plain layers."""
+        if type(self).action_parameters is not ActorCritic.action_parameters:
+            return None
         encoder = self.encoder
         shared, actor = in_numpy(self.shared), in_numpy(self.actor)
         if not isinstance(encoder, VectorEncoder) or not encoder.has_numpy or shared is None or actor is None:

@@ -59,6 +59,8 @@ class SquashedActor(nn.Module):
 
     def numpy_latent(self) -> ArrayFunction | None:
         """Return observation to mean and log standard deviation side by side, on arrays, where possible."""
+        if type(self).latent is not SquashedActor.latent:
+            return None
         encoder, trunk = self.encoder, in_numpy(self.trunk)
         mean, log_std = in_numpy(nn.Sequential(self.mean)), in_numpy(nn.Sequential(self.log_std))
         if not isinstance(encoder, VectorEncoder) or not encoder.has_numpy:

@@ -1,0 +1,74 @@
+"""Policies as users write them, named by `policy._target_` in tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.algorithms.sac import SACPolicy
+from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.config import PolicyConfig
+from zoo.policies.q_network import QNetwork
+
+
+class FixedActorCritic(ActorCritic):
+    """Always likes one action best, whatever the inherited layers say."""
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        favourite: int = 1,
+    ) -> None:
+        super().__init__(observation_space, action_space, config)
+        self.favourite = favourite
+
+    def action_parameters(self, observations: Any) -> Tensor:
+        return 100.0 * torch.eye(self.distribution.parameter_size)[[self.favourite] * len(observations)]
+
+
+class ResidualActorCritic(ActorCritic):
+    """Has an actor that is no row of layers."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.actor = Residual(self.actor)  # type: ignore[assignment]
+
+
+class Residual(nn.Module):
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.scale * self.layers(values) - values.mean(-1, keepdim=True)
+
+
+class FixedQNetwork(QNetwork):
+    """Values the last action highest, whatever the inherited layers say."""
+
+    def forward(self, observations: Any) -> Tensor:
+        return super().forward(observations) * 0 + torch.arange(self.advantages.output_size)
+
+
+class TimidSACPolicy(SACPolicy):
+    """Has an actor that never acts."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        actor_class = type(self.actor)
+
+        class Still(actor_class):  # type: ignore[misc, valid-type]
+            def latent(self, observations: Any) -> Tensor:
+                mean, log_std = super().latent(observations).chunk(2, dim=-1)
+                return torch.cat([0 * mean, 0 * log_std - 20.0], dim=-1)
+
+        self.actor.__class__ = Still
+
+
+NOT_A_CLASS = 3

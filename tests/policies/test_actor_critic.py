@@ -1,0 +1,241 @@
+"""The on-policy networks: which layers they share, their first weights, and acting on arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.errors import ZooError
+from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.config import PolicyConfig, policy_preset
+
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+DICT = spaces.Dict({"vector": VECTOR, "image": IMAGE, "number": spaces.Discrete(3)})
+ACTIONS: list[spaces.Space[Any]] = [
+    spaces.Discrete(4, start=2),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(3),
+    spaces.Box(-1.0, 1.0, (2,), np.float32),
+]
+
+
+def policy(
+    observations: spaces.Space[Any] = VECTOR,
+    actions: spaces.Space[Any] = ACTIONS[0],
+    name: str = "MlpPolicy",
+    **fields: Any,
+) -> ActorCritic:
+    torch.manual_seed(0)
+    config = policy_preset(name)
+    for field, value in fields.items():
+        assert hasattr(config, field)
+        setattr(config, field, value)
+    return ActorCritic(observations, actions, config)
+
+
+def batch(space: spaces.Space[Any], n: int = 6) -> Any:
+    space.seed(0)
+    if isinstance(space, spaces.Dict):
+        return {key: batch(part, n) for key, part in space.spaces.items()}
+    return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(n)]))
+
+
+def widths(network: nn.Module) -> list[int]:
+    return [layer.out_features for layer in network.modules() if isinstance(layer, nn.Linear)]
+
+
+@pytest.mark.parametrize("actions", ACTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("observations", "name"),
+    [
+        (VECTOR, "MlpPolicy"),
+        (spaces.Discrete(3), "MlpPolicy"),
+        (IMAGE, "CnnPolicy"),
+        (DICT, "MultiInputPolicy"),
+    ],
+    ids=["vector", "number", "image", "dict"],
+)
+def test_forward_agrees_with_the_parts(
+    observations: spaces.Space[Any], name: str, actions: spaces.Space[Any]
+) -> None:
+    network, observed = policy(observations, actions, name), batch(observations)
+    distribution = network.distribution
+    parameters = network.action_parameters(observed)
+    assert parameters.shape == (6, distribution.parameter_size)
+    log_std = network.numpy_log_std()
+    noise = distribution.noise(np.random.default_rng(0), (6,))
+    taken = torch.from_numpy(distribution.sample(parameters.detach().numpy(), log_std, noise))
+    log_prob, entropy, values = network({"observations": observed, "actions": taken})
+    expected = distribution.log_prob_and_entropy(parameters, network.log_std, taken)
+    torch.testing.assert_close((log_prob, entropy), expected)
+    torch.testing.assert_close(values, network.values(observed))
+    assert log_prob.shape == entropy.shape == values.shape == (6,)
+
+
+def test_by_default_actor_and_critic_have_hidden_layers_of_their_own() -> None:
+    network = policy()
+    assert widths(network.shared) == []
+    assert widths(network.actor) == [64, 64, 4]
+    assert widths(network.critic) == [64, 64, 1]
+    assert sum(isinstance(layer, nn.Tanh) for layer in network.modules()) == 4
+    _, _, values = network({"observations": batch(VECTOR), "actions": torch.zeros(6)})
+    gradients = torch.autograd.grad(values.sum(), list(network.actor.parameters()), allow_unused=True)
+    assert gradients == (None,) * len(gradients)
+
+
+@pytest.mark.parametrize(
+    ("net_arch", "shared", "pi", "vf"),
+    [
+        (None, [], [64, 64], [64, 64]),
+        ([], [], [], []),
+        ([32], [], [32], [32]),
+        ({"pi": [8], "vf": [16, 4]}, [], [8], [16, 4]),
+        ({"shared": [32], "pi": [8], "vf": []}, [32], [8], []),
+        ({"vf": [16]}, [], [], [16]),
+    ],
+)
+def test_forms_of_net_arch(net_arch: Any, shared: list[int], pi: list[int], vf: list[int]) -> None:
+    network = policy(net_arch=net_arch)
+    assert widths(network.shared) == shared
+    assert widths(network.actor) == [*pi, 4]
+    assert widths(network.critic) == [*vf, 1]
+    network({"observations": batch(VECTOR), "actions": torch.zeros(6)})
+
+
+def test_unknown_network_in_net_arch_is_named() -> None:
+    with pytest.raises(ZooError, match=r"unknown key `policy.net_arch.qf`; known: shared, pi, vf"):
+        policy(net_arch={"pi": [8], "qf": [8]})
+
+
+def test_images_are_read_by_one_encoder_with_heads_on_its_output() -> None:
+    network = policy(IMAGE, name="CnnPolicy")
+    assert widths(network.actor) == [4]
+    assert widths(network.critic) == [1]
+    assert network.critic_encoder is None
+
+
+def test_linear_policy_is_linear() -> None:
+    network, observed = policy(name="LinearPolicy"), batch(VECTOR)
+    zero = network.action_parameters(torch.zeros(1, 3))
+    sums = network.action_parameters(observed).sum(0)
+    torch.testing.assert_close(
+        network.action_parameters(observed.sum(0, keepdim=True))[0], sums - 5 * zero[0]
+    )
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_encoders_are_shared_or_separate(share: bool) -> None:
+    network, observed = policy(IMAGE, name="CnnPolicy", share_encoder=share), batch(IMAGE)
+    _, _, values = network({"observations": observed, "actions": torch.zeros(6)})
+    torch.testing.assert_close(values, network.values(observed))
+
+    def reaches(output: Tensor, encoder: nn.Module) -> bool:
+        gradients = torch.autograd.grad(
+            output.sum(), list(encoder.parameters()), allow_unused=True, retain_graph=True
+        )
+        return any(gradient is not None and bool(gradient.any()) for gradient in gradients)
+
+    assert reaches(values, network.encoder) == share
+    assert reaches(network.action_parameters(observed), network.encoder)
+    if not share:
+        assert network.critic_encoder is not None
+        assert reaches(values, network.critic_encoder)
+        assert not reaches(network.action_parameters(observed), network.critic_encoder)
+
+
+def spectral_norms(network: nn.Module) -> list[float]:
+    return [
+        torch.linalg.matrix_norm(layer.weight, 2).item()
+        for layer in network.modules()
+        if isinstance(layer, nn.Linear)
+    ]
+
+
+def test_first_weights_are_orthogonal_with_a_small_actor_head() -> None:
+    network = policy()
+    assert spectral_norms(network.actor) == pytest.approx([math.sqrt(2), math.sqrt(2), 0.01], rel=1e-4)
+    assert spectral_norms(network.critic) == pytest.approx([math.sqrt(2), math.sqrt(2), 1.0], rel=1e-4)
+    probabilities = network.action_parameters(batch(VECTOR)).softmax(-1)
+    torch.testing.assert_close(probabilities, torch.full((6, 4), 0.25), atol=0.02, rtol=0)
+
+
+def test_layers_before_both_networks_are_hidden_ones() -> None:
+    network = policy(net_arch={"shared": [8], "pi": [8], "vf": [8]})
+    assert spectral_norms(network.shared) == pytest.approx([math.sqrt(2)], rel=1e-4)
+
+
+def test_orthogonal_weights_can_be_switched_off() -> None:
+    assert spectral_norms(policy(ortho_init=False).actor)[-1] > 0.1
+
+
+@pytest.mark.parametrize(("given_start", "start"), [(None, 0.0), (0.0, 0.0), (-2.0, -2.0)])
+def test_log_std_is_a_parameter_of_its_own(given_start: float | None, start: float) -> None:
+    network = policy(actions=ACTIONS[3], log_std_init=given_start)
+    assert network.log_std is not None
+    assert network.log_std.tolist() == [start] * 2
+    assert policy(actions=ACTIONS[0]).log_std is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"net_arch": []},
+        {"net_arch": {"shared": [16], "pi": [8], "vf": [8]}},
+        {"net_arch": {"shared": [16]}},
+        {"layer_norm": True},
+        {"activation": "relu"},
+        {"share_encoder": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "observations", [VECTOR, spaces.Box(-1, 1, (2, 2), np.float64), spaces.MultiBinary(4)]
+)
+def test_acting_on_arrays_is_acting_through_modules(
+    observations: spaces.Space[Any], fields: dict[str, Any]
+) -> None:
+    network, observed = policy(observations, **fields), batch(observations)
+    for parameter in network.parameters():
+        nn.init.normal_(parameter)
+    act = network.numpy_action_parameters()
+    assert act is not None
+    for _ in range(2):
+        before = observed.clone()
+        np.testing.assert_allclose(
+            act(observed.numpy()), network.action_parameters(observed).detach().numpy(), rtol=1e-3, atol=1e-4
+        )
+        assert torch.equal(observed, before)
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.add_(0.1)
+
+
+@pytest.mark.parametrize(
+    ("observations", "name", "fields"),
+    [
+        (IMAGE, "CnnPolicy", {}),
+        (DICT, "MultiInputPolicy", {}),
+        (spaces.Discrete(3), "MlpPolicy", {}),
+        (IMAGE, "MlpPolicy", {}),
+        (VECTOR, "MlpPolicy", {"activation": "gelu"}),
+    ],
+)
+def test_acting_goes_through_modules_where_arrays_cannot(
+    observations: spaces.Space[Any], name: str, fields: dict[str, Any]
+) -> None:
+    assert policy(observations, name=name, **fields).numpy_action_parameters() is None
+
+
+def test_config_fields_have_their_meaning_in_the_layers() -> None:
+    network = policy(name="LnMlpPolicy", activation="elu")
+    assert sum(isinstance(layer, nn.LayerNorm) for layer in network.modules()) == 4
+    assert sum(isinstance(layer, nn.ELU) for layer in network.modules()) == 4
+    assert PolicyConfig().activation is None

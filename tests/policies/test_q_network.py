@@ -1,0 +1,99 @@
+"""Q-networks: dueling against its formula, widths, and the greedy action on arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from zoo.errors import ZooError
+from zoo.policies.config import policy_preset
+from zoo.policies.q_network import QNetwork
+
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+def network(
+    observations: spaces.Space[Any] = VECTOR, name: str = "MlpPolicy", *, dueling: bool = False, **fields: Any
+) -> QNetwork:
+    torch.manual_seed(0)
+    config = policy_preset(name)
+    for field, value in fields.items():
+        setattr(config, field, value)
+    return QNetwork(observations, spaces.Discrete(4, start=1), config, dueling=dueling)
+
+
+def widths(layers: nn.Module | None) -> list[int]:
+    assert layers is not None
+    return [layer.out_features for layer in layers.modules() if isinstance(layer, nn.Linear)]
+
+
+def test_values_are_one_an_action() -> None:
+    values = network()(torch.randn(5, 3))
+    assert values.shape == (5, 4)
+
+
+def test_dueling_centres_the_advantages_on_the_state_value() -> None:
+    ours, observations = network(dueling=True), torch.randn(5, 3)
+    assert ours.state_value is not None
+    values = ours(observations)
+    torch.testing.assert_close(values.mean(-1), ours.state_value(observations)[:, 0])
+    advantages = ours.advantages(observations)
+    torch.testing.assert_close(
+        values - values.mean(-1, keepdim=True), advantages - advantages.mean(-1, keepdim=True)
+    )
+    gradients = torch.autograd.grad(values[0, 0], list(ours.parameters()))
+    assert all(gradient.any() for gradient in gradients[-2:])
+
+
+@pytest.mark.parametrize(("net_arch", "hidden"), [(None, [64, 64]), ([], []), ([32], [32])])
+def test_both_branches_have_the_hidden_layers(net_arch: Any, hidden: list[int]) -> None:
+    ours = network(dueling=True, net_arch=net_arch)
+    assert widths(ours.advantages) == [*hidden, 4]
+    assert widths(ours.state_value) == [*hidden, 1]
+    assert network(net_arch=net_arch).state_value is None
+
+
+def test_after_images_advantages_are_linear_and_the_state_value_is_not() -> None:
+    ours = network(IMAGE, "CnnPolicy", dueling=True)
+    assert widths(ours.advantages) == [4]
+    assert widths(ours.state_value) == [64, 64, 1]
+
+
+def test_net_arch_by_network_is_refused() -> None:
+    with pytest.raises(ZooError, match="one list of widths"):
+        network(net_arch={"pi": [8]})
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize(
+    "fields", [{}, {"layer_norm": True}, {"net_arch": []}, {"activation": "tanh"}], ids=str
+)
+def test_greedy_action_on_arrays_is_the_modules(dueling: bool, fields: dict[str, Any]) -> None:
+    ours, observations = network(dueling=dueling, **fields), torch.randn(50, 3)
+    best = ours.numpy_best_action()
+    assert best is not None
+    for _ in range(2):
+        assert best(observations.numpy()).tolist() == ours(observations).argmax(-1).tolist()
+        with torch.no_grad():
+            for parameter in ours.parameters():
+                nn.init.normal_(parameter)
+
+
+@pytest.mark.parametrize(
+    ("observations", "name"), [(IMAGE, "CnnPolicy"), (spaces.Discrete(3), "MlpPolicy"), (IMAGE, "MlpPolicy")]
+)
+def test_greedy_action_goes_through_modules_where_arrays_cannot(
+    observations: spaces.Space[Any], name: str
+) -> None:
+    assert network(observations, name).numpy_best_action() is None
+
+
+def test_first_weights_are_pytorchs_unless_asked_otherwise() -> None:
+    assert network().advantages[0].bias.any()
+    assert not network(ortho_init=True).advantages[0].bias.any()

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from zoo.cli import status_of
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+MY_MODULE = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from zoo.algorithms.callback import Callback
+
+class MyCallback(Callback):
+    def __init__(self, every):
+        self.every = every
+
+gym.register("MyEnv-v0", CartPoleEnv, max_episode_steps=1000)
+"""
 
 
 def test_tables_are_what_the_code_declares() -> None:
@@ -23,3 +39,29 @@ def test_tables_are_what_the_code_declares() -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!\w+:)([^)#]+)(?:#[^)]*)?\)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def documented_commands() -> list[str]:
+    """Return every `zoo` command line that stands in a block of shell commands."""
+    commands = []
+    for page in PAGES:
+        for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL):
+            commands += re.findall(r"^zoo .+$", block, re.MULTILINE)
+    return sorted(set(commands))
+
+
+@pytest.mark.parametrize("command", documented_commands())
+def test_documented_command_composes(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command is accepted; ``--cfg job`` shows its config instead of carrying it out."""
+    verb, *arguments = shlex.split(command, comments=True)[1:]
+    if any(re.match("resume=|experiment=runs/", argument) for argument in arguments):
+        pytest.skip("names a run that is not there")
+    (tmp_path / "my_module.py").write_text(MY_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    asked = [argument for argument in arguments if argument not in ("-m", "--multirun")]
+    shown = [] if {"--cfg", "-i", "--help"} & set(arguments) else ["--cfg", "job"]
+    status = status_of([verb, *asked, *shown])
+    assert status == 0, capsys.readouterr().err

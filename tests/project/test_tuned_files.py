@@ -24,6 +24,7 @@ def test_tuned_file_builds_for_its_algorithm(path: Path) -> None:
     assert isinstance(config, dict)
     assert str(config["tuned"]).endswith(f"{path.parent.name}/{path.name}")
     hyperparameters = dict(config["algo"])
+    assert hyperparameters.pop("preset", path.parent.name) == path.parent.name
     build(algorithm_class(hyperparameters.pop("name")).config_class, hyperparameters, "algo")
 
 

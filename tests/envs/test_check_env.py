@@ -177,7 +177,7 @@ def test_anything_but_an_env_is_refused() -> None:
 
 
 def test_raising_env_shows_its_own_traceback() -> None:
-    with pytest.raises(ZooError, match=r"Failing: step\(.*\) raised RuntimeError:(.|\n)*lost its licence"):
+    with pytest.raises(ZooError, match=r"Failing raised RuntimeError in step\(.*\):(.|\n)*lost its licence"):
         check_env(Failing)
 
 
@@ -275,6 +275,22 @@ def test_given_instance_is_not_left_with_a_known_seed() -> None:
         check_env(env)
         firsts.append(make_vec_env(env, check=False).reset()[0]["state"])
     assert not np.array_equal(*firsts)
+
+
+def test_env_that_cannot_be_made_shows_its_own_traceback() -> None:
+    def make() -> Any:
+        raise ValueError("needs a licence")
+
+    with pytest.raises(ZooError, match=r"make raised ValueError while it was made:(.|\n)*needs a licence"):
+        check_env(make)
+
+
+def test_env_that_cannot_be_closed_is_let_through_with_a_warning() -> None:
+    class Clinging(Custom):
+        def close(self) -> None:
+            raise RuntimeError("not yet")
+
+    assert check_env(Clinging) == ["Clinging: close() raised RuntimeError: not yet"]
 
 
 def test_slow_env_is_not_tried_for_long() -> None:

@@ -35,6 +35,7 @@ def test_folder_name_is_one_safe_name(env_id: str, folder: str) -> None:
         ("CartPole-v7", "unknown environment CartPole-v7; there is CartPole-v0, CartPole-v1"),
         ("Qqqqqqqqqqqqqqq-v0", "if a package registers it, write `module:Qqqqqqqqqqqqqqq-v0`"),
         ("CartPole v1", "did you mean 'CartPole-v1'"),
+        (":", "expected `module:Id`"),
         ("no_such_module:X-v0", "no module `no_such_module`"),
         ("Identity-v0", "did you mean 'Zoo/Identity-v0'"),
     ],

@@ -216,7 +216,8 @@ def test_videos_are_recorded(tmp_path: Path) -> None:
     pytest.importorskip("moviepy")
     pytest.importorskip("pygame")
     recorder = {"_target_": "RecordVideo", "video_folder": str(tmp_path), "video_length": 5}
-    env = made("CartPole-v1", render_mode="rgb_array", wrappers=[recorder])
+    env = made("CartPole-v1", render_mode="rgb_array", wrappers=[recorder], check=True)
+    assert not list(tmp_path.iterdir())
     env.reset()
     for _ in range(12):
         env.step([0])

@@ -100,7 +100,7 @@ def test_env_that_cannot_be_made_is_reported() -> None:
     def make() -> Any:
         raise OSError("no such level")
 
-    with pytest.raises(ZooError, match=r"env 0 raised OSError in being made:(.|\n)*no such level"):
+    with pytest.raises(ZooError, match=r"env 0 raised OSError while it was made:(.|\n)*no such level"):
         make_vec_env(make, 2, check=False)
 
 
@@ -158,6 +158,24 @@ def test_one_env_instance_can_be_given() -> None:
     assert env.num_envs == 1
     with pytest.raises(ZooError, match="function that makes one"):
         make_vec_env(gym.make("CartPole-v1"), 2)
+
+
+@pytest.mark.parametrize("seed", [-1, "3", 0.5])
+def test_wrong_seed_is_refused(seed: Any) -> None:
+    with pytest.raises(ZooError, match="expected a whole number, 0 or more"):
+        make_vec_env("CartPole-v1", seed=seed)
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "workers", "native"])
+def test_large_seeds_are_taken(vectorization: str) -> None:
+    stepper = EnvStepper(make_vec_env("CartPole-v1", 2, vectorization=vectorization, start_method="fork"))
+    stepper.reset([2**63, 2**32 - 1])
+    stepper.close()
+
+
+def test_unknown_render_mode_is_refused() -> None:
+    with pytest.raises(ZooError, match="CartPole-v1 can human, rgb_array; did you mean 'rgb_array'"):
+        make_vec_env("CartPole-v1", render_mode="rgb_aray")
 
 
 def test_zero_envs_are_refused() -> None:

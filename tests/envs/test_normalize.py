@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -124,6 +125,20 @@ def test_images_and_discrete_parts_are_left_alone() -> None:
     assert observations["state"].dtype == np.float32
     assert env.single_observation_space["state"].high.tolist() == [10.0] * 3
     assert env.observation_space.contains(observations)
+
+
+def test_next_step_env_has_the_return_statistics_of_a_same_step_one() -> None:
+    def make() -> Counting:
+        return Counting(lengths=(3,))
+
+    same = make_vec_env(make, 2, normalize=True, check=False)
+    after = VecNormalize(SyncVectorEnv([make] * 2))
+    for env, n_steps in ((same, 6), (after, 7)):
+        env.reset(seed=0)
+        for _ in range(n_steps):
+            env.step(np.zeros(2, dtype=np.int64))
+    assert same.normalizer.return_moments.count == after.normalizer.return_moments.count
+    assert same.normalizer.return_moments.var == pytest.approx(after.normalizer.return_moments.var)
 
 
 def test_final_observations_are_normalised_as_the_others() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from scripted import Counting, Noisy
 
 from zoo.envs import EnvStepper, make_vec_env
@@ -50,6 +50,15 @@ def test_transitions_are_the_same_in_every_autoreset_mode(mode: AutoresetMode) -
         n = len(theirs)
         assert 25 < n <= 40
         assert ours[:n] == theirs
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_transitions_are_the_same_in_gymnasiums_worker_processes(mode: AutoresetMode) -> None:
+    own = transitions(EnvStepper(own_env()), 20)
+    stepper = EnvStepper(AsyncVectorEnv([Counting] * 2, autoreset_mode=mode))
+    for ours, theirs in zip(own, transitions(stepper, 20), strict=True):
+        assert ours[: len(theirs)] == theirs
+    stepper.close()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -119,7 +119,7 @@ def test_env_that_cannot_be_made_is_reported() -> None:
     def make() -> Any:
         raise OSError("no such level")
 
-    with pytest.raises(ZooError, match=r"env \d raised OSError in being made:(.|\n)*no such level"):
+    with pytest.raises(ZooError, match=r"env \d raised OSError while it was made:(.|\n)*no such level"):
         workers(make, 2)
 
 

@@ -7,6 +7,7 @@ returns are summed over whole games, before the rewards are clipped.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +16,12 @@ import numpy as np
 from zoo.envs.config import AtariConfig
 from zoo.envs.wrappers import Env, EpisodeStatistics, Info, Wrapper
 from zoo.errors import ZooError
+
+
+def silence_emulator() -> None:
+    """Keep the emulator from introducing itself once a game."""
+    ale_py = importlib.import_module("ale_py")
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 def atari_arguments(config: AtariConfig) -> dict[str, Any]:

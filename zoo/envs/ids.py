@@ -79,7 +79,7 @@ def resolve(env_id: str) -> EnvSpec:
         try:
             return gym.spec(name)
         except gym.error.Error as error:
-            raise ZooError(_unknown(name, error)) from error
+            raise ZooError(_unknown(name)) from error
 
 
 @contextlib.contextmanager
@@ -88,7 +88,10 @@ def missing_packages_named(spec: EnvSpec) -> Iterator[None]:
     try:
         yield
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        raise ZooError(f"{spec.id} needs: {_install_command(spec, error)} ({error})") from error
+        command = _install_command(spec, error)
+        if command is None:
+            raise ZooError(f"{spec.id} cannot be made: {error}") from error
+        raise ZooError(f"{spec.id} needs: {command} ({error})") from error
 
 
 def _import_module_of(env_id: str) -> str:
@@ -96,6 +99,8 @@ def _import_module_of(env_id: str) -> str:
     module, colon, name = env_id.rpartition(":")
     if not colon:
         return env_id
+    if not module or not name:
+        raise ZooError(f"unknown environment {env_id}; expected `module:Id`")
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -108,7 +113,7 @@ def _import_module_of(env_id: str) -> str:
     return name
 
 
-def _unknown(name: str, error: gym.error.Error) -> str:
+def _unknown(name: str) -> str:
     others = _other_versions(name)
     if others:
         return f"unknown environment {name}; there is {', '.join(others)}"
@@ -127,10 +132,10 @@ def _other_versions(name: str) -> list[str]:
     return [spec.id for spec in gym.registry.values() if (spec.namespace, spec.name) == (namespace, base)]
 
 
-def _install_command(spec: EnvSpec, error: ImportError | gym.error.DependencyNotInstalled) -> str:
+def _install_command(spec: EnvSpec, error: ImportError | gym.error.DependencyNotInstalled) -> str | None:
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
     for package, command in EXTRAS.items():
         if entry_point.startswith(package):
             return command
     missing = getattr(error, "name", None)
-    return f"pip install {missing}" if missing else "a package that is not installed"
+    return f"pip install {missing}" if missing else None

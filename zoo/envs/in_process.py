@@ -11,7 +11,15 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from zoo.envs.same_step import EpisodeEnd, Info, Observations, SameStepVectorEnv, Transition, copied
+from zoo.envs.same_step import (
+    EpisodeEnd,
+    Info,
+    Observations,
+    SameStepVectorEnv,
+    Transition,
+    copied,
+    derived_seed,
+)
 from zoo.envs.spaces import Space, batch_array, spaces_differ
 from zoo.envs.wrappers import EpisodeStatistics
 from zoo.errors import ZooError
@@ -34,7 +42,7 @@ class EnvGroup:
                 self.envs.append(make_env())
             except Exception as error:
                 self.close()
-                raise self._explained(error, i, "being made") from error
+                raise explained(error, f"env {first_index + i}", "while it was made") from error
         self.observation_space: Space = self.envs[0].observation_space
         self.action_space: Space = self.envs[0].action_space
         self._check_same_spaces()
@@ -80,7 +88,7 @@ class EnvGroup:
                     self._write(i, observation)
                 infos.append(info)
         except Exception as error:
-            raise self._explained(error, i, "a step") from error
+            raise explained(error, self._name(i), "in a step") from error
         self.last_infos = infos
         return ends
 
@@ -98,7 +106,7 @@ class EnvGroup:
                 observation, infos[i] = self.envs[i].reset(seed=seed, options=options)
                 self._write(i, observation)
             except Exception as error:
-                raise self._explained(error, i, "a reset") from error
+                raise explained(error, self._name(i), "in a reset") from error
         self.last_infos = infos
         return infos
 
@@ -137,9 +145,12 @@ class EnvGroup:
         if errors:
             raise errors[0]
 
-    def _end(self, i: int, observation: Any, terminated: bool, truncated: bool, info: Info) -> EpisodeEnd:
+    def _end(
+        self, i: int, observation: Any, terminated: bool, truncated: bool, info: Info | None
+    ) -> EpisodeEnd:
         """Keep what the reset that comes next would overwrite."""
         self._terminated[i], self._truncated[i] = terminated, truncated
+        info = {} if info is None else info
         statistics = self._statistics[i]
         if statistics is not None and "episode" not in info:
             info = {**info, "episode": statistics.so_far()}
@@ -160,16 +171,9 @@ class EnvGroup:
                     first = self.first_index
                     raise ZooError(f"env {first + i} has another {name} than env {first}: {difference}")
 
-    def _explained(self, error: Exception, i: int, doing: str) -> ZooError:
-        """Return the environment's own error, with its traceback, as one for the user."""
-        where = f"env {self.first_index + i}"
-        if self.seeds[i] is not None:
-            where += f" (seed {self.seeds[i]})"
-        if isinstance(error, ZooError):
-            return error if doing == "being made" else ZooError(f"{where}: {error}")
-        if isinstance(error, gym.error.DependencyNotInstalled):
-            return ZooError(f"{where} needs a package: {error}")
-        return ZooError(f"{where} raised {type(error).__name__} in {doing}:\n{own_traceback(error)}")
+    def _name(self, i: int) -> str:
+        seed = "" if self.seeds[i] is None else f" (seed {self.seeds[i]})"
+        return f"env {self.first_index + i}{seed}"
 
 
 class InProcessVectorEnv(SameStepVectorEnv):
@@ -235,10 +239,15 @@ class InProcessVectorEnv(SameStepVectorEnv):
             self.group.close()
 
 
-def own_traceback(error: Exception) -> str:
-    """Return the traceback of an error as text, without the frame that caught it."""
+def explained(error: Exception, who: str, when: str) -> ZooError:
+    """Return an environment's own error, with its own traceback, as one for the user."""
+    if isinstance(error, ZooError):
+        return error if when == "while it was made" else ZooError(f"{who}: {error}")
+    if isinstance(error, gym.error.DependencyNotInstalled):
+        return ZooError(f"{who} needs a package: {error}")
     frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return ZooError(f"{who} raised {type(error).__name__} {when}:\n{text}")
 
 
 def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
@@ -264,11 +273,6 @@ def seed_spaces(env: Env, seed: int) -> None:
         if not isinstance(env, gym.Wrapper):
             return
         env = env.env
-
-
-def derived_seed(seed: int, stream: int) -> int:
-    """Return the seed of one of many streams of random numbers that come from one seed."""
-    return int(np.random.SeedSequence((seed, stream)).generate_state(1)[0])
 
 
 def _own(space: Space, observation: Any) -> Any:

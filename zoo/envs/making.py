@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,13 @@ from zoo.envs.config import (
     env_config,
     normalize_config,
 )
-from zoo.envs.in_process import InProcessVectorEnv
+from zoo.envs.in_process import InProcessVectorEnv, explained
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import VecNormalize
 from zoo.envs.trial import try_out
 from zoo.envs.wrappers import FrameStack, wrapped
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
 
 Env = gym.Env[Any, Any]
 
@@ -56,6 +58,7 @@ def make_vec_env(
     """
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
+    _check_seed(seed)
     config = env_config(env, **options)
     if training and _needs_check(env, config):
         for finding in findings(env, config):
@@ -74,15 +77,18 @@ def make_vec_env(
     return vector_env
 
 
+def _check_seed(seed: Any) -> None:
+    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
+        raise ZooError(f"seed={seed!r}: expected a whole number, 0 or more")
+
+
 def make_env(config: EnvConfig, source: EnvSpec | Callable[[], Env]) -> Env:
     """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
     atari = atari_config(config)
     if isinstance(source, EnvSpec):
         env = _registered(config, source, atari)
     else:
-        env = source()
-        if not isinstance(env, gym.Env):
-            raise ZooError(f"{config.id} made a {type(env).__name__}; expected a gymnasium.Env")
+        env = _called(source, config.id)
         if config.max_episode_steps is not None and atari is None:
             env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
     if atari is not None:
@@ -92,6 +98,16 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[[], Env]) -> Env:
     env = wrapped(env, config)
     frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
     return FrameStack(env, frames) if frames > 1 or atari is not None else env
+
+
+def _called(source: Callable[[], Any], name: str) -> Env:
+    """Return what the user's function makes, if that is an environment."""
+    made = source()
+    if not isinstance(made, gym.Env):
+        old = any(base.__module__.partition(".")[0] == "gym" for base in type(made).__mro__)
+        advice = " (it is one of the old `gym`: derive it from gymnasium.Env)" if old else ""
+        raise ZooError(f"{name} made a {type(made).__name__}; expected a gymnasium.Env{advice}")
+    return made
 
 
 def _vector_env(
@@ -147,11 +163,31 @@ def findings(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) 
     """Try one environment out; a given one cannot be made again, so it is tried with a seed by chance."""
     if isinstance(env, gym.Env):
         return try_out(env, config.id, int(np.random.SeedSequence().generate_state(1)[0]))
-    tried = make_env(config, _source(env, config, 1))
+    source = _source(env, config, 1)
     try:
-        return try_out(tried, config.id, seed=0)
-    finally:
+        tried = make_env(_without_recorders(config), source)
+    except Exception as error:
+        raise explained(error, config.id, "while it was made") from error
+    try:
+        found = try_out(tried, config.id, seed=0)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            tried.close()
+        raise
+    try:
         tried.close()
+    except Exception as error:
+        found.append(f"{config.id}: close() raised {type(error).__name__}: {error}")
+    return found
+
+
+def _without_recorders(config: EnvConfig) -> EnvConfig:
+    """Return the config without wrappers that would leave videos of the trial behind."""
+    names = [
+        wrapper if isinstance(wrapper, str) else wrapper.get("_target_", "") for wrapper in config.wrappers
+    ]
+    kept = zip(config.wrappers, names, strict=True)
+    return replace(config, wrappers=[wrapper for wrapper, name in kept if "RecordVideo" not in str(name)])
 
 
 def _needs_check(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) -> bool:
@@ -176,13 +212,24 @@ def _registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> 
     if config.render_mode is not None:
         arguments["render_mode"] = config.render_mode
     if atari is not None:
-        from zoo.envs.atari import atari_arguments
+        from zoo.envs.atari import atari_arguments, silence_emulator
 
+        silence_emulator()
         arguments.update(atari_arguments(atari))
     elif config.max_episode_steps is not None:
         arguments["max_episode_steps"] = config.max_episode_steps
     with ids.missing_packages_named(spec):
         try:
-            return gym.make(spec, **arguments)
+            env = gym.make(spec, **arguments)
         except TypeError as error:
             raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
+    _check_render_mode(env, config)
+    return env
+
+
+def _check_render_mode(env: Env, config: EnvConfig) -> None:
+    """Raise `ZooError` for a mode that the environment would only warn of."""
+    mode, known = config.render_mode, env.metadata.get("render_modes", [])
+    if mode is not None and known and mode not in known and not mode.endswith("_list"):
+        hint = nearest(mode, known)
+        raise ZooError(f"env.render_mode={mode}: {config.id} can {', '.join(known)}{hint}")

@@ -13,12 +13,17 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
+from zoo.envs.atari import silence_emulator
 from zoo.envs.config import ATARI_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
 from zoo.envs.ids import ENVPOOL_PREFIX, missing_packages_named, resolve
+from zoo.envs.same_step import derived_seed
 from zoo.envs.spaces import check_supported
 from zoo.errors import ZooError, nearest
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
+
+LARGEST_SEED = 2**31 - 1
+"""C++ takes seeds of 32 bits with a sign."""
 
 SINGLE_ENV_OPTIONS = ("wrappers", "history", "time_feature", "mask_velocities")
 """What works around one environment, and so cannot be had where there is none."""
@@ -28,7 +33,7 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     """Return the environment's own vector form, or raise `ZooError` if it has none."""
     _refuse_wrappers(config)
     if config.id.startswith(ENVPOOL_PREFIX):
-        return _made_seeded(_envpool(config, n_envs, seed), None)
+        return _made_seeded(_envpool(config, n_envs), seed)
     spec = resolve(config.id)
     if is_atari(config):
         with missing_packages_named(spec):
@@ -67,7 +72,7 @@ def _made_seeded(env: AnyVectorEnv, seed: int | None) -> AnyVectorEnv:
     check_supported(env.single_observation_space, env.single_action_space)
     if seed is not None:
         env.reset(seed=seed)
-        env.action_space.seed(seed)
+        env.action_space.seed(derived_seed(seed, 0))
     return env
 
 
@@ -75,6 +80,7 @@ def _ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     """Return ALE's games, stepped in C++ threads, with same-step autoreset."""
     from ale_py.vector_env import AtariVectorEnv
 
+    silence_emulator()
     options = atari_config(config) or AtariConfig(terminal_on_life_loss=False, clip_reward=False)
     arguments = {**spec.kwargs, **copy.deepcopy(config.kwargs)}
     arguments.pop("frameskip", None)
@@ -121,7 +127,7 @@ class AleGames(VectorWrapper):
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start new games."""
-        seeds: Any = np.asarray(seed) if isinstance(seed, Sequence) else seed
+        seeds: Any = seed if seed is None else np.array(_each_seed(seed, self.num_envs)) % LARGEST_SEED
         observations, infos = self.env.reset(seed=seeds, options=options)
         self._returns[:] = 0.0
         self._lengths[:] = 0
@@ -156,7 +162,14 @@ class AleGames(VectorWrapper):
         return {"episode": episode, "_episode": over, "episode_continues": lost, "_episode_continues": lost}
 
 
-def _envpool(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEnv:
+def _each_seed(seed: int | Sequence[int], num_envs: int) -> list[int]:
+    """Return one seed an environment; an int gives i ``seed + i``."""
+    if isinstance(seed, int | np.integer):
+        return [int(seed) + i for i in range(num_envs)]
+    return [int(single) for single in seed]
+
+
+def _envpool(config: EnvConfig, n_envs: int) -> AnyVectorEnv:
     """Return EnvPool's environments, which reset in the step after an episode's end."""
     try:
         envpool = importlib.import_module("envpool")
@@ -174,7 +187,7 @@ def _envpool(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEnv:
         arguments = {**_envpool_game_arguments(config), **arguments}
     elif config.frame_stack not in (None, 1):
         raise ZooError(f"env.frame_stack cannot be put around {config.id}")
-    return EnvPoolVectorEnv(name, n_envs, seed, arguments)
+    return EnvPoolVectorEnv(name, n_envs, arguments)
 
 
 def _envpool_game_arguments(config: EnvConfig) -> dict[str, Any]:
@@ -201,17 +214,15 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
     episode at each lost life are summed up whole and before the rewards are clipped.
     """
 
-    def __init__(self, name: str, num_envs: int, seed: int | None, arguments: dict[str, Any]) -> None:
+    def __init__(self, name: str, num_envs: int, arguments: dict[str, Any]) -> None:
         self._name, self._arguments = name, arguments
         self.num_envs = num_envs
-        self._pool = self._made(0 if seed is None else seed)
-        self._unseeded = seed is None
+        self._pool = self._made(int(np.random.SeedSequence().generate_state(1)[0]))
         self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space = self._pool.observation_space
         self.single_action_space = self._pool.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.action_space.seed(seed)
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
         self._to_reset = np.zeros(num_envs, dtype=np.bool_)
@@ -220,10 +231,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments; with seeds, in a new pool."""
-        if seed is None and self._unseeded:
-            seed = int(np.random.SeedSequence().generate_state(1)[0])
         if seed is not None:
-            self._unseeded = False
             self._pool.close()
             self._pool = self._made(seed)
         self._returns[:] = 0.0
@@ -264,8 +272,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _made(self, seed: int | Sequence[int]) -> Any:
         envpool = importlib.import_module("envpool")
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else list(seed)
-        small = [int(single) % 2**31 for single in seeds]
+        small = [single % LARGEST_SEED for single in _each_seed(seed, self.num_envs)]
         try:
             return envpool.make(
                 self._name, env_type="gymnasium", num_envs=self.num_envs, seed=small, **self._arguments

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -215,6 +215,8 @@ class VecNormalize(VectorWrapper):
         space = env.single_observation_space
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training
+        self._next_step = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
+        self._to_reset = np.zeros(env.num_envs, dtype=np.bool_)
         self._single_observation_space = normalized_space(space, self.normalizer)
         self._observation_space = batch_space(self._single_observation_space, env.num_envs)
 
@@ -224,6 +226,7 @@ class VecNormalize(VectorWrapper):
         """Reset all environments; the observations count as seen."""
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         self.normalizer.reset_returns()
+        self._to_reset[:] = False
         return self._seen(observations), infos
 
     def step(
@@ -232,8 +235,11 @@ class VecNormalize(VectorWrapper):
         """Step all environments and normalise what they give, final observations in the infos too."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         observations = self._seen(observations)
+        done = np.logical_or(terminated, truncated)
         if self.training and self.normalizer.rewards:
-            self.normalizer.update_returns(rewards, np.logical_or(terminated, truncated))
+            rows = ~self._to_reset if self._next_step else None
+            self.normalizer.update_returns(rewards, done, rows)
+        self._to_reset = done
         if "final_obs" in infos:
             infos = {**infos, "final_obs": self._normalized_final(infos["final_obs"])}
         return observations, self.normalizer.normalize_rewards(rewards), terminated, truncated, infos

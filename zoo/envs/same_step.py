@@ -55,7 +55,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         self.single_action_space = action_space
         self.observation_space = batch_space(observation_space, num_envs)
         self.action_space = batch_space(action_space, num_envs)
-        self.action_space.seed(seed)
+        self.action_space.seed(None if seed is None else derived_seed(seed, 0))
         self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self._first_seed = seed
         self._action_shape = (num_envs, *(action_space.shape or ()))
@@ -152,3 +152,8 @@ def copied(observations: Observations) -> Observations:
     if isinstance(observations, dict):
         return {key: values.copy() for key, values in observations.items()}
     return observations.copy()
+
+
+def derived_seed(seed: int, stream: int) -> int:
+    """Return the seed of one of many streams of random numbers that come from one seed."""
+    return int(np.random.SeedSequence((seed, stream)).generate_state(1)[0])

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.in_process import own_traceback, seed_spaces
+from zoo.envs.in_process import explained, seed_spaces
 from zoo.envs.spaces import Space, check_supported, describe
 from zoo.errors import ZooError, nearest
 
@@ -44,7 +44,6 @@ class _Trial:
 
     def run(self, n_steps: int, seconds: float) -> list[str]:
         start = time.monotonic()
-        self._check_class()
         self._check_spaces()
         observation = self._reset(self.seed)
         self._check_repeatable(observation)
@@ -71,16 +70,6 @@ class _Trial:
         text = f"{self.name}: {message}"
         if text not in self.findings:
             self.findings.append(text)
-
-    def _check_class(self) -> None:
-        if isinstance(self.env, gym.Env):
-            return
-        kind = type(self.env)
-        old = any(base.__module__.split(".")[0] == "gym" for base in kind.__mro__)
-        advice = "it is a class of the old `gym`; " if old else ""
-        raise self._fail(
-            f"expected a gymnasium.Env, got a {kind.__name__}; {advice}derive it from gymnasium.Env"
-        )
 
     def _check_spaces(self) -> None:
         for name in ("observation_space", "action_space"):
@@ -136,9 +125,9 @@ class _Trial:
         except TypeError as error:
             if "unexpected keyword argument" in str(error):
                 raise self._fail(f"reset() does not take `seed` (the old API); expected: {RESET}") from error
-            raise self._raised(error, "reset()") from error
+            raise explained(error, self.name, "in reset()") from error
         except Exception as error:
-            raise self._raised(error, "reset()") from error
+            raise explained(error, self.name, "in reset()") from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._fail(f"reset() returned {_kind(result)} (the old API?); expected two values: {RESET}")
         observation, info = result
@@ -165,7 +154,7 @@ class _Trial:
         try:
             result = self.env.step(action)
         except Exception as error:
-            raise self._raised(error, f"step({action!r})") from error
+            raise explained(error, self.name, f"in step({action!r})") from error
         if not isinstance(result, tuple) or len(result) != 5:
             old = isinstance(result, tuple) and len(result) == 4
             advice = " (the old API: split `done` into terminated and truncated)" if old else ""
@@ -262,11 +251,6 @@ class _Trial:
                 )
         elif not space.contains(array.astype(space.dtype)) and not space.contains(array.item(0)):
             raise self._fail(f"{what} is {array.tolist()}, which is not in {space}")
-
-    def _raised(self, error: Exception, where: str) -> ZooError:
-        if isinstance(error, ZooError):
-            return self._fail(str(error))
-        return self._fail(f"{where} raised {type(error).__name__}:\n{own_traceback(error)}")
 
 
 def _parts(name: str, space: Space) -> list[tuple[str, Space]]:

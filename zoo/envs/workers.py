@@ -263,8 +263,8 @@ def run_worker(
     except ZooError as error:
         with contextlib.suppress(OSError):
             connection.send_bytes(ERROR + str(error).encode())
-    except (EOFError, OSError):
-        pass  # The parent is gone.
+    except (EOFError, OSError, KeyboardInterrupt):
+        pass  # The parent is gone, or an environment brought Ctrl-C back.
     finally:
         if group is not None:
             with contextlib.suppress(Exception):

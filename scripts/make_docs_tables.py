@@ -1,19 +1,24 @@
-"""Write the tables in docs/ from the declarations in the code.
+"""Write the tables in README.md and docs/ from the code and from what was measured.
 
     make docs
     .venv/bin/python scripts/make_docs_tables.py --check
 
-A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->` or
-`<!-- old names -->`, and `<!-- end -->`. With `--check` nothing is written; the exit status is 1 if a table
-is not what the code says.
+A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->`,
+`<!-- old names -->`, `<!-- scores -->` or `<!-- speed -->`, and `<!-- end -->`. Scores and speed come from
+docs/measured/scores.csv and speed.json, which are copies of what `train_collection.py` and `compare_speed.py`
+wrote. With `--check` nothing is written; the exit status is 1 if a table is not what it should be.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import dataclasses
 import importlib
+import itertools
+import json
 import re
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +26,10 @@ from typing import Any
 from zoo.config.fields import OLD_NAMES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-TABLE = re.compile(r"(<!-- (?P<what>fields: (?P<path>[\w.:]+)|old names) -->\n).*?(<!-- end -->)", re.DOTALL)
+MEASURED = REPOSITORY / "docs" / "measured"
+TABLE = re.compile(
+    r"<!-- (?P<what>fields|old names|scores|speed)(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->", re.DOTALL
+)
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -47,10 +55,16 @@ def with_current_tables(text: str) -> str:
     """Return the page with every table made anew."""
 
     def replaced(found: re.Match[str]) -> str:
-        table = fields_table(found["path"]) if found["path"] else old_names_table()
-        return f"{found[1]}\n{table}\n\n{found[4]}"
+        opening = found[0].split("\n", 1)[0]
+        return f"{opening}\n\n{table_of(found['what'], found['path'])}\n\n<!-- end -->"
 
     return TABLE.sub(replaced, text)
+
+
+def table_of(what: str, path: str | None) -> str:
+    if what == "fields":
+        return fields_table(str(path))
+    return {"old names": old_names_table, "scores": scores_table, "speed": speed_table}[what]()
 
 
 def fields_table(path: str) -> str:
@@ -94,7 +108,40 @@ def old_names_table() -> str:
     return markdown(("Stable-Baselines", "Zoo"), [(f"`{old}`", f"`{new}`") for old, new in OLD_NAMES.items()])
 
 
+def scores_table() -> str:
+    """Return the mean over seeds of every agent that `train_collection.py` scored."""
+    file = MEASURED / "scores.csv"
+    rows = list(csv.DictReader(file.read_text().splitlines())) if file.exists() else []
+    by_agent = itertools.groupby(rows, key=lambda row: (row["algo"], row["env"]))
+    return markdown(
+        ("algorithm", "environment", "steps", "mean return over seeds", "each seed"),
+        [(f"`{algo}`", env, *score_columns(list(seeds))) for (algo, env), seeds in by_agent],
+    )
+
+
+def score_columns(seeds: list[dict[str, str]]) -> tuple[str, str, str]:
+    returns = [float(seed["mean_return"]) for seed in seeds]
+    steps = max(int(seed["timesteps"]) for seed in seeds)
+    return f"{steps:,}", f"{statistics.mean(returns):,.1f}", ", ".join(f"{value:,.1f}" for value in returns)
+
+
+def speed_table() -> str:
+    """Return the medians that `compare_speed.py` measured, and their ratios to the peers'."""
+    file = MEASURED / "speed.json"
+    medians = json.loads(file.read_text())["median_steps_per_second"] if file.exists() else {}
+    systems = ("zoo-eager", "zoo-compiled", "sb3", "sbx")
+    ratios = [(own, peer) for peer in ("sb3", "sbx") for own in ("zoo-eager", "zoo-compiled")]
+    rows = []
+    for work, speeds in medians.items():
+        columns = [f"{speeds[system]:,.0f}" if system in speeds else "–" for system in systems]
+        columns += [f"{speeds[own] / speeds[peer]:.1f}" if peer in speeds else "–" for own, peer in ratios]
+        rows.append((f"`{work}`", *columns))
+    return markdown(("work", *systems, *(f"{own} / {peer}" for own, peer in ratios)), rows)
+
+
 def markdown(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    if not rows:
+        return "Not measured yet."
     lines = [headings, tuple("---" for _ in headings), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 

@@ -173,9 +173,8 @@ class ReplayMemory:
         kept = np.flatnonzero(where)
         slots = rows[0][kept] * self.n_envs + rows[1][kept]
         for i, slot in zip(kept.tolist(), slots.tolist(), strict=True):
-            self._final_observations[slot] = transform(
-                operator.itemgetter(i), transform(np.copy, observations)
-            )
+            row = transform(operator.itemgetter(i), observations)
+            self._final_observations[slot] = transform(np.copy, row)
 
 
 def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:

@@ -1,0 +1,70 @@
+"""How observations of each space are stored, and arrays and dictionaries of them treated alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from zoo.memory.columns import (
+    ColumnSpec,
+    allocate,
+    assign,
+    join,
+    n_bytes,
+    named_arrays,
+    observation_spec,
+    transform,
+)
+
+IMAGE = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "raw", "normalized"),
+    [
+        (spaces.Box(-1, 1, (3,), np.float32), np.float32, np.float32),
+        (spaces.Box(-1, 1, (3,), np.float64), np.float32, np.float32),
+        (spaces.Box(-5, 5, (3,), np.int64), np.int64, np.float32),
+        (IMAGE, np.uint8, np.uint8),
+        (spaces.Discrete(3), np.int64, np.int64),
+        (spaces.MultiDiscrete([2, 3]), np.int64, np.int64),
+        (spaces.MultiBinary(3), np.int8, np.int8),
+    ],
+    ids=str,
+)
+def test_dtype_of_stored_observations(space: spaces.Space[Any], raw: Any, normalized: Any) -> None:
+    assert observation_spec(space) == ColumnSpec(space.shape, np.dtype(raw))
+    assert observation_spec(space, normalized=True) == ColumnSpec(space.shape, np.dtype(normalized))
+
+
+def test_dictionaries_are_stored_key_by_key() -> None:
+    space = spaces.Dict({"image": IMAGE, "state": spaces.Box(-1, 1, (2,), np.float64)})
+    spec = observation_spec(space)
+    column = allocate(spec, (7, 2))
+    assert column["image"].shape == (7, 2, 4, 5, 3)
+    assert column["image"].dtype == np.uint8
+    assert column["state"].shape == (7, 2, 2)
+    assert column["state"].dtype == np.float32
+    assert n_bytes(spec) == 4 * 5 * 3 + 2 * 4
+
+
+def test_assigning_writes_every_key() -> None:
+    column = {"a": np.zeros((3, 2)), "b": np.zeros((3, 2, 4))}
+    assign(column, (1, slice(None)), {"a": np.ones(2), "b": np.full((2, 4), 2.0)})
+    assert column["a"].sum(1).tolist() == [0, 2, 0]
+    assert column["b"].sum((1, 2)).tolist() == [0, 16, 0]
+
+
+def test_transform_join_and_names_treat_both_forms_alike() -> None:
+    plain, both = np.array([1, 2]), {"a": np.array([1, 2]), "b": np.array([3])}
+    assert transform(lambda array: array * 2, plain).tolist() == [2, 4]
+    assert {k: v.tolist() for k, v in transform(lambda array: array * 2, both).items()} == {
+        "a": [2, 4],
+        "b": [6],
+    }
+    assert join([plain, plain]).tolist() == [1, 2, 1, 2]
+    assert join([both, both])["a"].tolist() == [1, 2, 1, 2]
+    assert sorted(named_arrays({"x": plain, "y": both})) == ["x", "y/a", "y/b"]

@@ -1,0 +1,279 @@
+"""Replay against plain lists of transitions: several environments, full rings, resets, both storages."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.memory.columns import ColumnSpec
+from zoo.memory.replay import ReplayMemory, replay_bytes
+
+each_example = settings(deadline=None, derandomize=True, max_examples=60)
+Array = np.ndarray
+
+PLAIN = {"observations": ColumnSpec((2,), np.float32), "actions": ColumnSpec((), np.int64)}
+DICT = {
+    "observations": {"a": ColumnSpec((2,), np.float32), "b": ColumnSpec((), np.int64)},
+    "actions": ColumnSpec((), np.int64),
+}
+
+
+def shown(numbers: Array, dictionary: bool) -> Any:
+    """Return observations that say their number."""
+    vectors = np.stack([numbers, -numbers], axis=-1).astype(np.float32)
+    return {"a": vectors, "b": numbers.astype(np.int64)} if dictionary else vectors
+
+
+def number(observations: Any) -> Array:
+    """Return the numbers of observations, which must be the same in all their parts."""
+    vectors = observations["a"] if isinstance(observations, dict) else observations
+    assert (vectors[..., 0] == -vectors[..., 1]).all()
+    if isinstance(observations, dict):
+        assert (observations["b"] == vectors[..., 0]).all()
+    return vectors[..., 0]
+
+
+@dataclass
+class World:
+    """Environments that number all that they show, a memory of them, and plain lists of what it must hold.
+
+    With ``next_step`` an environment resets in the step after an episode's end, which is then not valid.
+    """
+
+    n_envs: int
+    memory: ReplayMemory
+    dictionary: bool
+    next_step: bool
+    seed: int = 0
+    count: int = 0
+    lists: list[list[tuple[float, ...]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        self.lists = [[] for _ in range(self.n_envs)]
+        self.resets = np.zeros(self.n_envs, bool)
+        self.current = self.numbers()
+
+    def numbers(self) -> Array:
+        self.count += self.n_envs
+        return np.arange(self.count - self.n_envs, self.count)
+
+    def step(self) -> None:
+        observations, actions, rewards = self.current, self.numbers(), self.rng.normal(size=self.n_envs)
+        terminated = self.rng.random(self.n_envs) < 0.15
+        ended = terminated | (self.rng.random(self.n_envs) < 0.15)
+        following, after = self.numbers(), self.numbers()
+        valid = ~self.resets if self.next_step else np.ones(self.n_envs, bool)
+        terminated, ended = terminated & valid, ended & valid
+        self.memory.add(
+            {"observations": shown(observations, self.dictionary), "actions": actions},
+            shown(following, self.dictionary),
+            rewards.astype(np.float32),
+            terminated,
+            ended,
+            None if valid.all() and self.rng.random() < 0.5 else valid,
+        )
+        for i in np.flatnonzero(valid):
+            self.lists[i].append(
+                (observations[i], actions[i], following[i], np.float32(rewards[i]), terminated[i])
+            )
+        if self.next_step:
+            self.current, self.resets = following, ended
+        else:
+            self.current = np.where(ended, after, following)
+
+    def cut(self) -> None:
+        """Reset from outside, as a barrier does."""
+        self.memory.cut()
+        self.current = self.numbers()
+        self.resets[:] = False
+
+    def kept(self) -> list[tuple[float, ...]]:
+        room = self.memory.length - self.memory.optimize_memory_usage
+        return sorted(transition for past in self.lists for transition in past[-room:])
+
+    def sampled(self, n: int) -> list[tuple[float, ...]]:
+        batch = self.memory.sample(self.rng, (3, n))
+        assert all(
+            array.shape[:2] == (3, n) for key, array in batch.items() if not key.endswith("observations")
+        )
+        columns = (
+            number(batch["observations"]),
+            batch["actions"],
+            number(batch["next_observations"]),
+            batch["rewards"],
+            batch["terminated"],
+        )
+        return list(zip(*(column.reshape(-1) for column in columns), strict=True))
+
+
+def make_world(
+    n_envs: int, capacity: int, *, optimize: bool, dictionary: bool, next_step: bool, seed: int
+) -> World:
+    memory = ReplayMemory(capacity, n_envs, DICT if dictionary else PLAIN, optimize_memory_usage=optimize)
+    return World(n_envs, memory, dictionary, next_step, seed)
+
+
+worlds = st.builds(
+    make_world,
+    n_envs=st.integers(1, 3),
+    capacity=st.integers(1, 24),
+    optimize=st.booleans(),
+    dictionary=st.booleans(),
+    next_step=st.booleans(),
+    seed=st.integers(0, 999),
+)
+actions = st.lists(st.sampled_from(["step"] * 12 + ["cut", "save"]), min_size=1, max_size=40)
+
+
+@given(world=worlds, what=actions)
+@each_example
+def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: list[str]) -> None:
+    """Also after a reset from outside, and after a round trip through `state` into a fresh memory."""
+    for each in what:
+        if each == "step":
+            world.step()
+        elif each == "cut":
+            world.cut()
+        else:
+            arrays, values = copy.deepcopy(world.memory.state())
+            fresh = make_world(
+                world.n_envs,
+                world.memory.length * world.n_envs,
+                optimize=world.memory.optimize_memory_usage,
+                dictionary=world.dictionary,
+                next_step=world.next_step,
+                seed=0,
+            ).memory
+            fresh.load_state(arrays, values)
+            world.memory = fresh
+        expected = world.kept()
+        assert len(world.memory) == len(expected)
+    if expected:
+        assert set(world.sampled(100)) <= set(expected)
+        if len(expected) <= 20:
+            assert set(world.sampled(300)) == set(expected)
+
+
+@given(seed=st.integers(0, 999), n_envs=st.integers(1, 3), cuts=st.booleans(), next_step=st.booleans())
+@each_example
+def test_both_storages_give_the_same_batches(seed: int, n_envs: int, cuts: bool, next_step: bool) -> None:
+    """Storing observations once holds one transition an environment less, so it gets room for one more."""
+    length = 7
+    plain = make_world(
+        n_envs, length * n_envs, optimize=False, dictionary=False, next_step=next_step, seed=seed
+    )
+    once = make_world(
+        n_envs, (length + 1) * n_envs, optimize=True, dictionary=False, next_step=next_step, seed=seed
+    )
+    for step in range(30):
+        plain.step()
+        once.step()
+        if cuts and step % 9 == 5:
+            plain.cut()
+            once.cut()
+        if len(plain.memory):
+            assert plain.sampled(4) == once.sampled(4)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool) -> None:
+    memory = ReplayMemory(60, 3, PLAIN, optimize_memory_usage=optimize)
+    rng = np.random.default_rng(0)
+    for step in range(30):
+        numbers = 100 * np.arange(3) + step
+        memory.add(
+            {"observations": shown(numbers, False), "actions": numbers},
+            shown(numbers + 1, False),
+            np.zeros(3, np.float32),
+            np.zeros(3, bool),
+            np.zeros(3, bool),
+            np.array([True, step % 2 == 0, step < 3]),
+        )
+    n_stored = len(memory)
+    assert n_stored == (20 - optimize) + 15 + 3
+    n_draws = 400 * n_stored
+    drawn, counts = np.unique(memory.sample(rng, (n_draws,))["actions"], return_counts=True)
+    assert len(drawn) == n_stored
+    expected = n_draws / n_stored
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert chi_square < n_stored + 5 * (2 * n_stored) ** 0.5
+
+
+def test_truncated_and_terminated_ends_differ_in_terminated_alone() -> None:
+    memory = ReplayMemory(10, 2, PLAIN)
+    numbers = np.array([1, 2])
+    memory.add(
+        {"observations": shown(numbers, False), "actions": numbers},
+        shown(numbers + 10, False),
+        np.zeros(2, np.float32),
+        np.array([True, False]),
+        np.array([True, True]),
+    )
+    batch = memory.sample(np.random.default_rng(0), (50,))
+    assert batch["ended"].all()
+    assert (batch["terminated"] == (batch["actions"] == 1)).all()
+    assert (number(batch["next_observations"]) == batch["actions"] + 10).all()
+
+
+def test_final_observations_are_kept_without_those_of_other_environments() -> None:
+    memory = ReplayMemory(20, 4, DICT, optimize_memory_usage=True)
+    numbers = np.arange(4)
+    memory.add(
+        {"observations": shown(numbers, True), "actions": numbers},
+        shown(numbers + 4, True),
+        np.zeros(4, np.float32),
+        numbers == 1,
+        numbers == 1,
+    )
+    (kept,) = memory._final_observations.values()
+    assert all(part.base is None for part in kept.values())
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("specs", [PLAIN, DICT])
+def test_size_is_known_before_anything_is_allocated(optimize: bool, specs: dict[str, Any]) -> None:
+    memory = ReplayMemory(60, 3, specs, optimize_memory_usage=optimize)
+    allocated = 0
+    for column in memory.columns.values():
+        allocated += (
+            sum(part.nbytes for part in column.values()) if isinstance(column, dict) else column.nbytes
+        )
+    assert replay_bytes(60, specs, optimize_memory_usage=optimize) == allocated
+
+
+def test_only_rows_in_use_are_saved() -> None:
+    memory = ReplayMemory(1000, 1, PLAIN)
+    for i in range(3):
+        one = np.array([i])
+        memory.add(
+            {"observations": shown(one, False), "actions": one},
+            shown(one, False),
+            np.zeros(1, np.float32),
+            np.zeros(1, bool),
+            np.zeros(1, bool),
+        )
+    arrays, _ = memory.state()
+    assert arrays["observations"].shape == (3, 1, 2)
+
+
+def test_final_observations_go_with_their_transitions() -> None:
+    memory = ReplayMemory(10, 2, PLAIN, optimize_memory_usage=True)
+    numbers, zeros = np.arange(2), np.zeros(2, np.float32)
+    for step in range(100):
+        ended = np.full(2, step < 50)
+        memory.add(
+            {"observations": shown(numbers, False), "actions": numbers},
+            shown(numbers, False),
+            zeros,
+            ended & False,
+            ended,
+        )
+        assert len(memory._final_observations) <= len(memory)
+    assert not memory._final_observations

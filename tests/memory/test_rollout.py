@@ -1,0 +1,182 @@
+"""Advantages against a slow loop and worked numbers; rollouts keep what they were given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.memory.columns import ColumnSpec
+from zoo.memory.rollout import RolloutMemory, generalized_advantages
+
+each_example = settings(deadline=None, derandomize=True, max_examples=60)
+Array = np.ndarray
+
+
+def random_rollout(seed: int, n_steps: int, n_envs: int) -> tuple[Array, Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    rewards, values = rng.normal(size=(2, n_steps, n_envs)).astype(np.float32)
+    return rewards, values, rng.normal(size=n_envs).astype(np.float32), rng.random((n_steps, n_envs)) < 0.3
+
+
+def slow_advantages(
+    rewards: Array, values: Array, last_values: Array, ended: Array, gamma: float, gae_lambda: float
+) -> Array:
+    """Return the sum of discounted temporal differences, written out for each step of each environment."""
+    n_steps, n_envs = rewards.shape
+    advantages = np.zeros((n_steps, n_envs))
+    for env in range(n_envs):
+        for start in range(n_steps):
+            weight = 1.0
+            for step in range(start, n_steps):
+                following = last_values[env] if step == n_steps - 1 else values[step + 1, env]
+                if ended[step, env]:
+                    following = 0.0
+                difference = rewards[step, env] + gamma * following - values[step, env]
+                advantages[start, env] += weight * difference
+                if ended[step, env]:
+                    break
+                weight *= gamma * gae_lambda
+    return advantages
+
+
+@given(
+    seed=st.integers(0, 999),
+    n_steps=st.integers(1, 8),
+    n_envs=st.integers(1, 3),
+    gamma=st.sampled_from([0.0, 0.9, 0.99, 1.0]),
+    gae_lambda=st.sampled_from([0.0, 0.5, 0.95, 1.0]),
+)
+@each_example
+def test_advantages_are_sums_of_temporal_differences(
+    seed: int, n_steps: int, n_envs: int, gamma: float, gae_lambda: float
+) -> None:
+    rollout = random_rollout(seed, n_steps, n_envs)
+    before = [array.copy() for array in rollout]
+    advantages = generalized_advantages(*rollout, gamma, gae_lambda)
+    assert advantages.dtype == np.float32
+    np.testing.assert_allclose(advantages, slow_advantages(*rollout, gamma, gae_lambda), rtol=1e-4, atol=1e-5)
+    for array, old in zip(rollout, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+
+
+def test_worked_example() -> None:
+    ended = np.array([[False], [True], [False]])
+    half = np.full((3, 1), 0.5, np.float32)
+    advantages = generalized_advantages(np.ones((3, 1), np.float32), half, half[0], ended, 0.9, 0.8)
+    assert advantages[:, 0].tolist() == pytest.approx([1.31, 0.5, 0.95])
+
+
+@given(seed=st.integers(0, 999), n_steps=st.integers(1, 8))
+@each_example
+def test_with_lambda_one_advantages_and_values_are_the_discounted_rewards(seed: int, n_steps: int) -> None:
+    rewards, values, last_values, ended = random_rollout(seed, n_steps, 2)
+    returns = generalized_advantages(rewards, values, last_values, ended, 0.9, 1.0) + values
+    expected = last_values.astype(np.float64)
+    for step in reversed(range(n_steps)):
+        expected = rewards[step] + 0.9 * np.where(ended[step], 0.0, expected)
+        np.testing.assert_allclose(returns[step], expected, rtol=1e-4, atol=1e-5)
+
+
+SPECS = {
+    "observations": {"a": ColumnSpec((2,), np.float32), "b": ColumnSpec((), np.uint8)},
+    "actions": ColumnSpec((), np.int64),
+}
+
+
+def filled(n_steps: int, n_envs: int, valid: Array | None = None) -> RolloutMemory:
+    """Return a rollout whose entries say where they are: 10 × step + env."""
+    memory = RolloutMemory(n_steps, n_envs, SPECS)
+    memory.start()
+    for step in range(n_steps):
+        where = 10 * step + np.arange(n_envs)
+        memory.put({"observations": {"a": np.stack([where, -where], 1), "b": where}, "actions": where})
+        memory.advance(
+            where.astype(np.float32), where % 3 == 0, None if valid is None else valid[step].copy()
+        )
+    return memory
+
+
+def test_rows_go_step_by_step_through_the_environments() -> None:
+    rows = filled(3, 2).rows()
+    assert rows["actions"].tolist() == [0, 1, 10, 11, 20, 21]
+    assert rows["observations"]["b"].tolist() == [0, 1, 10, 11, 20, 21]
+    assert rows["observations"]["a"].tolist() == [[i, -i] for i in (0, 1, 10, 11, 20, 21)]
+
+
+def test_memory_keeps_copies() -> None:
+    memory = RolloutMemory(1, 1, {"observations": ColumnSpec((1,), np.float32)})
+    observations, rewards, ended = np.ones((1, 1), np.float32), np.ones(1, np.float32), np.array([True])
+    memory.start()
+    memory.put({"observations": observations})
+    memory.advance(rewards, ended)
+    observations[:], rewards[:], ended[:] = 9, 9, False
+    assert memory.columns["observations"].item() == memory.rewards.item() == 1
+    assert memory.ended.item()
+
+
+def test_truncations_name_step_environment_and_final_observation() -> None:
+    memory = RolloutMemory(3, 4, {"observations": ColumnSpec((1,), np.float32)})
+    memory.start()
+    assert memory.truncations() is None
+    blank = np.zeros(4, np.float32)
+    for finals in ({1: 5.0}, {}, {0: 6.0, 3: 7.0}):
+        memory.advance(blank, np.isin(np.arange(4), list(finals)))
+        if finals:
+            memory.add_truncations(
+                np.array(list(finals)), np.array(list(finals.values()), np.float32)[:, None]
+            )
+    truncations = memory.truncations()
+    assert truncations is not None
+    steps, envs, final_observations = truncations
+    assert steps.tolist() == [0, 2, 2]
+    assert envs.tolist() == [1, 0, 3]
+    assert final_observations.tolist() == [[5.0], [6.0], [7.0]]
+    memory.start()
+    assert memory.truncations() is None
+
+
+def test_a_reset_row_ends_what_is_before_it() -> None:
+    valid = np.array([[True, True], [False, True], [True, True]])
+    memory = filled(3, 2, valid)
+    assert memory.ended.tolist() == [[True, False], [True, False], [False, True]]
+    memory.start()
+    assert memory.valid.all()
+
+
+@given(
+    n_steps=st.integers(1, 8),
+    n_envs=st.integers(1, 4),
+    batch_size=st.integers(2, 9),
+    n_epochs=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+@each_example
+def test_every_epoch_sees_every_row_and_minibatches_have_one_size(
+    n_steps: int, n_envs: int, batch_size: int, n_epochs: int, seed: int
+) -> None:
+    memory = filled(n_steps, n_envs)
+    n_rows = n_steps * n_envs
+    batches = memory.minibatch_rows(np.random.default_rng(seed), n_epochs, batch_size)
+    per_epoch = -(-n_rows // batch_size)
+    assert batches.shape == (n_epochs * per_epoch, batch_size)
+    for epoch in batches.reshape(n_epochs, -1):
+        assert sorted(epoch[:n_rows].tolist()) == list(range(n_rows))
+        assert set(epoch.tolist()) == set(range(n_rows))
+
+
+@given(seed=st.integers(0, 999), n_steps=st.integers(2, 8), batch_size=st.integers(2, 9))
+@each_example
+def test_reset_rows_are_in_no_minibatch(seed: int, n_steps: int, batch_size: int) -> None:
+    valid = np.random.default_rng(seed).random((n_steps, 3)) < 0.6
+    valid[0, 0] = True
+    batches = filled(n_steps, 3, valid).minibatch_rows(np.random.default_rng(seed), 2, batch_size)
+    for epoch in batches.reshape(2, -1):
+        assert set(epoch.tolist()) == set(np.flatnonzero(valid).tolist())
+
+
+def test_epochs_are_shuffled_differently() -> None:
+    batches = filled(8, 4).minibatch_rows(np.random.default_rng(0), 3, 32)
+    assert len({tuple(batch) for batch in batches.tolist()}) == 3
+    assert not any(batch == sorted(batch) for batch in batches.tolist())

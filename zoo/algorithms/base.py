@@ -18,13 +18,15 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from zoo.agents.files import AgentFiles, check_tensors, read_agent, write_agent
+from zoo.algorithms.agent_files import files_of, rebuilt
 from zoo.algorithms.callback import Callback, CallbackSchedule
+from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.making import make_vec_env
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import Normalizer
-from zoo.envs.spaces import describe, space_from_dict, space_to_dict, spaces_differ
+from zoo.envs.spaces import describe, spaces_differ
 from zoo.envs.stepper import EnvStepper, Step
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
@@ -104,7 +106,7 @@ class Algorithm(ABC, Generic[Config]):
         self.stop_reason: str | None = None
         self._observations: Column | None = None
         self._env_seeds: list[int] = []
-        self._records: dict[str, tuple[Any, int]] = {}
+        self._scalars = ScalarMeans()
         self._schedule = CallbackSchedule([], 0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(self.rng.integers(2**31)))
@@ -199,20 +201,11 @@ class Algorithm(ABC, Generic[Config]):
 
     def record(self, name: str, value: float | Tensor | Array) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns under ``name``."""
-        total, count = self._records.get(name, (0.0, 0))
-        self._records[name] = (total + value, count + 1)
+        self._scalars.record(name, value)
 
     def read_metrics(self) -> dict[str, float]:
         """Return the means of all recorded scalars since the last call."""
-        means: dict[str, float] = {}
-        for name, (total, count) in self._records.items():
-            if isinstance(total, Tensor):
-                metrics = dict(zip(self.program.metric_names, (total / count).tolist(), strict=True))
-                means.update({f"train/{metric}": value for metric, value in metrics.items()})
-            else:
-                means[name] = float(total) / count
-        self._records = {}
-        return means
+        return self._scalars.read(self.program.metric_names)
 
     def _run_program(self, shared: Any, inputs: Any) -> None:
         """Take all gradient steps of an update and record their metrics."""
@@ -368,25 +361,7 @@ class Algorithm(ABC, Generic[Config]):
 
     def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
         """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
-        env_config = dataclasses.asdict(self.env_config) if self.env_config is not None else None
-        config = {
-            "format": 1,
-            "algo": {"name": self.name, **dataclasses.asdict(self.config)},  # type: ignore[call-overload]
-            "policy": dataclasses.asdict(self.policy_config),
-            "env": env_config,
-            "n_envs": self.n_envs if self.envs is not None else 1,
-            "observation_space": space_to_dict(self.observation_space),
-            "action_space": space_to_dict(self.action_space),
-        }
-        full_card = {
-            "algo": self.name,
-            "env": None if self.env_config is None else self.env_config.id,
-            "seed": self.seed,
-            "timesteps": self.num_timesteps,
-            **(card or {}),
-        }
-        normalization = None if self.normalizer is None else self.normalizer.state()
-        return write_agent(path, AgentFiles(config, self.get_parameters(), normalization, full_card))
+        return write_agent(path, files_of(self, card or {}))
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
@@ -400,31 +375,7 @@ class Algorithm(ABC, Generic[Config]):
     @classmethod
     def from_files(cls, files: AgentFiles, env: Any = None, **options: Any) -> Self:
         """Rebuild an agent from what `read_agent` returned."""
-        values = dict(files.config["algo"])
-        name = values.pop("name", None)
-        if name != cls.name:
-            raise ZooError(
-                f"this is an agent of {name}, not of {cls.name}; zoo.load() finds the class itself"
-            )
-        config = build(cls.config_class, values, "algo")
-        policy = build(PolicyConfig, files.config["policy"], "policy")
-        agent = cls(
-            policy,
-            None,
-            config=config,
-            observation_space=space_from_dict(files.config["observation_space"]),
-            action_space=space_from_dict(files.config["action_space"]),
-            **options,
-        )
-        agent.set_parameters(files.tensors)
-        agent.num_timesteps = int(files.card.get("timesteps") or 0)
-        if files.config.get("env") is not None:
-            agent.env_config = build(EnvConfig, files.config["env"], "env")
-        if files.normalization is not None:
-            agent.normalizer = Normalizer.from_state(*files.normalization)
-        if env is not None:
-            agent.set_env(env, n_envs=int(files.config.get("n_envs", 1)))
-        return agent
+        return rebuilt(cls, files, env, options)
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -442,7 +393,7 @@ class Algorithm(ABC, Generic[Config]):
             "n_episodes": self.n_episodes,
             "recent_episodes": [dataclasses.asdict(episode) for episode in self.recent_episodes],
             "timings": self.timings,
-            "records": {name: _plain_record(*record) for name, record in self._records.items()},
+            "scalars": self._scalars.state(),
             "metric_names": self.program.metric_names,
             "runtime": self.runtime.resolved(),
             "seed": self.seed,
@@ -473,7 +424,7 @@ class Algorithm(ABC, Generic[Config]):
         self.recent_episodes.clear()
         self.recent_episodes.extend(EpisodeRecord(**episode) for episode in values["recent_episodes"])
         self.timings.update(values["timings"])
-        self._records = {name: _record(*record, self.device) for name, record in values["records"].items()}
+        self._scalars.load_state(values["scalars"], self.device)
         self.program.metric_names = list(values["metric_names"])
         self.seed = values["seed"]
         self.runtime.restore(values["runtime"])
@@ -482,15 +433,6 @@ class Algorithm(ABC, Generic[Config]):
 
     def _suggestion(self) -> str:
         return ""
-
-
-def _plain_record(total: Any, count: int) -> tuple[Any, int]:
-    """Return a scalar's sum, or the sums of an update's metrics, as numbers for JSON."""
-    return (total.tolist() if isinstance(total, Tensor) else float(total)), count
-
-
-def _record(total: Any, count: int, device: torch.device) -> tuple[Any, int]:
-    return (torch.tensor(total, device=device) if isinstance(total, list) else total), count
 
 
 def _policy_config(policy: str | PolicyConfig | Mapping[str, Any]) -> PolicyConfig:

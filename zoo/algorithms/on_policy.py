@@ -92,6 +92,8 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         self._last_observations = observations
         self.timings["env"] += env_seconds
         self.timings["policy"] += time.perf_counter() - started - env_seconds
+        if not memory.valid.any():  # a short rollout in which all environments merely reset
+            self.collect()
 
     def _keep_truncations(self, finished: Array, truncated: Array, final_observations: Column) -> None:
         cut_short = truncated[finished]

@@ -1,0 +1,181 @@
+"""Rollouts hold what happened, and their advantages follow from it, however environments reset."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from logged_envs import Logged, Reusing, Transition
+
+from zoo import A2C, PPO2, make_vec_env
+from zoo.algorithms.on_policy import OnPolicyAlgorithm
+
+N_STEPS, N_ENVS = 11, 3
+LENGTHS = [(3, 4, 2), (1, 5), (20,)]
+"""Different in each environment; the last one's first episode is longer than a rollout."""
+
+
+def logged_envs(kind: str) -> tuple[Any, list[Logged]]:
+    """Return a vector environment of three logged ones in some autoreset mode, and these."""
+    envs = [Logged(lengths) for lengths in LENGTHS]
+    makers = [lambda env=env: env for env in envs]  # type: ignore[misc]
+    if kind == "own":
+        waiting = list(envs)
+        return make_vec_env(lambda: waiting.pop(0), N_ENVS, check=False), envs
+    if kind == "reusing":
+        return Reusing(makers, autoreset_mode=AutoresetMode.SAME_STEP), envs
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode[kind]), envs
+
+
+KINDS = ["own", "SAME_STEP", "NEXT_STEP", "reusing"]
+
+
+def collected(kind: str, **hyperparameters: Any) -> tuple[A2C, list[list[Transition]]]:
+    """Return an algorithm with its second rollout, and what each environment saw in it."""
+    vector_env, envs = logged_envs(kind)
+    model = A2C(
+        {"net_arch": [8]}, vector_env, seed=0, compile=False, n_steps=N_STEPS, **hyperparameters
+    ).learn(N_STEPS * N_ENVS)
+    before = [len(env.log) for env in envs]
+    model.collect()
+    return model, [env.log[start:] for env, start in zip(envs, before, strict=True)]
+
+
+def value(model: OnPolicyAlgorithm[Any], observation: np.ndarray) -> float:
+    with torch.no_grad():
+        return float(model.policy.values(torch.from_numpy(observation[None]))[0])
+
+
+def slow_advantages(
+    model: OnPolicyAlgorithm[Any], log: list[Transition], gamma: float, gae_lambda: float
+) -> list[float]:
+    """Return A = r + γ·V(s′) − V(s) + γλ·A′, with no V(s′) after a termination, no A′ over any end."""
+    advantages: list[float] = []
+    following = 0.0
+    for step in reversed(log):
+        if step.terminated or step.truncated:
+            following = 0.0
+        next_value = 0.0 if step.terminated else value(model, step.next_observation)
+        difference = step.reward + gamma * next_value - value(model, step.observation)
+        following = difference + gamma * gae_lambda * following
+        advantages.append(following)
+    return advantages[::-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rollout_holds_what_happened(kind: str) -> None:
+    model, logs = collected(kind)
+    memory = model.memory
+    for env, log in enumerate(logs):
+        rows = memory.valid[:, env]
+        assert rows.sum() == len(log)
+        np.testing.assert_array_equal(
+            memory.columns["observations"][rows, env], [step.observation for step in log]
+        )
+        assert memory.columns["actions"][rows, env].tolist() == [step.action for step in log]
+        np.testing.assert_array_equal(
+            memory.rewards[rows, env], np.array([step.reward for step in log], np.float32)
+        )
+        assert memory.ended[rows, env].tolist() == [step.terminated or step.truncated for step in log]
+    assert (kind == "NEXT_STEP") == (not memory.valid.all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.7, 1.0])
+def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminated_ones_do_not(
+    kind: str, gae_lambda: float
+) -> None:
+    model, logs = collected(kind)
+    rows = torch.from_numpy(model.memory.rows()["observations"])
+    with torch.no_grad():
+        values = model.policy.values(rows)
+    advantages, returns = model.advantages_and_returns(values, 0.9, gae_lambda)
+    torch.testing.assert_close(returns, advantages + values)
+    table = advantages.reshape(N_STEPS, N_ENVS).numpy()
+    for env, log in enumerate(logs):
+        assert any(step.truncated for step in log) == (env != 2)
+        np.testing.assert_allclose(
+            table[model.memory.valid[:, env], env],
+            slow_advantages(model, log, 0.9, gae_lambda),
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+
+@pytest.mark.parametrize("algorithm", [A2C, PPO2])
+def test_resets_are_neither_counted_nor_learned_from(algorithm: Any) -> None:
+    vector_env, envs = logged_envs("NEXT_STEP")
+    model = algorithm({"net_arch": [8]}, vector_env, seed=0, compile=False, n_steps=N_STEPS).learn(100)
+    assert model.num_timesteps == sum(len(env.log) for env in envs) >= 100
+    assert model.n_episodes == sum(step.terminated or step.truncated for env in envs for step in env.log)
+    assert all(np.isfinite(array).all() for array in model.get_parameters().values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_short_rollouts_of_an_environment_that_resets_in_a_step_of_its_own(seed: int) -> None:
+    """A rollout of one step may hold nothing but a reset."""
+    env = SyncVectorEnv([lambda: Logged((1,))], autoreset_mode=AutoresetMode.NEXT_STEP)
+    model = A2C({"net_arch": [8]}, env, seed=seed, compile=False, n_steps=1).learn(10)
+    assert model.num_timesteps == 10
+
+
+class Noting(A2C):
+    """Keeps each environment's transitions as they stand in the rollouts."""
+
+    def collect(self) -> None:
+        super().collect()
+        memory = self.memory
+        if not hasattr(self, "seen"):
+            self.seen: list[list[tuple[Any, ...]]] = [[] for _ in range(self.n_envs)]
+        for step, env in np.argwhere(memory.valid):
+            self.seen[env].append(
+                (
+                    tuple(memory.columns["observations"][step, env].tolist()),
+                    int(memory.columns["actions"][step, env]),
+                    float(memory.rewards[step, env]),
+                    bool(memory.ended[step, env]),
+                )
+            )
+
+
+def test_native_cartpole_gives_the_learning_data_that_a_single_one_gives() -> None:
+    """Every stored transition is one that CartPole itself makes from there, and no reset is among them."""
+    envs = make_vec_env("CartPole-v1", 4, vectorization="native", max_episode_steps=15)
+    model = Noting("MlpPolicy", envs, seed=3, compile=False, n_steps=8, learning_rate=0.0).learn(8 * 4 * 8)
+    cartpole = gym.make("CartPole-v1").unwrapped
+    n_compared = 0
+    for seen in model.seen:
+        starts = [seen[0][0]]
+        for (observation, action, reward, ended), (following, *_) in itertools.pairwise(seen):
+            cartpole.state = np.array(observation)  # type: ignore[attr-defined]
+            expected, expected_reward, terminated, *_ = cartpole.step(action)
+            assert reward == expected_reward
+            if ended:
+                starts.append(following)
+                n_compared += 1
+                continue
+            assert not terminated
+            np.testing.assert_allclose(following, expected, rtol=1e-4, atol=1e-5)
+        assert np.abs(starts).max() <= 0.05
+    assert n_compared > 8
+
+
+def test_native_cartpole_bootstraps_from_its_final_observation() -> None:
+    envs = make_vec_env("CartPole-v1", 4, vectorization="native", max_episode_steps=5)
+    model = A2C("MlpPolicy", envs, seed=3, compile=False, n_steps=12, learning_rate=0.0).learn(1)
+    truncations = model.memory.truncations()
+    assert truncations is not None
+    cartpole = gym.make("CartPole-v1").unwrapped
+    columns = model.memory.columns
+    for step, env, final in zip(*truncations, strict=True):
+        assert model.memory.ended[step, env]
+        cartpole.reset()
+        cartpole.state = columns["observations"][step, env].astype(np.float64)  # type: ignore[attr-defined]
+        expected, *_ = cartpole.step(int(columns["actions"][step, env]))
+        np.testing.assert_allclose(final, expected, rtol=1e-4, atol=1e-5)
+    assert truncations[0].tolist() == [4] * 4 + [10] * 4

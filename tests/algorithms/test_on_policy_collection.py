@@ -152,6 +152,7 @@ def test_native_cartpole_gives_the_learning_data_that_a_single_one_gives() -> No
     for seen in model.seen:
         starts = [seen[0][0]]
         for (observation, action, reward, ended), (following, *_) in itertools.pairwise(seen):
+            cartpole.reset()
             cartpole.state = np.array(observation)  # type: ignore[attr-defined]
             expected, expected_reward, terminated, *_ = cartpole.step(action)
             assert reward == expected_reward

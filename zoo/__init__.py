@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.version import __version__
 
-# OpenBLAS' own threads fight torch's; this has to stand before NumPy is imported.
+# These have to stand before NumPy and torch are imported. OpenBLAS' own threads fight torch's. And torch's
+# threads should sleep soon when they have nothing to do: spinning, they take the core from the one they wait for
+# as soon as the machine has anything else to run, and a step that takes 15 ms takes a second.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("GOMP_SPINCOUNT", "100")
 
 if TYPE_CHECKING:
     from pathlib import Path

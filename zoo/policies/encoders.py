@@ -133,13 +133,15 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
             raise ZooError(f"{config.name} can't read dictionary observations; use policy=MultiInputPolicy")
         return DictEncoder(space, config.features_dim, ortho_init=ortho_init, layer_norm=config.layer_norm)
     if config.encoder == "multi":
-        raise ZooError(f"{config.name} reads dictionary observations, but these are {space}; use MlpPolicy")
+        raise ZooError(
+            f"{config.name} reads dictionary observations, but these are a {type(space).__name__}; use MlpPolicy"
+        )
     if config.encoder == "mlp":
         return VectorEncoder(space)
     if not is_image(space):
         raise ZooError(
             f"{config.name} reads images (bytes, height × width × channels), but the observations are"
-            f" {space}; use policy=MlpPolicy"
+            f" a {type(space).__name__} of shape {space.shape} and type {space.dtype}; use policy=MlpPolicy"
         )
     if min_side(space) < SMALLEST_IMAGE:
         raise ZooError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from zoo.config.application import run_command
+from zoo.errors import ZooError
 
 JOBS = """
 from pathlib import Path
@@ -98,8 +100,6 @@ def test_status_tells_mistakes_from_failures() -> None:
 
 
 def test_mistake_in_any_job_is_found_before_the_first_starts() -> None:
-    from zoo.errors import ZooError
-
     with pytest.raises(ZooError, match="out of range"):
         multirun("algo=ppo2", "env=CartPole-v1", "algo.gamma=0.9,1.9")
     assert not Path("done").exists()
@@ -122,6 +122,18 @@ def test_experiment_may_ask_for_many_jobs(working_folder: Path) -> None:
     )
     assert run_command("train", "some_jobs:run", ["experiment=many", "env=CartPole-v1"]) == 0
     assert len(done()) == 4
+
+
+def test_flag_may_stand_anywhere() -> None:
+    assert run_command("train", "some_jobs:run", ["algo=ppo2", "-m", "env=CartPole-v1", "seed=3,5"]) == 0
+    assert len(done()) == 2
+
+
+@pytest.mark.skipif(shutil.which("srun") is not None, reason="this machine has Slurm")
+def test_slurm_that_is_not_there_is_told_in_one_message() -> None:
+    pytest.importorskip("submitit")
+    with pytest.raises(ZooError, match="not part of a Slurm cluster"):
+        multirun("algo=ppo2", "env=CartPole-v1", "seed=3,5", "hydra/launcher=slurm")
 
 
 def test_settings_of_a_multirun_are_kept_beside_the_runs() -> None:

@@ -42,7 +42,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     ``function`` is ``module:name`` of what takes a job's config and returns its exit status, or None for 0;
     it is imported by the job. Raises `ZooError`.
     """
-    flags = _parser(command).parse_args(list(arguments))
+    flags = _parser(command).parse_intermixed_args(list(arguments))
     overrides = list(flags.overrides)
     loader = ConfigLoader(command)
     if flags.help:
@@ -170,8 +170,16 @@ def _run(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:
 
 
 def _multirun(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:
-    with _interruption.waited_for():
-        results = _hydra(loader).multirun(loader.command, job, overrides, with_log_configuration=False)
+    try:
+        with _interruption.waited_for():
+            results = _hydra(loader).multirun(loader.command, job, overrides, with_log_configuration=False)
+    except RuntimeError as error:
+        if '"srun"' not in str(error):
+            raise
+        raise ZooError(
+            "hydra/launcher=slurm: this machine is not part of a Slurm cluster (it has no `srun`);"
+            " hydra/launcher=joblib runs the jobs on its own cores"
+        ) from error
     jobs = list(_job_returns(results))
     failed = [(number, done) for number, done in enumerate(jobs) if done.return_value.status]
     if failed:

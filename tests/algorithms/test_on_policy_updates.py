@@ -1,0 +1,298 @@
+"""Whole updates of PPO2 and A2C against the same written out plainly with PyTorch's own parts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from logged_envs import Logged
+from torch import Tensor, distributions, nn
+
+from zoo import A2C, PPO2, make_vec_env
+from zoo.errors import ZooError
+from zoo.policies.actor_critic import ActorCritic
+
+ACTIONS: list[spaces.Space[Any]] = [
+    spaces.Discrete(3),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(2),
+    spaces.Box(-1.0, 1.0, (2,), np.float32),
+]
+N_STEPS, N_ENVS = 16, 2
+GAMMA, GAE_LAMBDA = 0.9, 0.8
+POLICY = {"net_arch": [8], "activation": "tanh"}
+
+
+def logged_env(actions: spaces.Space[Any] = ACTIONS[0]) -> Any:
+    return make_vec_env(lambda: Logged(actions=actions), N_ENVS, check=False)
+
+
+def action_distribution(policy: ActorCritic, observations: Tensor) -> list[distributions.Distribution]:
+    """Return torch's distributions of the independent parts of an action."""
+    space, parameters = policy.distribution, policy.action_parameters(observations)
+    if policy.log_std is not None:
+        return [distributions.Independent(distributions.Normal(parameters, policy.log_std.exp()), 1)]
+    sizes = getattr(space, "sizes", None)
+    if sizes is not None:
+        return [distributions.Categorical(logits=part) for part in parameters.split(sizes, -1)]
+    if isinstance(space.action_shape, tuple) and len(space.action_shape) == 1:
+        return [distributions.Independent(distributions.Bernoulli(logits=parameters), 1)]
+    return [distributions.Categorical(logits=parameters)]
+
+
+def log_prob_and_entropy(policy: ActorCritic, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    parts = action_distribution(policy, observations)
+    actions = actions if actions.dtype.is_floating_point else actions.to(torch.float32)
+    each = actions.unbind(-1) if len(parts) > 1 else [actions]
+    log_prob = sum(part.log_prob(action) for part, action in zip(parts, each, strict=True))
+    return log_prob, sum(part.entropy() for part in parts)  # type: ignore[return-value]
+
+
+def advantages_and_values(policy: ActorCritic, model: Any) -> tuple[Tensor, Tensor]:
+    """Return both as tables (n_steps, n_envs), with the discounting written out step by step."""
+    memory = model.memory
+    with torch.no_grad():
+        values = policy.values(torch.from_numpy(memory.columns["observations"].reshape(-1, 3)))
+        table = values.reshape(N_STEPS, N_ENVS).numpy()
+        last = policy.values(torch.from_numpy(model._last_observations)).numpy()
+        rewards = memory.rewards.copy()
+        for step, env, final in zip(*memory.truncations(), strict=True):
+            rewards[step, env] += GAMMA * float(policy.values(torch.from_numpy(final[None])))
+    advantages = np.zeros_like(table)
+    following, next_values = np.zeros(N_ENVS), last
+    for step in reversed(range(N_STEPS)):
+        goes_on = ~memory.ended[step]
+        difference = rewards[step] + GAMMA * goes_on * next_values - table[step]
+        following = difference + GAMMA * GAE_LAMBDA * goes_on * following
+        advantages[step], next_values = following, table[step]
+    return torch.from_numpy(advantages.reshape(-1)), values
+
+
+def assert_same_parameters(ours: nn.Module, theirs: nn.Module, start: nn.Module) -> None:
+    """Compare with a tolerance far below the way that the parameters have gone."""
+    initial = dict(start.named_parameters())
+    expected = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        moved = (expected[name] - initial[name]).abs().max().item()
+        assert moved > 1e-5, name
+        difference = (parameter - expected[name]).abs().max().item()
+        assert difference < 2e-3 * moved + 1e-7, name
+
+
+class WatchedPPO2(PPO2):
+    """Does every update a second time, plainly, on a copy of its policy."""
+
+    def update(self) -> None:
+        if self.n_updates == 0:
+            self.start, self.reference = copy.deepcopy(self.policy), copy.deepcopy(self.policy)
+            self.optimizer = torch.optim.Adam(self.reference.parameters(), eps=self.config.adam_eps)
+        rng = copy.deepcopy(self.rng)
+        advantages, old_values = advantages_and_values(self.reference, self)
+        super().update()
+        config, memory = self.config, self.memory
+        rows = memory.rows()
+        observations, actions = (torch.from_numpy(rows[name]) for name in ("observations", "actions"))
+        with torch.no_grad():
+            old_log_prob, _ = log_prob_and_entropy(self.reference, observations, actions)
+        returns = advantages + old_values
+        done = (self.num_timesteps - N_STEPS * N_ENVS) / self.total_timesteps
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate(done)
+        clip, clip_vf = self.clip_range(done), self.clip_range_vf(done)
+        for batch in memory.minibatch_rows(rng, config.n_epochs, self._batch_size()):
+            log_prob, entropy = log_prob_and_entropy(self.reference, observations[batch], actions[batch])
+            ratio = (log_prob - old_log_prob[batch]).exp()
+            advantage = advantages[batch]
+            if config.normalize_advantage:
+                advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            surrogate = torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+            values, old, target = (
+                self.reference.values(observations[batch]),
+                old_values[batch],
+                returns[batch],
+            )
+            value_loss = (values - target) ** 2
+            if config.clip_range_vf is not None:
+                clipped = old + (values - old).clamp(-clip_vf, clip_vf)
+                value_loss = torch.max(value_loss, (clipped - target) ** 2)
+            loss = -surrogate.mean() - config.ent_coef * entropy.mean() + config.vf_coef * value_loss.mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            if config.max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(self.reference.parameters(), config.max_grad_norm)
+            self.optimizer.step()
+
+
+@pytest.mark.parametrize("actions", ACTIONS, ids=str)
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [
+        {},
+        {"clip_range_vf": None},
+        {"clip_range_vf": 0.01, "max_grad_norm": None},
+        {"normalize_advantage": False, "ent_coef": 0.2, "vf_coef": 1.0},
+        {"learning_rate": "lin_0.03", "clip_range": "lin_0.2", "clip_range_vf": "lin_0.1"},
+        {"batch_size": 12, "max_grad_norm": 0.1},
+    ],
+    ids=str,
+)
+def test_ppo2_updates_as_written_out(actions: spaces.Space[Any], hyperparameters: dict[str, Any]) -> None:
+    settings = {"learning_rate": 0.02, "clip_range": 0.1, "ent_coef": 0.01, "n_epochs": 3, **hyperparameters}
+    model = WatchedPPO2(
+        POLICY,
+        logged_env(actions),
+        seed=1,
+        compile=False,
+        n_steps=N_STEPS,
+        gamma=GAMMA,
+        gae_lambda=GAE_LAMBDA,
+        **settings,
+    ).learn(2 * N_STEPS * N_ENVS)
+    assert model.read_metrics()["train/clip_fraction"] > 0.05
+    assert_same_parameters(model.policy, model.reference, model.start)
+
+
+def ppo2(**hyperparameters: Any) -> PPO2:
+    settings = {"n_steps": N_STEPS, "n_minibatches": 4, "n_epochs": 3, **hyperparameters}
+    return PPO2(POLICY, logged_env(), seed=1, compile=False, **settings)
+
+
+def test_at_the_first_minibatch_nothing_has_changed_yet() -> None:
+    metrics = ppo2(n_epochs=1, n_minibatches=1, learning_rate=0.1).learn(N_STEPS * N_ENVS).read_metrics()
+    assert metrics["train/clip_fraction"] == 0
+    assert metrics["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert metrics["train/policy_gradient_loss"] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_target_kl_ends_the_update_before_the_step_that_goes_too_far() -> None:
+    one_step = {"n_epochs": 1, "n_minibatches": 1, "batch_size": N_STEPS * N_ENVS, "learning_rate": 0.05}
+    whole = ppo2(**{**one_step, "n_epochs": 6}).learn(N_STEPS * N_ENVS)
+    stopped = ppo2(**{**one_step, "n_epochs": 6}, target_kl=1e-5).learn(N_STEPS * N_ENVS)
+    single = ppo2(**one_step).learn(N_STEPS * N_ENVS)
+    for name, expected in single.get_parameters().items():
+        np.testing.assert_allclose(stopped.get_parameters()[name], expected, rtol=1e-4, atol=1e-6)
+    assert not np.allclose(
+        whole.get_parameters()["actor.0.weight"], single.get_parameters()["actor.0.weight"]
+    )
+
+
+def test_a_far_target_kl_changes_nothing() -> None:
+    with_target, without = (ppo2(target_kl=kl).learn(64).get_parameters() for kl in (1e6, None))
+    assert all(np.array_equal(with_target[name], without[name]) for name in without)
+
+
+def test_the_next_update_after_a_stopped_one_learns_again() -> None:
+    model = ppo2(target_kl=1e-5, learning_rate=0.05).learn(N_STEPS * N_ENVS)
+    before = model.get_parameters()
+    model.learn(N_STEPS * N_ENVS, reset_num_timesteps=False)
+    assert not np.array_equal(model.get_parameters()["actor.0.weight"], before["actor.0.weight"])
+
+
+def test_same_value_range_is_the_policys() -> None:
+    same, given = (
+        ppo2(clip_range=0.05, clip_range_vf=value).learn(64).get_parameters() for value in ("same", 0.05)
+    )
+    assert all(np.array_equal(same[name], given[name]) for name in given)
+
+
+@pytest.mark.parametrize(
+    "hyperparameters", [{"n_minibatches": 32}, {"batch_size": 33}, {"n_steps": 1, "n_minibatches": 2}]
+)
+def test_minibatches_that_cannot_be_made_are_refused(hyperparameters: dict[str, Any]) -> None:
+    with pytest.raises(ZooError, match=r"minibatches of \d+ can't be made"):
+        ppo2(**hyperparameters)
+
+
+class TensorFlowRMSprop:
+    """TensorFlow's RMSprop: a running square that starts at one, and epsilon inside the root."""
+
+    def __init__(self, parameters: list[Tensor], decay: float, eps: float) -> None:
+        self.parameters, self.decay, self.eps = parameters, decay, eps
+        self.squares = [torch.ones_like(parameter) for parameter in parameters]
+        self.param_groups: list[dict[str, float]] = [{"lr": 0.0}]
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter, square in zip(self.parameters, self.squares, strict=True):
+            assert parameter.grad is not None
+            square.mul_(self.decay).add_((1 - self.decay) * parameter.grad**2)
+            parameter.sub_(self.param_groups[0]["lr"] * parameter.grad / (square + self.eps).sqrt())
+
+
+class WatchedA2C(A2C):
+    """Does every update a second time, plainly, on a copy of its policy."""
+
+    make_optimizer: Callable[[list[Tensor]], Any]
+
+    def update(self) -> None:
+        if self.n_updates == 0:
+            self.start, self.reference = copy.deepcopy(self.policy), copy.deepcopy(self.policy)
+            self.optimizer = type(self).make_optimizer(list(self.reference.parameters()))
+        advantages, old_values = advantages_and_values(self.reference, self)
+        super().update()
+        rows, config = self.memory.rows(), self.config
+        observations, actions = (torch.from_numpy(rows[name]) for name in ("observations", "actions"))
+        log_prob, entropy = log_prob_and_entropy(self.reference, observations, actions)
+        values, weights = self.reference.values(observations), advantages
+        if config.normalize_advantage:
+            weights = (weights - weights.mean()) / (weights.std() + 1e-8)
+        loss = (
+            -(weights * log_prob).mean()
+            - config.ent_coef * entropy.mean()
+            + config.vf_coef * ((values - (advantages + old_values)) ** 2).mean()
+        )
+        done = (self.num_timesteps - N_STEPS * N_ENVS) / self.total_timesteps
+        self.optimizer.param_groups[0]["lr"] = self.learning_rate(done)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if config.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.reference.parameters(), config.max_grad_norm)
+        self.optimizer.step()
+
+
+OPTIMIZERS: dict[str, tuple[dict[str, Any], Callable[[list[Tensor]], Any]]] = {
+    "tensorflow": ({"learning_rate": 0.2}, lambda values: TensorFlowRMSprop(values, 0.99, 1e-5)),
+    "pytorch": (
+        {"rms_prop_tensorflow": False, "rms_prop_decay": 0.95, "rms_prop_eps": 1e-4},
+        lambda values: torch.optim.RMSprop(values, alpha=0.95, eps=1e-4),
+    ),
+    "adam": ({"use_rms_prop": False}, lambda values: torch.optim.Adam(values, eps=1e-5)),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("actions", ACTIONS, ids=str)
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [
+        {},
+        {"normalize_advantage": True, "max_grad_norm": None},
+        {"ent_coef": 0.3, "learning_rate": "lin_0.03"},
+    ],
+    ids=str,
+)
+def test_a2c_updates_as_written_out(
+    optimizer: str, actions: spaces.Space[Any], hyperparameters: dict[str, Any]
+) -> None:
+    settings, WatchedA2C.make_optimizer = OPTIMIZERS[optimizer]
+    model = WatchedA2C(
+        POLICY,
+        logged_env(actions),
+        seed=1,
+        compile=False,
+        n_steps=N_STEPS,
+        gamma=GAMMA,
+        gae_lambda=GAE_LAMBDA,
+        **{"learning_rate": 0.02, **settings, **hyperparameters},
+    ).learn(4 * N_STEPS * N_ENVS)
+    assert model.n_updates == 4
+    assert_same_parameters(model.policy, model.reference, model.start)

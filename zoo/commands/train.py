@@ -76,8 +76,12 @@ def _plain(settings: Mapping[str, Any]) -> Config:
 
 def _speak_as_wanted(verbose: int) -> None:
     """Let what the engine has to say, such as why it does not compile, reach the user."""
-    logging.basicConfig(format="zoo: %(message)s")
-    logging.getLogger("zoo").setLevel([logging.WARNING, logging.INFO, logging.DEBUG][verbose])
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("zoo: %(message)s"))
+    logger = logging.getLogger("zoo")
+    # Anew in each run: a job of a multirun has a stderr of its own.
+    logger.handlers = [handler]
+    logger.setLevel([logging.WARNING, logging.INFO, logging.DEBUG][verbose])
 
 
 def _algorithm(config: Config, env: EnvConfig) -> Algorithm[Any]:

@@ -193,7 +193,7 @@ def test_images_of_a_dictionary_do_not_share_weights() -> None:
     [
         ("MlpPolicy", DICT, "MlpPolicy can't read dictionary observations; use policy=MultiInputPolicy"),
         ("CnnPolicy", DICT, "CnnPolicy can't read dictionary observations; use policy=MultiInputPolicy"),
-        ("MultiInputPolicy", IMAGE, "MultiInputPolicy reads dictionary observations.*use MlpPolicy"),
+        ("MultiInputPolicy", IMAGE, "MultiInputPolicy reads dictionaries.*use MlpPolicy"),
         ("CnnPolicy", spaces.Box(-1, 1, (4,), np.float32), "CnnPolicy reads images.*use policy=MlpPolicy"),
         ("CnnPolicy", spaces.Discrete(4), "CnnPolicy reads images"),
         ("CnnPolicy", spaces.Box(0, 1, (84, 84, 1), np.float32), "CnnPolicy reads images"),

@@ -134,7 +134,7 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
         return DictEncoder(space, config.features_dim, ortho_init=ortho_init, layer_norm=config.layer_norm)
     if config.encoder == "multi":
         raise ZooError(
-            f"{config.name} reads dictionary observations, but these are a {type(space).__name__}; use MlpPolicy"
+            f"{config.name} reads dictionaries, but observations are a {type(space).__name__}; use MlpPolicy"
         )
     if config.encoder == "mlp":
         return VectorEncoder(space)

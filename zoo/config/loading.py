@@ -66,17 +66,7 @@ class ConfigLoader(ConfigLoaderImpl):
         try:
             resumed = ResumedRun.of(overrides) if is_run else None
             given = overrides if resumed is None else resumed.overrides
-            try:
-                config = super().load_configuration(
-                    config_name, given, run_mode, from_shell, validate_sweep_overrides
-                )
-            except MissingConfigException as error:
-                if not str(error.missing_cfg_file).startswith(PLUGIN_GROUPS):
-                    raise
-                Plugins.instance()
-                config = super().load_configuration(
-                    config_name, given, run_mode, from_shell, validate_sweep_overrides
-                )
+            config = self._composed(config_name, given, run_mode, from_shell, validate_sweep_overrides)
             if resumed is not None:
                 resumed.put_into(config)
             plain = _plain_job(config)
@@ -86,6 +76,17 @@ class ConfigLoader(ConfigLoaderImpl):
             require_choices(self.command, plain)
             self._check(config, plain)
         return config
+
+    def _composed(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *options: bool
+    ) -> DictConfig:
+        try:
+            return super().load_configuration(config_name, overrides, run_mode, *options)
+        except MissingConfigException as error:
+            if not str(error.missing_cfg_file).startswith(PLUGIN_GROUPS):
+                raise
+            Plugins.instance()
+            return super().load_configuration(config_name, overrides, run_mode, *options)
 
     def load_incomplete(self, overrides: list[str]) -> DictConfig:
         """Compose and check what has been chosen so far; a group that has not been chosen is left out."""

@@ -130,7 +130,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
     def update(self) -> None:
         due = self.num_timesteps // self.config.target_update_interval
-        if due > self._target_updates:
+        if due != self._target_updates:  # fewer where a second call of learn counts from zero
             self._target_updates = due
             target, online = self.program.state["target"], self.program.state["q_network"]
             target.copy_(polyak(target, online, self.config.tau))

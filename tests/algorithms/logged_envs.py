@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from zoo import make_vec_env
 
 
 class Transition(NamedTuple):
@@ -58,7 +61,25 @@ class Logged(gym.Env[Any, Any]):
         return self.np_random.normal(size=3).astype(np.float32)
 
 
-class Reusing(gym.vector.SyncVectorEnv):
+LENGTHS = ((3, 4, 2), (1, 5), (20,))
+"""Lengths of episodes in three environments; the last one's are longer than the rollouts of the tests."""
+
+KINDS = ("own", "SAME_STEP", "NEXT_STEP", "reusing")
+
+
+def logged_vector_env(kind: str, actions: spaces.Space[Any] | None = None) -> tuple[Any, list[Logged]]:
+    """Return three logged environments as one of some kind or autoreset mode, and each by itself."""
+    envs = [Logged(lengths, actions) for lengths in LENGTHS]
+    makers = [lambda env=env: env for env in envs]  # type: ignore[misc]
+    if kind == "own":
+        waiting = list(envs)
+        return make_vec_env(lambda: waiting.pop(0), len(envs), check=False), envs
+    if kind == "reusing":
+        return Reusing(makers, autoreset_mode=AutoresetMode.SAME_STEP), envs
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode[kind]), envs
+
+
+class Reusing(SyncVectorEnv):
     """Writes each step's observations into the same array, as fast simulators do."""
 
     def __init__(self, env_fns: Any, **options: Any) -> None:

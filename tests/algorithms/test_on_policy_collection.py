@@ -10,34 +10,17 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from logged_envs import Logged, Reusing, Transition
+from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
 from zoo import A2C, PPO2, make_vec_env
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 
 N_STEPS, N_ENVS = 11, 3
-LENGTHS = [(3, 4, 2), (1, 5), (20,)]
-"""Different in each environment; the last one's first episode is longer than a rollout."""
-
-
-def logged_envs(kind: str) -> tuple[Any, list[Logged]]:
-    """Return a vector environment of three logged ones in some autoreset mode, and these."""
-    envs = [Logged(lengths) for lengths in LENGTHS]
-    makers = [lambda env=env: env for env in envs]  # type: ignore[misc]
-    if kind == "own":
-        waiting = list(envs)
-        return make_vec_env(lambda: waiting.pop(0), N_ENVS, check=False), envs
-    if kind == "reusing":
-        return Reusing(makers, autoreset_mode=AutoresetMode.SAME_STEP), envs
-    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode[kind]), envs
-
-
-KINDS = ["own", "SAME_STEP", "NEXT_STEP", "reusing"]
 
 
 def collected(kind: str, **hyperparameters: Any) -> tuple[A2C, list[list[Transition]]]:
     """Return an algorithm with its second rollout, and what each environment saw in it."""
-    vector_env, envs = logged_envs(kind)
+    vector_env, envs = logged_vector_env(kind)
     model = A2C(
         {"net_arch": [8]}, vector_env, seed=0, compile=False, n_steps=N_STEPS, **hyperparameters
     ).learn(N_STEPS * N_ENVS)
@@ -109,7 +92,7 @@ def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminate
 
 @pytest.mark.parametrize("algorithm", [A2C, PPO2])
 def test_resets_are_neither_counted_nor_learned_from(algorithm: Any) -> None:
-    vector_env, envs = logged_envs("NEXT_STEP")
+    vector_env, envs = logged_vector_env("NEXT_STEP")
     model = algorithm({"net_arch": [8]}, vector_env, seed=0, compile=False, n_steps=N_STEPS).learn(100)
     assert model.num_timesteps == sum(len(env.log) for env in envs) >= 100
     assert model.n_episodes == sum(step.terminated or step.truncated for env in envs for step in env.log)

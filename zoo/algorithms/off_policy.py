@@ -88,7 +88,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         )
         row = 2 * n_bytes(specs["observations"]) + n_bytes(specs["actions"]) + 5
         self._steps_per_call = max(1, BATCH_BYTES // (row * config.batch_size))
-        self._uncredited_steps = 0
+        self._uncredited = 0
 
     @classmethod
     def memory_bytes(
@@ -99,7 +99,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         n_envs: int,
     ) -> int:
         """Return the size of the replay memory in bytes, before anything is allocated."""
-        actions = ColumnSpec(tuple(action_space.shape or ()), np.float32)
+        dtype = np.int64 if isinstance(action_space, spaces.Discrete) else np.float32
+        actions = ColumnSpec(tuple(action_space.shape or ()), dtype)
         specs = {"observations": observation_spec(observation_space), "actions": actions}
         return replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
 
@@ -117,10 +118,13 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             if done or self.num_timesteps >= self.total_timesteps:
                 break
         self._collected = self.num_timesteps - steps_before
+        is_by_steps = self.train_unit == "step"
+        self._uncredited += self._collected if is_by_steps else self.n_episodes - episodes_before
 
     def _step_once(self) -> None:
-        envs, normalizer, observations = self.envs, self.normalizer, self._observations
+        envs, normalizer = self.envs, self.normalizer
         assert envs is not None
+        observations = transform(np.copy, self._observations)  # the step may write into the old ones
         started = time.perf_counter()
         if self.num_timesteps < self.config.learning_starts:
             actions = self._random_actions()
@@ -160,6 +164,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     def update(self) -> None:
         """Take the gradient steps that the collected environment steps ask for."""
         if self.num_timesteps <= self.config.learning_starts or len(self.memory) == 0:
+            self._uncredited = 0
             return
         remaining = self._gradient_steps_due()
         while remaining:
@@ -168,13 +173,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             remaining -= n_steps
 
     def _gradient_steps_due(self) -> int:
-        if self.config.gradient_steps == -1:
-            return self._collected
-        if self.train_unit == "episode":
-            return self.config.gradient_steps
-        self._uncredited_steps += self._collected
-        periods, self._uncredited_steps = divmod(self._uncredited_steps, self.train_freq)
-        return periods * self.config.gradient_steps
+        periods, self._uncredited = divmod(self._uncredited, self.train_freq)
+        return self._collected if self.config.gradient_steps == -1 else periods * self.config.gradient_steps
 
     def _sample(self, n_steps: int) -> dict[str, Any]:
         """Draw batches (n_steps, batch_size, …) as tensors, normalised with today's statistics."""
@@ -204,7 +204,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         arrays, values = super().checkpoint()
         stored, values["memory"] = self.memory.state()
         arrays.update({f"memory/{name}": array for name, array in stored.items()})
-        values["uncredited_steps"] = self._uncredited_steps
+        values["uncredited"] = self._uncredited
         return arrays, values
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
@@ -212,7 +212,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             name.removeprefix("memory/"): array for name, array in arrays.items() if name[:7] == "memory/"
         }
         self.memory.load_state(stored, values["memory"])
-        self._uncredited_steps = values["uncredited_steps"]
+        self._uncredited = values["uncredited"]
         super().restore(arrays, values)
 
 

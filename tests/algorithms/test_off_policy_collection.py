@@ -1,0 +1,408 @@
+"""Replay holds what happened, exploration is each environment's own, and updates keep pace with the data."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from logged_envs import KINDS, Logged, Transition, logged_vector_env
+
+from zoo import DQN, SAC, make_vec_env
+from zoo.algorithms.off_policy import OffPolicyAlgorithm
+from zoo.errors import ZooError
+
+SMALL = {"net_arch": [8]}
+BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
+
+
+def dqn(env: Any, **hyperparameters: Any) -> DQN:
+    settings = {"learning_starts": 20, "batch_size": 8, **hyperparameters}
+    return DQN(SMALL, env, seed=0, compile=False, **settings)
+
+
+def sac(env: Any, **hyperparameters: Any) -> SAC:
+    settings = {"learning_starts": 20, "batch_size": 8, **hyperparameters}
+    return SAC(SMALL, env, seed=0, compile=False, **settings)
+
+
+def by_observation(envs: list[Logged]) -> dict[tuple[float, ...], Transition]:
+    return {tuple(step.observation.tolist()): step for env in envs for step in env.log}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_replay_holds_what_happened(kind: str, optimize: bool, algorithm: str) -> None:
+    """Final observations follow truncated and terminated steps, and no reset is among the transitions."""
+    actions: spaces.Space[Any] = spaces.Discrete(3, start=2) if algorithm == "dqn" else BOX
+    env, envs = logged_vector_env(kind, actions)
+    make = dqn if algorithm == "dqn" else sac
+    model = make(env, optimize_memory_usage=optimize, buffer_size=600, learning_starts=80).learn(150)
+    log = by_observation(envs)
+    assert len(model.memory) == len(log) == model.num_timesteps
+    batch = model.memory.sample(np.random.default_rng(0), (1000,))
+    stored = model._to_env(batch["actions"])
+    for i, observation in enumerate(batch["observations"]):
+        step = log[tuple(observation.tolist())]
+        np.testing.assert_allclose(stored[i], step.action, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(batch["next_observations"][i], step.next_observation)
+        assert batch["rewards"][i] == np.float32(step.reward)
+        assert batch["terminated"][i] == step.terminated
+        assert batch["ended"][i] == (step.terminated or step.truncated)
+    assert (batch["ended"] & ~batch["terminated"]).any()
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_barrier_cuts_episodes_as_truncated(optimize: bool) -> None:
+    env, envs = logged_vector_env("own")
+    model = dqn(env, optimize_memory_usage=optimize, buffer_size=600, learning_starts=1000).learn(120)
+    under_way = [env.log[-1] for env in envs]
+    model.barrier()
+    model.learn(60, reset_num_timesteps=False)
+    log = by_observation(envs)
+    batch = model.memory.sample(np.random.default_rng(0), (2000,))
+    for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
+        np.testing.assert_array_equal(following, log[tuple(observation.tolist())].next_observation)
+    for step in under_way:
+        rows = (batch["observations"] == step.observation).all(1)
+        assert rows.any()
+        assert batch["ended"][rows].all()
+        assert (batch["terminated"][rows] == step.terminated).all()
+
+
+def test_normalised_batches_hold_raw_values_under_todays_statistics() -> None:
+    env = make_vec_env("Pendulum-v1", 2, normalize=True)
+    model = sac(env, learning_starts=30).learn(200)
+    assert model.normalizer is not None
+    rng = np.random.default_rng(4)
+    model.rng = np.random.default_rng(4)
+    batch = model._sample(3)
+    raw = model.memory.sample(rng, (3, 8))
+    assert np.abs(raw["rewards"]).max() > 1
+    for name in ("observations", "next_observations"):
+        expected = model.normalizer.normalize_observations(raw[name])
+        np.testing.assert_array_equal(batch[name].numpy(), expected)
+    np.testing.assert_array_equal(
+        batch["rewards"].numpy(), model.normalizer.normalize_rewards(raw["rewards"])
+    )
+
+
+def many_actions(n_envs: int) -> tuple[Any, list[Logged]]:
+    envs = [Logged((50,), spaces.Discrete(50)) for _ in range(n_envs)]
+    waiting = list(envs)
+    return make_vec_env(lambda: waiting.pop(0), n_envs, check=False), envs
+
+
+def always_seven(model: DQN) -> DQN:
+    """Let the greedy action be 7 everywhere."""
+    parameters = model.get_parameters()
+    parameters["advantages.2.bias"][:] = 0
+    parameters["advantages.2.bias"][7] = 1e6
+    model.set_parameters(parameters)
+    return model
+
+
+def test_each_environment_explores_by_itself() -> None:
+    env, envs = many_actions(8)
+    model = always_seven(
+        dqn(env, learning_starts=0, train_freq=1600, exploration_initial_eps=0.5, exploration_final_eps=0.5)
+    ).learn(1600)
+    greedy = np.array([[step.action == 7 for step in env.log] for env in envs])
+    assert model.num_timesteps == greedy.size
+    assert greedy.mean() == pytest.approx(0.51, abs=0.06)
+    n_greedy = greedy.sum(0)
+    assert n_greedy.var() == pytest.approx(8 * 0.51 * 0.49, rel=0.35)
+    actions = np.array([[step.action for step in env.log] for env in envs])
+    assert len(np.unique(actions)) == 50
+
+
+def test_exploration_falls_over_its_fraction_of_training() -> None:
+    env, envs = many_actions(1)
+    always_seven(
+        dqn(
+            env,
+            learning_starts=0,
+            train_freq=2000,
+            exploration_fraction=0.5,
+            exploration_initial_eps=1.0,
+            exploration_final_eps=0.0,
+        )
+    ).learn(2000)
+    random_share = np.array([step.action != 7 for step in envs[0].log]).reshape(8, 250).mean(1)
+    expected = [0.875, 0.625, 0.375, 0.125, 0, 0, 0, 0]
+    np.testing.assert_allclose(random_share, np.array(expected) * 0.98, atol=0.1)
+    assert not random_share[4:].any()
+
+
+def test_predicting_explores_at_the_final_rate_unless_deterministic() -> None:
+    model = always_seven(dqn(many_actions(1)[0], exploration_final_eps=0.5))
+    observations = np.zeros((2000, 3), np.float32)
+    assert (model.predict(observations)[0] == 7).all()
+    share = (model.predict(observations, deterministic=False)[0] == 7).mean()
+    assert share == pytest.approx(0.51, abs=0.06)
+
+
+@pytest.mark.parametrize("kind", ["own", "NEXT_STEP"])
+def test_first_steps_are_uniformly_random(kind: str) -> None:
+    env, envs = logged_vector_env(kind, BOX)
+    sac(env, learning_starts=900).learn(900)
+    actions = np.array([step.action for env in envs for step in env.log])
+    low, high = BOX.low, BOX.high
+    scaled = (actions - low) / (high - low)
+    assert ((scaled >= 0) & (scaled <= 1)).all()
+    for column in scaled.T:
+        counts, _ = np.histogram(column, bins=10, range=(0, 1))
+        expected = len(column) / 10
+        assert ((counts - expected) ** 2 / expected).sum() < 30
+
+
+def test_random_exploration_is_a_share_of_each_environments_steps() -> None:
+    env, envs = logged_vector_env("own", BOX)
+    model = sac(
+        env, learning_starts=0, learning_rate=0.0, random_exploration=0.5, gradient_steps=1, train_freq=900
+    )
+    parameters = model.get_parameters()
+    parameters["actor.log_std.weight"][:] = 0
+    parameters["actor.log_std.bias"][:] = -15
+    parameters["actor.mean.weight"][:] = 0
+    parameters["actor.mean.bias"][:] = 0
+    model.set_parameters(parameters)
+    model.learn(900)
+    is_random = np.array([[np.abs(step.action - 2.0).max() > 1e-3 for step in env.log] for env in envs])
+    assert is_random.mean() == pytest.approx(0.5, abs=0.07)
+    assert len(np.unique(is_random.sum(0))) == 4
+
+
+def test_action_noise_is_added_within_bounds() -> None:
+    env, envs = logged_vector_env("own", BOX)
+    model = sac(
+        env, learning_starts=0, learning_rate=0.0, action_noise={"type": "normal", "std": 0.5}, train_freq=900
+    )
+    parameters = model.get_parameters()
+    for name, value in (("actor.log_std", -15.0), ("actor.mean", 0.0)):
+        parameters[f"{name}.weight"][:] = 0
+        parameters[f"{name}.bias"][:] = value
+    model.set_parameters(parameters)
+    model.learn(900)
+    actions = np.array([step.action for env in envs for step in env.log])
+    scaled = (actions - BOX.low) / (BOX.high - BOX.low) * 2 - 1
+    assert np.abs(scaled).max() == pytest.approx(1.0)
+    assert np.median(np.abs(scaled)) == pytest.approx(0.6745 * 0.5, rel=0.15)
+
+
+@pytest.mark.parametrize("n_envs", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("train_freq", "gradient_steps", "updates_a_step"),
+    [(1, 1, 1.0), (4, 2, 0.5), (16, 1, 1 / 16), (5, -1, 1.0), ([3, "step"], 1, 1 / 3)],
+)
+def test_updates_keep_their_ratio_to_the_data(
+    n_envs: int, train_freq: Any, gradient_steps: int, updates_a_step: float
+) -> None:
+    model = DQN(
+        SMALL,
+        "CartPole-v1",
+        n_envs=n_envs,
+        seed=0,
+        compile=False,
+        learning_starts=48,
+        train_freq=train_freq,
+        gradient_steps=gradient_steps,
+        batch_size=4,
+    ).learn(48 + 240)
+    assert model.n_updates == pytest.approx(updates_a_step * (model.num_timesteps - 48), abs=2 + n_envs)
+
+
+def test_nothing_is_learned_before_the_first_steps_are_taken() -> None:
+    model = dqn(many_actions(2)[0], learning_starts=100)
+    before = model.get_parameters()
+    model.learn(100)
+    assert model.n_updates == 0
+    assert all(np.array_equal(before[name], value) for name, value in model.get_parameters().items())
+    model.learn(2, reset_num_timesteps=False)
+    assert model.n_updates == 2
+
+
+class Counted(DQN):
+    """Notes after each update how many steps, episodes and gradient steps there were."""
+
+    def update(self) -> None:
+        super().update()
+        if not hasattr(self, "counts"):
+            self.counts = []
+        self.counts.append((self.num_timesteps, self.n_episodes, self.n_updates))
+
+
+def test_updates_after_episodes_come_when_they_end() -> None:
+    env = make_vec_env(lambda: Logged((3, 5, 2)), 1, check=False)
+    model = Counted(
+        SMALL, env, seed=0, compile=False, learning_starts=0, train_freq=[2, "episode"], gradient_steps=4
+    ).learn(30)
+    assert model.counts == [(8, 2, 4), (13, 4, 8), (20, 6, 12), (28, 8, 16), (30, 9, 16)]
+
+
+def test_all_steps_of_an_episode_can_be_matched_by_gradient_steps() -> None:
+    env = make_vec_env(lambda: Logged((3, 5, 2)), 1, check=False)
+    model = Counted(
+        SMALL,
+        env,
+        seed=0,
+        compile=False,
+        learning_starts=0,
+        train_freq={"frequency": 1, "unit": "episode"},
+        gradient_steps=-1,
+    ).learn(20)
+    assert [(steps, updates) for steps, _, updates in model.counts] == [
+        (n, n) for n in (3, 8, 10, 13, 18, 20)
+    ]
+
+
+def test_episodes_that_end_together_all_count() -> None:
+    waiting = [Logged((4,)) for _ in range(3)]
+    env = make_vec_env(lambda: waiting.pop(), 3, check=False)
+    model = Counted(
+        SMALL, env, seed=0, compile=False, learning_starts=0, train_freq=[1, "episode"], gradient_steps=2
+    ).learn(36)
+    assert model.counts == [(12, 3, 6), (24, 6, 12), (36, 9, 18)]
+
+
+@pytest.mark.parametrize(
+    ("train_freq", "message"),
+    [
+        (0, "out of range"),
+        ([0, "step"], "expected a number of at least 1"),
+        ([1, "epsiode"], r"unknown unit 'epsiode'; did you mean 'episode'\?"),
+        ([1], "unknown unit"),
+        ([True, "step"], "expected a number of at least 1"),
+        ({"freq": 1}, "expected a number of at least 1"),
+        ("often", "wrong type"),
+    ],
+)
+def test_other_train_freqs_are_refused(train_freq: Any, message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        dqn("CartPole-v1", train_freq=train_freq)
+
+
+def test_no_gradient_steps_are_refused() -> None:
+    with pytest.raises(ZooError, match="would never learn"):
+        dqn("CartPole-v1", gradient_steps=0)
+
+
+class Watched(DQN):
+    """Notes the steps at which the target network is made the online one."""
+
+    def _learn_from(self, batches: Any, n_steps: int) -> None:
+        if not hasattr(self, "copied_at"):
+            self.copied_at: list[int] = []
+        state = self.program.state
+        if torch.equal(state["target"], state["q_network"]):
+            self.copied_at.append(self.num_timesteps)
+        super()._learn_from(batches, n_steps)
+
+
+@pytest.mark.parametrize(("n_envs", "expected"), [(1, [10, 20, 30, 40, 50]), (3, [12, 21, 30, 42, 51])])
+def test_target_is_copied_at_its_interval_of_environment_steps(n_envs: int, expected: list[int]) -> None:
+    model = Watched(
+        SMALL,
+        "CartPole-v1",
+        n_envs=n_envs,
+        seed=0,
+        compile=False,
+        learning_starts=5,
+        batch_size=4,
+        target_update_interval=10,
+    ).learn(52)
+    assert model.copied_at[1:] == expected
+
+
+def test_target_goes_on_following_when_learning_starts_anew() -> None:
+    model = Watched(
+        SMALL,
+        "CartPole-v1",
+        seed=0,
+        compile=False,
+        learning_starts=5,
+        batch_size=4,
+        target_update_interval=10,
+    ).learn(100)
+    model.copied_at.clear()
+    model.learn(52)
+    assert model.copied_at[-5:] == [10, 20, 30, 40, 50]
+
+
+def test_target_moves_by_tau() -> None:
+    model = dqn("CartPole-v1", learning_starts=0, target_update_interval=4, tau=0.25, train_freq=4)
+    online, target = model.program.state["q_network"], model.program.state["target"]
+    online.add_(torch.linspace(-1, 1, len(online)))
+    expected = target + 0.25 * (online - target)
+    model.learn(4)
+    torch.testing.assert_close(target, expected)
+
+
+def test_long_updates_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.algorithms.off_policy.BATCH_BYTES", 2000)
+    sizes = []
+
+    class Pieces(DQN):
+        def _learn_from(self, batches: Any, n_steps: int) -> None:
+            sizes.append((n_steps, len(batches["rewards"])))
+            super()._learn_from(batches, n_steps)
+
+    model = Pieces(
+        SMALL, "CartPole-v1", seed=0, compile=False, learning_starts=0, train_freq=20, batch_size=8
+    )
+    model.config.gradient_steps = 20
+    model.learn(20)
+    assert sum(n for n, _ in sizes) == 20 == model.n_updates
+    assert len(sizes) > 1
+    assert all(n == rows for n, rows in sizes)
+
+
+def test_images_are_stored_as_bytes() -> None:
+    model = DQN("CnnPolicy", "Zoo/IdentityImage-v0", buffer_size=50)
+    assert model.memory.columns["observations"].dtype == np.uint8
+    assert model.memory.columns["next_observations"].dtype == np.uint8
+    once = DQN("CnnPolicy", "Zoo/IdentityImage-v0", buffer_size=50, optimize_memory_usage=True)
+    assert "next_observations" not in once.memory.columns
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> None:
+    algorithm: Any = DQN if name == "dqn" else SAC
+    env = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
+    model: OffPolicyAlgorithm[Any] = algorithm(SMALL, env, buffer_size=100, optimize_memory_usage=optimize)
+    told = algorithm.memory_bytes(model.config, model.observation_space, model.action_space, 1)
+    taken = sum(column.nbytes for column in model.memory.columns.values())
+    assert told == taken
+
+
+def test_a_step_that_is_only_resets_adds_nothing() -> None:
+    """With one environment every step after an end is such a one."""
+    log = Logged((1,))
+    env = SyncVectorEnv([lambda: log], autoreset_mode=AutoresetMode.NEXT_STEP)
+    model = dqn(env, learning_starts=5).learn(20)
+    assert len(model.memory) == len(log.log) == model.num_timesteps == 20
+    assert model.n_updates == 15
+
+
+def test_one_generator_is_all_the_randomness_there_is() -> None:
+    state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()  # type: ignore[index, union-attr]
+    sac("Pendulum-v1").learn(60)
+    assert np.array_equal(np.random.get_state()[1], state)  # type: ignore[index]
+    assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+def test_collected_steps_are_the_environments_own() -> None:
+    env, envs = logged_vector_env("own")
+    model = dqn(env).learn(99)
+    for log in (env.log for env in envs):
+        assert len(log) == 33
+        for step, following in itertools.pairwise(log):
+            if not (step.terminated or step.truncated):
+                np.testing.assert_array_equal(step.next_observation, following.observation)
+    assert model.n_episodes == sum(s.terminated or s.truncated for env in envs for s in env.log)

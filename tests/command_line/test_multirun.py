@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from zoo.config import application
 from zoo.config.application import run_command
 from zoo.errors import ZooError
 
@@ -37,7 +38,8 @@ def run(config):
 
 
 @pytest.fixture(autouse=True)
-def jobs(working_folder: Path) -> Iterator[None]:
+def jobs(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(application._interruption, "has_come", False)
     (working_folder / "some_jobs.py").write_text(JOBS)
     sys.modules.pop("some_jobs", None)
     yield
@@ -47,9 +49,6 @@ def jobs(working_folder: Path) -> Iterator[None]:
 
 
 def multirun(*arguments: str) -> int:
-    from zoo.config import application
-
-    application._interruption.has_come = False
     return run_command("train", "some_jobs:run", ["-m", *arguments])
 
 
@@ -112,9 +111,6 @@ def test_interrupted_job_keeps_the_others_from_starting(capsys: pytest.CaptureFi
 
 
 def test_experiment_may_ask_for_many_jobs(working_folder: Path) -> None:
-    from zoo.config import application
-
-    application._interruption.has_come = False
     experiments = working_folder / "conf" / "experiment"
     experiments.mkdir(parents=True)
     (experiments / "many.yaml").write_text(

@@ -52,6 +52,8 @@ class Algorithm(ABC, Generic[Config]):
     name: ClassVar[str]
     config_class: ClassVar[type[Any]]
     supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]]
+    compiling_saves: ClassVar[float]
+    """Seconds by which a compiled gradient step is shorter, for small networks on two cores (measured)."""
 
     config: Config
     policy: nn.Module
@@ -170,7 +172,8 @@ class Algorithm(ABC, Generic[Config]):
         self.total_timesteps = self.num_timesteps + int(total_timesteps)
         self.stop_reason = None
         self.program.compiled = self.runtime.prepare(
-            self.gradient_steps_in(self.total_timesteps), self._multiplications_per_step()
+            self.gradient_steps_in(self.total_timesteps) * self.compiling_saves,
+            self._multiplications_per_step(),
         )
         if self._observations is None:
             self._reset_envs(self._draw_env_seeds())

@@ -58,6 +58,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
     name = "dqn"
     config_class = DQNConfig
+    compiling_saves = 0.9e-3
     supported_actions = (spaces.Discrete,)
 
     policy: QNetwork

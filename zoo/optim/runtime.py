@@ -12,9 +12,6 @@ import torch
 
 from zoo.errors import ZooError
 
-SAVED_SECONDS_PER_STEP = 0.8e-3
-"""What compiling saves on a gradient step of small networks, on two cores."""
-
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""
 
@@ -42,10 +39,13 @@ class Runtime:
         self.threads = threads
         torch.set_flush_denormal(True)
 
-    def prepare(self, gradient_steps: float, multiplications: float) -> bool:
-        """Decide for a run of that many gradient steps; set torch's threads; return whether to compile."""
+    def prepare(self, saved_seconds: float, multiplications: float) -> bool:
+        """Set torch's threads, and return whether to compile, which would save that many seconds in all.
+
+        ``multiplications`` is the size of a gradient step's forward pass.
+        """
         if self.compile == "auto":
-            self.compile = gradient_steps * SAVED_SECONDS_PER_STEP > COMPILE_SECONDS
+            self.compile = saved_seconds > COMPILE_SECONDS
         if self.threads == "auto":
             is_small = multiplications < MULTIPLICATIONS_FOR_THREADS
             self.threads = 1 if is_small else min(_AVAILABLE_THREADS, 4)

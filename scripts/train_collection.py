@@ -61,12 +61,10 @@ class Score:
 def main() -> None:
     arguments = parse_arguments()
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    scores: list[Score] = []
     for agent in arguments.agents:
         algo, env = agent.split("/", 1)
         own = [score_of_seed(algo, env, seed, arguments) for seed in range(arguments.seeds)]
-        scores += own
-        write_scores(arguments.runs / "scores.csv", scores)
+        add_scores(arguments.runs / "scores.csv", own)
         report_mean(agent, own)
         if not arguments.scores_only:
             keep(max(own, key=lambda score: score.mean_return), arguments)
@@ -164,11 +162,21 @@ def report_mean(agent: str, scores: list[Score]) -> None:
     print(f"{agent.replace('/', ' ')}: mean of {len(scores)} seeds {mean:,.1f}{reached}", flush=True)
 
 
-def write_scores(path: Path, scores: list[Score]) -> None:
+def add_scores(path: Path, scores: list[Score]) -> None:
+    """Write scores beside those of other agents and seeds; a seed that was scored before is replaced."""
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            rows = {row_key(row): row for row in csv.DictReader(file)}
+    rows.update({row_key(asdict(score)): asdict(score) for score in scores})
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Score)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(score) for score in scores)
+        writer.writerows(rows[key] for key in sorted(rows))
+
+
+def row_key(row: dict[str, Any]) -> tuple[str, ...]:
+    return str(row["algo"]), str(row["env"]), str(row["seed"])
 
 
 def keep(best: Score, arguments: argparse.Namespace) -> None:

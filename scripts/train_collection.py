@@ -56,6 +56,7 @@ class Score:
     ci95_high: float
     n_episodes: int
     run: str
+    """The run's folder, below that of all runs."""
 
 
 def main() -> None:
@@ -105,7 +106,7 @@ def score_of_seed(algo: str, env: str, seed: int, arguments: argparse.Namespace)
         ci95_low=low,
         ci95_high=high,
         n_episodes=result["n_episodes"],
-        run=str(run),
+        run=str(run.relative_to(arguments.runs)),
     )
     print(
         f"{algo} {env} seed {seed}: {score.mean_return:,.1f} ± {score.std_return:,.1f} "
@@ -181,7 +182,7 @@ def row_key(row: dict[str, Any]) -> tuple[str, ...]:
 
 def keep(best: Score, arguments: argparse.Namespace) -> None:
     """Copy the best run's agent into the collection, with a score from fresh episodes on its card."""
-    source = Path(best.run) / "best_agent"
+    source = arguments.runs / best.run / "best_agent"
     agent = read_agent(source)
     result = evaluate(source, arguments.n_episodes, CARD_SEED)
     agent.card |= {

@@ -46,7 +46,7 @@ def test_replay_holds_what_happened(kind: str, optimize: bool, algorithm: str) -
     log = by_observation(envs)
     assert len(model.memory) == len(log) == model.num_timesteps
     batch = model.memory.sample(np.random.default_rng(0), (1000,))
-    stored = model._to_env(batch["actions"])
+    stored = batch["actions"] + 2 if algorithm == "dqn" else -2 + 4 * (batch["actions"] + 1)
     for i, observation in enumerate(batch["observations"]):
         step = log[tuple(observation.tolist())]
         np.testing.assert_allclose(stored[i], step.action, rtol=1e-6, atol=1e-6)

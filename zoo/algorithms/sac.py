@@ -222,11 +222,11 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:
     """Read a number, ``"auto"`` or ``"auto_0.1"``; return the first value and whether it is learned."""
-    if isinstance(value, float):
+    if not isinstance(value, str):
         return value, False
-    name, _, start = value.partition("_")
+    name, separator, start = value.partition("_")
     try:
-        first = float(start) if start else 1.0
+        first = float(start) if separator else 1.0
     except ValueError:
         first = 0.0
     if name != "auto" or first <= 0:
@@ -235,7 +235,7 @@ def _entropy_coefficient(value: float | str) -> tuple[float, bool]:
 
 
 def _target_entropy(value: float | str, n_actions: int) -> float:
-    if isinstance(value, float):
+    if not isinstance(value, str):
         return value
     if value != "auto":
         raise ZooError(f"`algo.target_entropy={value}`: expected a number or auto")

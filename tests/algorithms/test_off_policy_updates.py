@@ -1,0 +1,243 @@
+"""Gradient steps of DQN and SAC against the same written out plainly with PyTorch's own parts."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from logged_envs import logged_vector_env
+from torch import Tensor, distributions, nn
+
+from zoo import DQN, SAC
+from zoo.algorithms.sac import SACConfig
+from zoo.errors import ZooError
+from zoo.policies.squashed_actor import SquashedActor
+
+GAMMA = 0.9
+BATCH = 16
+BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
+
+
+def load(network: nn.Module, flat: Tensor) -> nn.Module:
+    """Give a network the parameters of a flat tensor."""
+    nn.utils.vector_to_parameters(flat.to(next(network.parameters()).dtype), network.parameters())
+    return network
+
+
+def assert_same_parameters(ours: nn.Module, theirs: nn.Module, start: nn.Module) -> None:
+    """Compare with a tolerance far below the way that the parameters have gone."""
+    initial, expected = dict(start.named_parameters()), dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        moved = (expected[name] - initial[name]).abs().max().item()
+        assert moved > 1e-4, name
+        assert (parameter - expected[name]).abs().max().item() < 5e-3 * moved, name
+
+
+class WatchedDQN(DQN):
+    """Takes every gradient step a second time, plainly, on a copy of its network."""
+
+    def _learn_from(self, batches: Any, n_steps: int) -> None:
+        if self.n_updates == 0:
+            self.start, self.reference = copy.deepcopy(self.policy), copy.deepcopy(self.policy)
+            self.optimizer = torch.optim.Adam(self.reference.parameters(), eps=1e-8)
+        target = load(copy.deepcopy(self.policy), self.program.state["target"].clone())
+        super()._learn_from(batches, n_steps)
+        for row in range(n_steps):
+            batch = {name: column[row] for name, column in batches.items()}
+            self._plain_step(batch, target)
+
+    def _plain_step(self, batch: dict[str, Tensor], target: nn.Module) -> None:
+        with torch.no_grad():
+            target_values = target(batch["next_observations"])
+            deciding = self.reference(batch["next_observations"]) if self.config.double else target_values
+            expected = []
+            for i in range(BATCH):
+                best = int(deciding[i].argmax())
+                bootstrap = 0.0 if batch["terminated"][i] else GAMMA * target_values[i, best]
+                expected.append(batch["rewards"][i] + bootstrap)
+        values = self.reference(batch["observations"])
+        errors = torch.stack([values[i, int(batch["actions"][i])] - expected[i] for i in range(BATCH)])
+        huber = torch.where(errors.abs() < 1, 0.5 * errors**2, errors.abs() - 0.5)
+        self.optimizer.param_groups[0]["lr"] = self.learning_rate(self.progress)
+        self.optimizer.zero_grad()
+        huber.mean().backward()
+        if self.config.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.reference.parameters(), self.config.max_grad_norm)
+        self.optimizer.step()
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [{}, {"max_grad_norm": 0.05, "learning_rate": "lin_0.01"}, {"tau": 0.3, "max_grad_norm": None}],
+    ids=str,
+)
+def test_dqn_updates_as_written_out(double: bool, dueling: bool, hyperparameters: dict[str, Any]) -> None:
+    env, _ = logged_vector_env("own", spaces.Discrete(3, start=1))
+    model = WatchedDQN(
+        {"net_arch": [8]},
+        env,
+        seed=1,
+        compile=False,
+        double=double,
+        dueling=dueling,
+        learning_starts=30,
+        batch_size=BATCH,
+        train_freq=6,
+        gradient_steps=2,
+        gamma=GAMMA,
+        target_update_interval=12,
+        **{"learning_rate": 0.01, **hyperparameters},
+    ).learn(90)
+    assert model.n_updates == 20
+    assert_same_parameters(model.policy, model.reference, model.start)
+
+
+def drawn(actor: SquashedActor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Return actions and log-probabilities by torch's transformed distribution."""
+    mean, log_std = actor.latent(observations).chunk(2, dim=-1)
+    normal = distributions.Normal(mean, log_std.clamp(-20, 2).exp())
+    squashed = distributions.TransformedDistribution(
+        distributions.Independent(normal, 1), [distributions.TanhTransform(cache_size=1)]
+    )
+    unsquashed = mean + log_std.clamp(-20, 2).exp() * noise
+    actions = squashed.transforms[0](unsquashed)
+    return actions, squashed.log_prob(actions)
+
+
+class WatchedSAC(SAC):
+    """Takes every gradient step a second time, plainly and in double precision, on copies of its networks."""
+
+    def _run_program(self, shared: Any, inputs: Any) -> None:
+        if self.n_updates == 0:
+            self.start = copy.deepcopy(self.policy)
+            self.reference = copy.deepcopy(self.policy).double()
+            for part in (self.reference.actor, self.reference.critics):
+                part.encoder = nn.Identity()  # the vectors are flat; the encoder would make them single
+            self.target = copy.deepcopy(self.reference.critics)
+            parts = (self.reference.actor, self.reference.critics, self.reference.temperature)
+            self.optimizers = [torch.optim.Adam(part.parameters(), eps=1e-8) for part in parts]
+        super()._run_program(shared, inputs)
+        for optimizer in self.optimizers:
+            optimizer.param_groups[0]["lr"] = self.learning_rate(self.progress)
+        for row in range(len(inputs["rewards"])):
+            self._plain_step({name: column[row].double() for name, column in inputs.items()})
+
+    def _plain_step(self, batch: dict[str, Tensor]) -> None:
+        actor, critics, temperature = self.reference.actor, self.reference.critics, self.reference.temperature
+        actor_optimizer, critics_optimizer, temperature_optimizer = self.optimizers
+        noise, next_noise = batch["noise"]
+        alpha = temperature.log.exp().item()
+        actions, log_prob = drawn(actor, batch["observations"], noise)
+
+        if self.learns_ent_coef:
+            temperature_optimizer.zero_grad()
+            (-(temperature.log * (log_prob.detach() + self.target_entropy)).mean()).backward()
+            temperature_optimizer.step()
+
+        with torch.no_grad():
+            next_actions, next_log_prob = drawn(actor, batch["next_observations"], next_noise)
+            next_values = self.target(batch["next_observations"], next_actions).min(0).values
+            soft = next_values - alpha * next_log_prob
+            expected = batch["rewards"] + GAMMA * (1 - batch["terminated"]) * soft
+        values = critics(batch["observations"], batch["actions"])
+        critics_optimizer.zero_grad()
+        sum(0.5 * ((value - expected) ** 2).mean() for value in values).backward()
+        critics_optimizer.step()
+
+        actor_optimizer.zero_grad()
+        best = critics(batch["observations"], actions).min(0).values
+        (alpha * log_prob - best).mean().backward()
+        actor_optimizer.step()
+
+        with torch.no_grad():
+            for target, online in zip(self.target.parameters(), critics.parameters(), strict=True):
+                target += batch["tau"] * (online - target)
+
+
+def sac(env: Any, **hyperparameters: Any) -> WatchedSAC:
+    settings = {"learning_rate": 0.01, "gamma": GAMMA, "learning_starts": 30, **hyperparameters}
+    return WatchedSAC(
+        {"net_arch": [8]},
+        env,
+        seed=1,
+        compile=False,
+        batch_size=BATCH,
+        train_freq=6,
+        gradient_steps=2,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [
+        {},
+        {"ent_coef": 0.2},
+        {"ent_coef": "auto_0.1", "target_entropy": -0.5},
+        {"n_critics": 1, "learning_rate": "lin_0.01"},
+        {"n_critics": 3, "tau": 0.3},
+        {"target_update_interval": 3, "tau": 0.5},
+    ],
+    ids=str,
+)
+def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
+    env, _ = logged_vector_env("own", BOX)
+    model = sac(env, **hyperparameters).learn(90)
+    assert model.n_updates == 20
+    assert_same_parameters(model.policy.actor, model.reference.actor, model.start.actor)
+    assert_same_parameters(model.policy.critics, model.reference.critics, model.start.critics)
+    target = load(copy.deepcopy(model.policy.critics), model.program.state["target"])
+    assert_same_parameters(target, model.target, model.start.critics)
+    if "ent_coef" not in hyperparameters or isinstance(hyperparameters["ent_coef"], str):
+        assert_same_parameters(model.policy.temperature, model.reference.temperature, model.start.temperature)
+    else:
+        assert model.policy.temperature.log.item() == pytest.approx(np.log(0.2))
+        assert model.read_metrics()["train/ent_coef"] == pytest.approx(0.2)
+
+
+def test_targets_of_the_critics_follow_at_their_interval_over_updates() -> None:
+    env, _ = logged_vector_env("own", BOX)
+    taus: list[float] = []
+
+    class Noting(SAC):
+        def _run_program(self, shared: Any, inputs: Any) -> None:
+            taus.extend(inputs["tau"].tolist())
+            super()._run_program(shared, inputs)
+
+    Noting({"net_arch": [8]}, env, seed=0, learning_starts=0, batch_size=4, target_update_interval=4).learn(
+        12
+    )
+    assert taus == pytest.approx([0, 0, 0, 0.005] * 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "start", "learned"), [("auto", 1.0, True), ("auto_0.1", 0.1, True), (0.3, 0.3, False)]
+)
+def test_forms_of_the_entropy_coefficient(given: Any, start: float, learned: bool) -> None:
+    model = SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=given)
+    assert model.policy.temperature.log.item() == pytest.approx(np.log(start), abs=1e-6)
+    assert model.learns_ent_coef == learned
+
+
+@pytest.mark.parametrize("given", [3, 3.0])
+def test_whole_numbers_are_numbers_too(given: Any) -> None:
+    model = SAC({"net_arch": [8]}, "Pendulum-v1", config=SACConfig(ent_coef=given, target_entropy=-given))
+    assert not model.learns_ent_coef
+    assert model.target_entropy == -3
+
+
+@pytest.mark.parametrize("given", ["aut", "auto_", "auto_fast", "auto_0", "auto_-1", "0.1"])
+def test_other_entropy_coefficients_are_refused(given: str) -> None:
+    with pytest.raises(ZooError, match=f"`algo.ent_coef={given}`: expected a number above 0, auto, or"):
+        SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=given)
+
+
+def test_other_target_entropies_are_refused() -> None:
+    with pytest.raises(ZooError, match=r"`algo\.target_entropy=automatic`: expected a number or auto"):
+        SAC({"net_arch": [8]}, "Pendulum-v1", target_entropy="automatic")

@@ -44,6 +44,7 @@ class WatchedDQN(DQN):
         if self.n_updates == 0:
             self.start, self.reference = copy.deepcopy(self.policy), copy.deepcopy(self.policy)
             self.optimizer = torch.optim.Adam(self.reference.parameters(), eps=1e-8)
+            self.losses: list[float] = []
         target = load(copy.deepcopy(self.policy), self.program.state["target"].clone())
         super()._learn_from(batches, n_steps)
         for row in range(n_steps):
@@ -63,6 +64,7 @@ class WatchedDQN(DQN):
         errors = torch.stack([values[i, int(batch["actions"][i])] - expected[i] for i in range(BATCH)])
         huber = torch.where(errors.abs() < 1, 0.5 * errors**2, errors.abs() - 0.5)
         self.optimizer.param_groups[0]["lr"] = self.learning_rate(self.progress)
+        self.losses.append(huber.mean().item())
         self.optimizer.zero_grad()
         huber.mean().backward()
         if self.config.max_grad_norm is not None:
@@ -94,8 +96,9 @@ def test_dqn_updates_as_written_out(double: bool, dueling: bool, hyperparameters
         target_update_interval=12,
         **{"learning_rate": 0.01, **hyperparameters},
     ).learn(90)
-    assert model.n_updates == 20
+    assert model.n_updates == len(model.losses) == 20
     assert_same_parameters(model.policy, model.reference, model.start)
+    assert model.read_metrics()["train/loss"] == pytest.approx(np.mean(model.losses), rel=1e-3)
 
 
 def drawn(actor: SquashedActor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,6 +123,7 @@ class WatchedSAC(SAC):
             for part in (self.reference.actor, self.reference.critics):
                 part.encoder = nn.Identity()  # the vectors are flat; the encoder would make them single
             self.target = copy.deepcopy(self.reference.critics)
+            self.losses: list[tuple[float, float]] = []
             parts = (self.reference.actor, self.reference.critics, self.reference.temperature)
             self.optimizers = [torch.optim.Adam(part.parameters(), eps=1e-8) for part in parts]
         super()._run_program(shared, inputs)
@@ -146,14 +150,17 @@ class WatchedSAC(SAC):
             soft = next_values - alpha * next_log_prob
             expected = batch["rewards"] + GAMMA * (1 - batch["terminated"]) * soft
         values = critics(batch["observations"], batch["actions"])
+        critic_loss = torch.stack([0.5 * ((value - expected) ** 2).mean() for value in values]).sum()
         critics_optimizer.zero_grad()
-        sum(0.5 * ((value - expected) ** 2).mean() for value in values).backward()
+        critic_loss.backward()
         critics_optimizer.step()
 
         actor_optimizer.zero_grad()
         best = critics(batch["observations"], actions).min(0).values
-        (alpha * log_prob - best).mean().backward()
+        actor_loss = (alpha * log_prob - best).mean()
+        actor_loss.backward()
         actor_optimizer.step()
+        self.losses.append((critic_loss.item(), actor_loss.item()))
 
         with torch.no_grad():
             for target, online in zip(self.target.parameters(), critics.parameters(), strict=True):
@@ -194,11 +201,16 @@ def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
     assert_same_parameters(model.policy.critics, model.reference.critics, model.start.critics)
     target = load(copy.deepcopy(model.policy.critics), model.program.state["target"])
     assert_same_parameters(target, model.target, model.start.critics)
+    metrics = model.read_metrics()
+    assert metrics["train/critic_loss"] == pytest.approx(
+        np.mean([loss for loss, _ in model.losses]), rel=1e-3
+    )
+    assert metrics["train/actor_loss"] == pytest.approx(np.mean([loss for _, loss in model.losses]), rel=1e-3)
     if "ent_coef" not in hyperparameters or isinstance(hyperparameters["ent_coef"], str):
         assert_same_parameters(model.policy.temperature, model.reference.temperature, model.start.temperature)
     else:
         assert model.policy.temperature.log.item() == pytest.approx(np.log(0.2))
-        assert model.read_metrics()["train/ent_coef"] == pytest.approx(0.2)
+        assert metrics["train/ent_coef"] == pytest.approx(0.2)
 
 
 def test_targets_of_the_critics_follow_at_their_interval_over_updates() -> None:

@@ -65,3 +65,14 @@ def test_documented_command_composes(
     shown = [] if {"--cfg", "-i", "--help"} & set(arguments) else ["--cfg", "job"]
     status = status_of([verb, *asked, *shown])
     assert status == 0, capsys.readouterr().err
+
+
+def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples of the Python page run one after the other, with every budget a hundredth."""
+    monkeypatch.chdir(tmp_path)
+    page = (REPOSITORY / "docs" / "python-api.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    names: dict[str, object] = {}
+    exec(compile(re.sub(r"(?<=\d)0_000\b", "00", code), "docs/python-api.md", "exec"), names)
+    assert (tmp_path / "agents" / "cartpole" / "policy.safetensors").exists()
+    assert (tmp_path / "runs" / "by_hand" / "evaluations.npz").exists()

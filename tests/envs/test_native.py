@@ -90,7 +90,7 @@ class TestAle:
         assert stepper.reset([0, 1]).shape == (2, 4, 84, 84)
 
     def test_life_loss_ends_episodes_but_not_games(self) -> None:
-        seen, episodes = run(native("BreakoutNoFrameskip-v4", 2), [0, 1], 400, 4)
+        seen, episodes = run(native("BreakoutNoFrameskip-v4", 16), list(range(16)), 220, 4)
         ends = sum(int(row[2].sum()) for row in seen[1:])
         assert len(episodes) >= 2
         assert ends >= 5 * len(episodes)
@@ -148,6 +148,12 @@ class TestEnvPool:
         ends = sum(int(row[2].sum()) for row in seen[1:])
         assert len(episodes) >= 2
         assert ends >= 5 * len(episodes)
+        lengths = {i: sum(length for index, _, length in episodes if index == i) for i in (0, 1)}
+        for i, length in lengths.items():
+            real = np.array([row[4] is None or bool(row[4][i]) for row in seen[1:]])
+            ended = np.array([bool(row[2][i]) for row in seen[1:]])
+            # The last whole game ends where as many real steps are done as all whole games have.
+            assert ended[real][length - 1]
 
     @pytest.mark.parametrize(
         ("env_id", "options", "message"),

@@ -177,6 +177,14 @@ def test_stepper_gives_raw_values_and_the_normaliser() -> None:
     assert np.array_equal(stepper.reset([0, 1]), raw)
 
 
+def test_reset_of_the_stepper_starts_the_running_returns_anew() -> None:
+    stepper = EnvStepper(make_vec_env("Pendulum-v1", 2, normalize=True))
+    stepper.reset([0, 1])
+    stepper.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
+    stepper.reset([0, 1])
+    assert stepper.normalizer.returns.tolist() == [0.0, 0.0]
+
+
 def test_state_survives_json_and_goes_on_identically() -> None:
     generator = np.random.default_rng(1)
     normalizer = Normalizer(VECTOR, NormalizeConfig(clip_reward=3.0), num_envs=2, gamma=0.8)

@@ -66,6 +66,22 @@ def test_results_are_those_of_the_in_process_env_bit_for_bit(start_method: str) 
     assert_same(everything(workers(Noisy, 5, start_method), 40), in_process)
 
 
+class Keeping(Noisy):
+    """Rewards the action before this one, of which it keeps no copy."""
+
+    _kept = np.zeros(2)
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        reward, self._kept = float(self._kept.sum()), action
+        return observation, reward, *rest
+
+
+def test_env_may_keep_the_actions_that_it_was_given() -> None:
+    in_process = everything(make_vec_env(Keeping, 2, check=False), 20)
+    assert_same(everything(workers(Keeping, 2), 20), in_process)
+
+
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Zoo/IdentityDict-v0"])
 def test_registered_envs_step_as_in_process(env_id: str) -> None:
     in_process = everything(make_vec_env(env_id, 3), 30)
@@ -245,12 +261,15 @@ def test_interrupt_shows_no_traceback_of_a_worker(method: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("method", START_METHODS)
-def test_workers_outlive_a_sigterm_that_the_parent_handles(method: str, tmp_path: Path) -> None:
-    handler = "signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))"
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_workers_outlive_a_signal_that_the_parent_handles(
+    sent: signal.Signals, method: str, tmp_path: Path
+) -> None:
+    handler = f"signal.signal({int(sent)}, lambda *_: stopped.append(1))"
     process = run(STEPPING.format(method=method, handler=handler), tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    os.killpg(process.pid, signal.SIGTERM)
+    os.killpg(process.pid, sent)
     output, errors = process.communicate(timeout=20)
     assert (output, errors, process.returncode) == ("done\n", "", 0)
 

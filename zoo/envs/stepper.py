@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize
-from zoo.envs.same_step import (
-    EpisodeEnd,
-    Info,
-    Observations,
-    SameStepVectorEnv,
-    info_of,
-)
+from zoo.envs.same_step import EpisodeEnd, Info, Observations, SameStepVectorEnv, info_of
 from zoo.errors import ZooError, nearest
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)

@@ -1,0 +1,159 @@
+"""Each algorithm learns small things within seconds; none of these would pass with its update taken out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo.algorithms.base import Algorithm
+
+NARROW = {"log_std_init": -1.0}
+
+PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
+A2C_SETTINGS = {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.0, "ent_coef": 0.0}
+
+
+def mean_reward(model: Algorithm[Any], env_id: str, n_steps: int = 30) -> float:
+    """Return the mean reward of a step, acting deterministically in ten environments."""
+    env = make_vec_env(env_id, 10)
+    observations, _ = env.reset(seed=list(range(10)))
+    total = 0.0
+    for _ in range(n_steps):
+        actions, _ = model.predict(observations)
+        observations, rewards, *_ = env.step(actions)
+        total += rewards.mean()
+    return total / n_steps
+
+
+@pytest.mark.parametrize(
+    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.93)]
+)
+def test_ppo2_names_what_it_sees(space: str, enough: float) -> None:
+    env_id = f"Zoo/Identity{space}-v0"
+    model = PPO2(NARROW, env_id, n_envs=8, seed=0, compile=False, threads=1, **PPO2_SETTINGS).learn(8000)
+    assert mean_reward(model, env_id) >= enough
+
+
+@pytest.mark.parametrize(
+    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.9)]
+)
+def test_a2c_names_what_it_sees(space: str, enough: float) -> None:
+    env_id = f"Zoo/Identity{space}-v0"
+    model = A2C(NARROW, env_id, n_envs=8, seed=0, compile=False, threads=1, **A2C_SETTINGS).learn(16_000)
+    assert mean_reward(model, env_id) >= enough
+
+
+def test_dqn_names_what_it_sees() -> None:
+    env_id = "Zoo/IdentityDiscrete-v0"
+    model = DQN(
+        "MlpPolicy",
+        env_id,
+        n_envs=4,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_starts=100,
+        gamma=0.0,
+        learning_rate=2e-3,
+        exploration_fraction=0.5,
+        train_freq=4,
+        gradient_steps=2,
+    ).learn(1500)
+    assert mean_reward(model, env_id) >= 0.98
+
+
+def test_sac_names_what_it_sees() -> None:
+    env_id = "Zoo/IdentityBox-v0"
+    model = SAC(
+        {"net_arch": [64, 64]},
+        env_id,
+        n_envs=4,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_starts=100,
+        gamma=0.0,
+        learning_rate=3e-3,
+        batch_size=64,
+        train_freq=4,
+        gradient_steps=2,
+    ).learn(1500)
+    assert mean_reward(model, env_id) >= 0.85
+    assert np.exp(model.policy.temperature.log.item()) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("policy", "env_id", "n_timesteps"),
+    [
+        ({"encoder": "cnn", "features_dim": 64}, "Zoo/IdentityImage-v0", 1500),
+        ({"encoder": "multi", "features_dim": 32}, "Zoo/IdentityDict-v0", 4000),
+    ],
+)
+def test_ppo2_learns_from_images_and_dictionaries(policy: Any, env_id: str, n_timesteps: int) -> None:
+    settings = {**PPO2_SETTINGS, "learning_rate": 1e-3}
+    model = PPO2(policy, env_id, n_envs=8, seed=0, compile=False, threads=1, **settings).learn(n_timesteps)
+    assert mean_reward(model, env_id) >= 0.93
+
+
+class Corridor(gym.Env[int, int]):
+    """Six places in a row; only the right end pays. Places count from 1, actions are 3 (left) and 4 (right).
+
+    What pays is five steps away, so that it can only be learned by passing values on from step to step.
+    """
+
+    observation_space: spaces.Space[Any] = spaces.Discrete(6, start=1)
+    action_space: spaces.Space[Any] = spaces.Discrete(2, start=3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._place = 1
+        return self._place, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        assert action in (3, 4)
+        self._place = max(1, self._place + (1 if action == 4 else -1))
+        return self._place, float(self._place == 6), self._place == 6, False, {}
+
+
+def corridor() -> gym.Env[int, int]:
+    return gym.wrappers.TimeLimit(Corridor(), 40)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n_timesteps", "settings"),
+    [
+        (PPO2, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
+        (A2C, 8000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
+        (
+            DQN,
+            4000,
+            {
+                "learning_starts": 200,
+                "learning_rate": 3e-3,
+                "gamma": 0.9,
+                "target_update_interval": 100,
+                "train_freq": 4,
+                "exploration_fraction": 0.6,
+            },
+        ),
+    ],
+)
+def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, settings: dict[str, Any]) -> None:
+    env = make_vec_env(corridor, 4)
+    model = algorithm({"net_arch": [32]}, env, seed=0, compile=False, threads=1, **settings).learn(
+        n_timesteps
+    )
+    actions, _ = model.predict(np.arange(1, 6))
+    assert actions.tolist() == [4] * 5
+    if algorithm is DQN:
+        values = model.policy(model._tensors(np.arange(1, 6)))[:, 1].tolist()
+        assert values == pytest.approx([0.9**4, 0.9**3, 0.9**2, 0.9, 1.0], abs=0.1)
+    else:
+        values = model.policy.values(model._tensors(np.arange(1, 6))).tolist()
+        assert values[0] > 0.1
+        assert values[-1] > values[0] + 0.15

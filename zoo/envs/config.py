@@ -56,7 +56,7 @@ class EnvConfig:
     kwargs: dict[str, Any] = hyperparameter(help="arguments of the environment", default_factory=dict)
     vectorization: str = hyperparameter(
         "auto",
-        "sync: in this process; workers: in worker processes (for environments slower than 0.2 ms a step); "
+        "sync: in this process; workers: in worker processes (for slow environments, where cores are idle); "
         "native: the environment's own vector form; auto: sync",
         choices=("auto", "sync", "workers", "native"),
     )

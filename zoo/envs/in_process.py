@@ -177,7 +177,7 @@ class EnvGroup:
 
 
 class InProcessVectorEnv(SameStepVectorEnv):
-    """Steps its environments in a loop: the fastest way for environments of less than about 0.2 ms a step."""
+    """Steps its environments in a loop: the fastest way for quick environments."""
 
     def __init__(self, make_envs: Sequence[Callable[[], Env]], *, seed: int | None = None) -> None:
         self.group = EnvGroup(make_envs)

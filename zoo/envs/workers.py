@@ -53,7 +53,7 @@ class Worker(NamedTuple):
 
 
 class WorkersVectorEnv(SameStepVectorEnv):
-    """Steps its environments in worker processes; pays off from about 0.2 ms a step.
+    """Steps its environments in worker processes: for slow environments, where cores are idle.
 
     Results are bit for bit those of `InProcessVectorEnv`. An environment that raises ends everything with
     its own traceback, a worker that dies with its exit code or signal.

@@ -59,6 +59,8 @@ def test_correlated_noise_starts_at_zero_only_where_an_episode_ended() -> None:
     after = noise.draw(Still(), 3)  # type: ignore[arg-type]
     assert after[1] == 0
     np.testing.assert_allclose(after[[0, 2]], before[[0, 2]] * (1 - 0.15 * 0.01), rtol=1e-5)
+    noise.reset()
+    assert not noise.draw(Still(), 5).any()  # type: ignore[arg-type]
 
 
 def test_a_draw_is_not_changed_by_the_next_one() -> None:

@@ -207,10 +207,10 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         if self.action_noise is not None:
             self.action_noise.reset(step.finished)
 
-    def _cut_episodes(self) -> None:
-        super()._cut_episodes()
+    def _reset_envs(self, seeds: list[int], *, update_statistics: bool = True) -> None:
+        super()._reset_envs(seeds, update_statistics=update_statistics)
         if self.action_noise is not None:
-            self.action_noise.reset(np.arange(self.n_envs))
+            self.action_noise.reset()
 
     def _suggestion(self) -> str:
         return (

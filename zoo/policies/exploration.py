@@ -38,8 +38,8 @@ class NormalNoise:
         """Return noise (n_envs, actions)."""
         return self.std * rng.standard_normal((n_envs, self.n_actions), dtype=np.float32)
 
-    def reset(self, env_indices: Array) -> None:
-        """Begin anew in these environments: nothing to do."""
+    def reset(self, env_indices: Array | None = None) -> None:
+        """Begin anew in these environments, or in all: nothing to do."""
 
 
 class OrnsteinUhlenbeckNoise:
@@ -60,9 +60,11 @@ class OrnsteinUhlenbeckNoise:
         )
         return self._noise
 
-    def reset(self, env_indices: Array) -> None:
-        """Begin anew in these environments."""
-        if self._noise is not None:
+    def reset(self, env_indices: Array | None = None) -> None:
+        """Begin anew in these environments, or in all, of which there may be another number then."""
+        if env_indices is None:
+            self._noise = None
+        elif self._noise is not None:
             self._noise[env_indices] = 0.0
 
 

@@ -1,0 +1,225 @@
+"""Same seed, same weights; worker processes change nothing; a restored run ends as an uninterrupted one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from logged_envs import Logged
+
+from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import Callback
+from zoo.errors import ZooError
+
+Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
+
+RUNS: dict[str, Run] = {
+    "ppo2": (
+        PPO2,
+        "CartPole-v1",
+        {"n_steps": 16, "n_epochs": 2, "learning_rate": "lin_0.01", "target_kl": 0.01},
+    ),
+    "a2c": (A2C, "CartPole-v1", {"learning_rate": 0.01, "n_steps": 8}),
+    "a2c_box": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_rms_prop": False}),
+    "dqn": (
+        DQN,
+        "CartPole-v1",
+        {
+            "learning_starts": 40,
+            "buffer_size": 200,
+            "train_freq": 5,
+            "gradient_steps": 2,
+            "target_update_interval": 50,
+        },
+    ),
+    "dqn_once": (
+        DQN,
+        "CartPole-v1",
+        {"learning_starts": 40, "buffer_size": 100, "train_freq": 4, "optimize_memory_usage": True},
+    ),
+    "dqn_episodes": (DQN, "CartPole-v1", {"learning_starts": 40, "train_freq": [1, "episode"]}),
+    "sac": (SAC, "Pendulum-v1", {"learning_starts": 40, "batch_size": 16, "train_freq": 4}),
+    "sac_noise": (
+        SAC,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 6,
+            "gradient_steps": -1,
+            "target_update_interval": 4,
+            "random_exploration": 0.2,
+            "action_noise": {"type": "ornstein-uhlenbeck", "std": 0.3},
+        },
+    ),
+}
+
+
+def make(
+    name: str, *, seed: int | None = 1, n_envs: int = 2, env: Any = None, **options: Any
+) -> Algorithm[Any]:
+    algorithm, env_id, hyperparameters = RUNS[name]
+    envs = make_vec_env(env_id, n_envs, **options) if env is None else env
+    return algorithm({"net_arch": [8]}, envs, seed=seed, compile=False, threads=1, **hyperparameters)
+
+
+def numbers(model: Algorithm[Any]) -> dict[str, bytes]:
+    """Return everything that the rest of a run depends on, to the bit."""
+    arrays, values = model.checkpoint()
+    plain = {key: value for key, value in values.items() if key not in ("timings", "recent_episodes")}
+    episodes = [(e.env_index, e.episode_return, e.length) for e in model.recent_episodes]
+    return {
+        **{name: array.tobytes() for name, array in arrays.items()},
+        "values": json.dumps([plain, episodes]).encode(),
+    }
+
+
+def differences(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
+    return [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_same_seed_gives_the_same_numbers(name: str) -> None:
+    first = make(name, normalize=True).learn(300)
+    np.random.random(100)
+    torch.rand(100)
+    second = make(name, normalize=True).learn(300)
+    assert differences(numbers(first), numbers(second)) == []
+    other = make(name, seed=2, normalize=True).learn(300)
+    assert numbers(other) != numbers(first)
+
+
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac"])
+def test_worker_processes_change_no_number(name: str) -> None:
+    inside = make(name, n_envs=3, normalize=True).learn(200)
+    workers = make(name, n_envs=3, normalize=True, vectorization="workers", n_workers=2, start_method="fork")
+    try:
+        assert differences(numbers(workers.learn(200)), numbers(inside)) == []
+    finally:
+        assert workers.envs is not None
+        workers.envs.close()
+
+
+class Keep(Callback):
+    """Keeps what each barrier leaves, as files would."""
+
+    barrier = True
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.kept: dict[int, tuple[dict[str, np.ndarray], str]] = {}
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        arrays, values = algorithm.checkpoint()
+        self.kept[algorithm.num_timesteps] = copy.deepcopy(arrays), json.dumps(values)
+
+
+class Watch(Callback):
+    """Records something between the barriers, as evaluations do."""
+
+    every = 70
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        algorithm.record("watch/steps", algorithm.num_timesteps)
+        algorithm.predict(np.zeros((3, *algorithm.observation_space.shape), np.float32))  # type: ignore[misc]
+
+
+def assert_goes_on_exactly(straight: Algorithm[Any], fresh: list[Algorithm[Any]], total: int) -> None:
+    """Run once through, then from each of the first barriers in another object."""
+    keep = Keep(110)
+    straight.learn(total, [Watch(), keep])
+    metrics = straight.read_metrics()
+    straight_record = numbers(straight)
+    assert len(keep.kept) > len(fresh)
+    for resumed, (timesteps, (arrays, values)) in zip(fresh, keep.kept.items(), strict=False):
+        resumed.restore(arrays, json.loads(values))
+        assert resumed.num_timesteps == timesteps
+        again = Keep(110)
+        resumed.learn(total - timesteps, [Watch(), again], reset_num_timesteps=False)
+        assert list(again.kept) == [steps for steps in keep.kept if steps > timesteps]
+        assert resumed.read_metrics() == pytest.approx(metrics, nan_ok=True)
+        assert differences(numbers(resumed), straight_record) == []
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("name", RUNS)
+def test_restored_run_ends_as_an_uninterrupted_one(name: str, normalize: bool) -> None:
+    straight = make(name, normalize=normalize)
+    fresh = [make(name, seed=None, normalize=normalize) for _ in range(2)]
+    assert_goes_on_exactly(straight, fresh, 480)
+
+
+@pytest.mark.parametrize("name", ["ppo2", "dqn", "dqn_once", "sac_noise"])
+def test_a_used_object_can_be_restored_too(name: str) -> None:
+    straight, used = make(name, normalize=True), make(name, seed=5, normalize=True).learn(250)
+    assert_goes_on_exactly(straight, [used], 360)
+
+
+@pytest.mark.parametrize("name", ["ppo2", "dqn_once"])
+def test_restored_run_in_an_environment_that_resets_in_a_step_of_its_own(name: str) -> None:
+    def env() -> SyncVectorEnv:
+        makers = [lambda length=length: Logged((length, 4)) for length in (3, 7)]  # type: ignore[misc]
+        return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def env_that_forgets() -> SyncVectorEnv:
+        """Episodes of these go by a counter that no seed sets back, so all start at the first one."""
+        made = env()
+        for each in made.envs:
+            original = each.reset
+
+            def reset(
+                *, seed: int | None = None, options: Any = None, each: Any = each, original: Any = original
+            ) -> Any:
+                if seed is not None:
+                    each._episode = -1
+                return original(seed=seed, options=options)
+
+            each.reset = reset  # type: ignore[method-assign]
+        return made
+
+    straight = make(name, env=env_that_forgets())
+    fresh = [make(name, seed=None, env=env_that_forgets()) for _ in range(2)]
+    assert_goes_on_exactly(straight, fresh, 480)
+
+
+def test_a_barrier_resets_the_environments_with_seeds_of_the_runs_generator() -> None:
+    ours, theirs = make("ppo2"), make("ppo2")
+    for model in (ours, theirs):
+        model.learn(64)
+    before = ours._observations
+    ours.barrier()
+    theirs.barrier()
+    assert np.array_equal(ours._observations, theirs._observations)
+    assert not np.array_equal(ours._observations, before)
+    assert ours._env_seeds == theirs._env_seeds
+    ours.barrier()
+    assert ours._env_seeds != theirs._env_seeds
+
+
+def test_episodes_cut_by_a_barrier_are_not_counted() -> None:
+    model = make("ppo2", n_envs=1)
+    for _ in range(20):
+        model.learn(16, reset_num_timesteps=False)
+        model.barrier()
+    assert all(episode.length <= 16 for episode in model.recent_episodes)
+
+
+def test_a_checkpoint_of_other_networks_is_refused() -> None:
+    small = make("dqn").learn(50)
+    large = DQN({"net_arch": [9]}, "CartPole-v1", n_envs=2, compile=False)
+    with pytest.raises(ZooError, match="has shape"):
+        large.restore(*small.checkpoint())
+
+
+def test_a_run_with_another_length_of_its_schedules_is_told_apart_by_its_total() -> None:
+    """The part of training that is done is counted over the whole run, before and after a restore."""
+    model = make("ppo2").learn(96)
+    assert model.progress == 1.0
+    model.learn(96, reset_num_timesteps=False)
+    assert model.num_timesteps == model.total_timesteps == 192

@@ -1,0 +1,55 @@
+"""Each algorithm's update is one graph that a compiler takes, and learns what the eager one learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zoo import A2C, DQN, PPO2, SAC
+
+RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
+    "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
+    "a2c": (A2C, "CartPole-v1", {"n_steps": 8}, 64),
+    "dqn": (
+        DQN,
+        "CartPole-v1",
+        {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8},
+        48,
+    ),
+    "sac": (
+        SAC,
+        "Pendulum-v1",
+        {"learning_starts": 16, "train_freq": 4, "gradient_steps": 1, "batch_size": 8},
+        48,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
+    algorithm, env, hyperparameters, n_timesteps = RUNS[name]
+    models = [
+        algorithm(
+            {"net_arch": [8]},
+            env,
+            n_envs=2,
+            seed=0,
+            compile=compile,
+            threads=1,
+            learning_rate=0.01,
+            **hyperparameters,
+        )
+        for compile in (False, True)
+    ]
+    start = models[0].get_parameters()
+    eager, compiled = (model.learn(n_timesteps) for model in models)
+    assert compiled.program.compiled
+    assert not eager.program.compiled
+    assert eager.n_updates == compiled.n_updates > 1
+    for key, expected in eager.get_parameters().items():
+        moved = np.abs(expected - start[key]).max()
+        np.testing.assert_allclose(compiled.get_parameters()[key], expected, atol=0.02 * moved + 1e-6)
+    metrics = compiled.read_metrics()
+    assert metrics == pytest.approx(eager.read_metrics(), rel=0.02, abs=1e-4, nan_ok=True)

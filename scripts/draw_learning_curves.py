@@ -2,13 +2,15 @@
 
     .venv/bin/python scripts/draw_learning_curves.py --runs runs/collection
 
-One panel an environment, one line an algorithm: the median over its runs, and the range between the lowest
-and the highest. Needs matplotlib (the extra bench).
+One panel an algorithm and environment: a thin line a run, a thick one for their median. Needs matplotlib (the
+extra bench).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,10 @@ import numpy.typing as npt
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-Curves = dict[str, dict[str, list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]]]
-"""Environment → algorithm → steps and mean returns of each run."""
+Curve = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+"""Environment steps, and the mean return of the evaluation at each."""
+
+COLUMNS = 3
 
 
 def main() -> None:
@@ -34,41 +38,43 @@ def main() -> None:
     print(arguments.output)
 
 
-def read_curves(runs: Path) -> Curves:
-    """Read `runs/<algo>/<env>/<run>/evaluations.npz`."""
-    curves: Curves = {}
-    for file in sorted(runs.glob("*/*/*/evaluations.npz")):
-        algo, env = file.parts[-4], file.parts[-3]
-        with np.load(file) as evaluations:
+def read_curves(runs: Path) -> dict[str, list[Curve]]:
+    """Read the evaluations of all finished runs, `runs/<algo>/<env>/<run>`, by algorithm and environment."""
+    curves: dict[str, list[Curve]] = {}
+    for run in sorted(file.parent for file in runs.glob("*/*/*/evaluations.npz")):
+        if json.loads((run / "run.json").read_text())["status"] != "finished":
+            continue
+        with np.load(run / "evaluations.npz") as evaluations:
             curve = (evaluations["timesteps"].astype(float), evaluations["results"].mean(axis=1))
-        curves.setdefault(env, {}).setdefault(algo, []).append(curve)
+        curves.setdefault(f"{run.parts[-3]} on {run.parts[-2]}", []).append(curve)
     return curves
 
 
-def draw(curves: Curves, output: Path) -> None:
+def draw(curves: dict[str, list[Curve]], output: Path) -> None:
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
+    n_rows = math.ceil(len(curves) / COLUMNS)
     figure, panels = pyplot.subplots(
-        1, len(curves), figsize=(4.2 * len(curves), 3.2), squeeze=False, constrained_layout=True
+        n_rows, COLUMNS, figsize=(3.6 * COLUMNS, 2.6 * n_rows), squeeze=False, constrained_layout=True
     )
-    for panel, (env, algorithms) in zip(panels[0], curves.items(), strict=True):
-        for algo, runs in algorithms.items():
-            steps = runs[0][0]
-            returns = np.stack([np.interp(steps, *run) for run in runs])
-            (line,) = panel.plot(steps, np.median(returns, axis=0), label=algo)
-            panel.fill_between(
-                steps, returns.min(axis=0), returns.max(axis=0), color=line.get_color(), alpha=0.2, lw=0
-            )
-        panel.set_title(env)
-        panel.set_xlabel("environment steps")
+    for panel in panels.flat[len(curves) :]:
+        panel.set_axis_off()
+    for panel, (title, runs) in zip(panels.flat, curves.items(), strict=False):
+        steps = runs[0][0]
+        for run in runs:
+            panel.plot(run[0] / 1000, run[1], color="tab:blue", alpha=0.3, lw=0.8)
+        median = np.median([np.interp(steps, *run) for run in runs], axis=0)
+        panel.plot(steps / 1000, median, color="tab:blue", lw=1.8)
+        panel.set_title(title)
+        panel.set_xlabel("thousand environment steps")
         panel.grid(alpha=0.3)
-        panel.legend(frameon=False)
-    panels[0][0].set_ylabel("mean return of an evaluation")
+    for row in panels:
+        row[0].set_ylabel("mean return")
     output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output, dpi=120)
+    figure.savefig(output, dpi=110)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Algorithm(ABC, Generic[Config]):
         self.envs: EnvStepper | None = None
         self.normalizer: Normalizer | None = None
         if env is not None:
-            self._take_env(env, n_envs)
+            self._take_env(*self._stepper(env, n_envs))
         elif observation_space is not None and action_space is not None:
             self.n_envs = n_envs
             self.observation_space, self.action_space = observation_space, action_space
@@ -248,21 +248,17 @@ class Algorithm(ABC, Generic[Config]):
 
     def set_env(self, env: Any, *, n_envs: int = 1) -> None:
         """Learn in another environment from now on. Raises `ZooError` if its spaces differ."""
-        observation_space, action_space, normalizer = (
-            self.observation_space,
-            self.action_space,
-            self.normalizer,
-        )
-        self._take_env(env, n_envs)
+        config, stepper = self._stepper(env, n_envs)
         for what, old, new in (
-            ("observations", observation_space, self.observation_space),
-            ("actions", action_space, self.action_space),
+            ("observations", self.observation_space, stepper.observation_space),
+            ("actions", self.action_space, stepper.action_space),
         ):
             difference = spaces_differ(old, new)
             if difference is not None:
                 raise ZooError(f"the env's {what} differ from the agent's: {difference}")
-        if normalizer is not None:
-            self.normalizer = normalizer
+        if self.normalizer is not None:
+            stepper.normalizer = self.normalizer
+        self._take_env(config, stepper)
         self._observations = None
         self._make_memory()
 
@@ -282,21 +278,24 @@ class Algorithm(ABC, Generic[Config]):
     def _cut_episodes(self) -> None:
         """Mark the episodes under way as ended in the memory, where it reaches over updates."""
 
-    def _take_env(self, env: Any, n_envs: int) -> None:
+    def _stepper(self, env: Any, n_envs: int) -> tuple[EnvConfig | None, EnvStepper]:
+        """Return what steps ``env``, and its config where that is known."""
         if isinstance(env, EnvStepper):
-            self.envs = env
-        else:
-            if isinstance(env, str):
-                env = EnvConfig(id=env)
-            if isinstance(env, EnvConfig):
-                self.env_config = env
-            if not isinstance(env, gym.vector.VectorEnv):
-                env = make_vec_env(env, n_envs, gamma=float(getattr(self.config, "gamma", 0.99)))
-            self.envs = EnvStepper(env)
-        self.n_envs = self.envs.num_envs
-        self.normalizer = self.envs.normalizer
-        self.observation_space = self.envs.observation_space
-        self.action_space = self.envs.action_space
+            return None, env
+        if isinstance(env, gym.vector.VectorEnv):
+            return None, EnvStepper(env)
+        if isinstance(env, str):
+            env = EnvConfig(id=env)
+        made = make_vec_env(env, n_envs, gamma=float(getattr(self.config, "gamma", 0.99)))
+        return env if isinstance(env, EnvConfig) else None, EnvStepper(made)
+
+    def _take_env(self, config: EnvConfig | None, stepper: EnvStepper) -> None:
+        if config is not None:
+            self.env_config = config
+        self.envs = stepper
+        self.n_envs = stepper.num_envs
+        self.normalizer = stepper.normalizer
+        self.observation_space, self.action_space = stepper.observation_space, stepper.action_space
 
     def _draw_env_seeds(self) -> list[int]:
         return [int(seed) for seed in self.rng.integers(2**31, size=self.n_envs)]
@@ -329,12 +328,17 @@ class Algorithm(ABC, Generic[Config]):
 
     def _batched(self, observations: Column) -> tuple[Column, bool]:
         space = self.observation_space
+        name, part, values = "observations", space, observations
         if isinstance(space, spaces.Dict):
-            key, part = next(iter(space.spaces.items()))
-            is_single = np.shape(observations[key]) == tuple(part.shape or ())
-        else:
-            is_single = np.shape(observations) == tuple(space.shape or ())
-        arrays = transform(np.asarray, observations)
+            if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
+                raise ZooError(f"expected a dictionary of observations: {describe(space)}")
+            name, part = next(iter(space.spaces.items()))
+            values = observations[name]
+        shape, found = tuple(part.shape or ()), np.shape(values)
+        is_single = found == shape
+        if not is_single and found[1:] != shape:
+            raise ZooError(f"`{name}` of shape {found} are neither one of shape {shape} nor a batch of them")
+        arrays = transform(lambda values: np.asarray(values, order="C"), observations)
         return (transform(lambda array: array[None], arrays) if is_single else arrays), is_single
 
     # -- parameters and files ---------------------------------------------------------------------------

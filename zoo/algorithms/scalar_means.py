@@ -24,7 +24,7 @@ class ScalarMeans:
         """Return the means since the last call; a vector's under ``<its name>/<vector name>``."""
         means: dict[str, float] = {}
         for name, (total, count) in self._sums.items():
-            if isinstance(total, Tensor):
+            if isinstance(total, Tensor) and total.ndim > 0:
                 values = zip(vector_names, (total / count).tolist(), strict=True)
                 means.update({f"{name}/{part}": value for part, value in values})
             else:

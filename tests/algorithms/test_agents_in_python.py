@@ -1,0 +1,449 @@
+"""The Python API of an agent: predicting, parameters, saving and loading, other environments, mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import zoo
+from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.ppo2 import PPO2Config
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.errors import ZooError
+
+SMALL = {"net_arch": [8]}
+
+AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
+    "ppo2": (PPO2, SMALL, "CartPole-v1", {}),
+    "ppo2_normalized": (PPO2, SMALL, "Pendulum-v1", {"normalize": True}),
+    "ppo2_dict": (PPO2, {"encoder": "multi", "features_dim": 16}, "Zoo/IdentityDict-v0", {}),
+    "ppo2_image": (PPO2, {"encoder": "cnn", "features_dim": 16}, "Zoo/IdentityImage-v0", {}),
+    "a2c_bits": (A2C, SMALL, "Zoo/IdentityMultiBinary-v0", {}),
+    "a2c_choices": (A2C, SMALL, "Zoo/IdentityMultiDiscrete-v0", {}),
+    "dqn": (DQN, SMALL, "Zoo/IdentityDiscrete-v0", {}),
+    "dqn_normalized": (DQN, SMALL, "CartPole-v1", {"normalize": True}),
+    "sac": (SAC, SMALL, "Pendulum-v1", {}),
+    "sac_normalized": (SAC, SMALL, "Pendulum-v1", {"normalize": True}),
+}
+
+
+def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm[Any]:
+    algorithm, policy, env_id, options = AGENTS[name]
+    hyperparameters: dict[str, Any] = {"n_steps": 16} if algorithm in (PPO2, A2C) else {"learning_starts": 20}
+    if algorithm in (DQN, SAC):
+        hyperparameters["buffer_size"] = 200
+    envs = make_vec_env(env_id, n_envs, **options)
+    return algorithm(policy, envs, seed=seed, compile=False, threads=1, **hyperparameters)
+
+
+def observations(model: Algorithm[Any], n: int = 7) -> Any:
+    space = model.observation_space
+    space.seed(3)
+    rows = [space.sample() for _ in range(n)]
+    if isinstance(space, spaces.Dict):
+        return {key: np.stack([np.asarray(row[key]) for row in rows]) for key in space.spaces}
+    return np.clip(np.stack([np.asarray(row) for row in rows]), -100, 255).astype(space.dtype)
+
+
+def row(batch: Any, i: int) -> Any:
+    return {key: part[i] for key, part in batch.items()} if isinstance(batch, dict) else batch[i]
+
+
+# Predicting
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_one_observation_or_many_give_the_same_actions(name: str) -> None:
+    model = make(name).learn(64)
+    batch = observations(model)
+    actions, state = model.predict(batch)
+    assert state is None
+    assert len(actions) == 7
+    for i in range(7):
+        action, _ = model.predict(row(batch, i))
+        assert model.action_space.contains(action) or model.action_space.contains(np.asarray(action))
+        np.testing.assert_allclose(action, actions[i], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_predicting_changes_nothing_but_draws_when_it_is_asked_to(name: str) -> None:
+    model = make(name).learn(64)
+    batch = observations(model)
+    before = model.rng.bit_generator.state
+    statistics = None if model.normalizer is None else model.normalizer.state()[0]
+    first, second = model.predict(batch)[0], model.predict(batch)[0]
+    np.testing.assert_array_equal(first, second)
+    assert model.rng.bit_generator.state == before
+    if statistics is not None and model.normalizer is not None:
+        for key, array in model.normalizer.state()[0].items():
+            np.testing.assert_array_equal(array, statistics[key])
+    drawn = [model.predict(batch, deterministic=False)[0] for _ in range(60)]
+    assert any(not np.array_equal(drawn[0], other) for other in drawn)
+    assert all(model.action_space.contains(np.asarray(action)) for actions in drawn for action in actions)
+
+
+def test_observations_come_in_any_form_that_holds_the_numbers() -> None:
+    model = make("ppo2")
+    plain = np.array([[0.1, -0.2, 0.3, 0.4], [0.4, 0.3, -0.2, 0.1]], np.float32)
+    expected = model.predict(plain)[0].tolist()
+    assert model.predict(plain.astype(np.float64))[0].tolist() == expected
+    assert model.predict(plain.tolist())[0].tolist() == expected
+    assert model.predict(plain[::-1])[0].tolist() == expected[::-1]
+    image = make("ppo2_image")
+    pictures = observations(image)
+    flipped = pictures[:, ::-1]
+    np.testing.assert_array_equal(image.predict(flipped)[0], image.predict(flipped.copy())[0])
+
+
+def test_discrete_observations_may_be_plain_numbers() -> None:
+    model = make("dqn")
+    each = [int(model.predict(i)[0]) for i in range(4)]
+    assert model.predict(np.arange(4))[0].tolist() == each
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("ppo2", np.zeros(5), r"shape \(5,\) are neither one of shape \(4,\) nor a batch"),
+        ("ppo2", np.zeros((2, 5)), r"shape \(2, 5\) are neither one of shape \(4,\) nor a batch"),
+        ("ppo2", 0.0, r"shape \(\) are neither one of shape \(4,\) nor a batch"),
+        ("ppo2_image", np.zeros((36, 36), np.uint8), r"are neither one of shape \(36, 36, 1\)"),
+        ("ppo2_dict", np.zeros(2), "expected a dictionary of observations"),
+        ("ppo2_dict", {"vector": np.zeros(2)}, "expected a dictionary of observations"),
+        ("dqn", np.zeros((2, 1), np.int64), r"shape \(2, 1\) are neither one of shape \(\)"),
+    ],
+)
+def test_observations_of_another_shape_are_refused(name: str, given: Any, message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        make(name).predict(given)
+
+
+def test_observations_are_normalised_as_in_training() -> None:
+    model = make("ppo2_normalized").learn(64)
+    assert isinstance(model, PPO2)
+    assert model.normalizer is not None
+    raw = observations(model)
+    mean = model.policy.action_parameters(torch.from_numpy(model.normalizer.normalize_observations(raw)))
+    np.testing.assert_allclose(model.predict(raw)[0], mean.detach().numpy().clip(-2, 2), rtol=1e-4, atol=1e-5)
+
+
+# Probabilities
+
+
+def test_probabilities_of_discrete_actions() -> None:
+    model = make("ppo2").learn(200)
+    assert isinstance(model, PPO2)
+    batch = observations(model)
+    probabilities = model.action_probability(batch)
+    assert probabilities.shape == (7, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+    assert (probabilities.argmax(1) == model.predict(batch)[0]).all()
+    np.testing.assert_allclose(model.action_probability(batch[0]), probabilities[0], rtol=1e-5)
+    drawn = np.stack([model.predict(batch, deterministic=False)[0] for _ in range(2000)])
+    np.testing.assert_allclose(drawn.mean(0), probabilities[:, 1], atol=0.06)
+
+
+def test_probabilities_of_bits_and_of_several_choices() -> None:
+    bits = make("a2c_bits")
+    assert isinstance(bits, A2C)
+    batch = observations(bits)
+    assert bits.action_probability(batch).shape == (7, 3)
+    assert bits.action_probability(batch[0]).shape == (3,)
+    choices = make("a2c_choices")
+    assert isinstance(choices, A2C)
+    batch = observations(choices)
+    first, second = choices.action_probability(batch)
+    assert (first.shape, second.shape) == ((7, 3), (7, 2))
+    np.testing.assert_allclose(first.sum(1), 1, rtol=1e-5)
+    assert [part.shape for part in choices.action_probability(batch[0])] == [(3,), (2,)]
+
+
+@pytest.mark.parametrize("name", ["ppo2_normalized", "sac"])
+def test_continuous_actions_have_mean_and_standard_deviation(name: str) -> None:
+    model: Any = make(name)
+    batch = observations(model)
+    mean, std = model.action_probability(batch)
+    assert mean.shape == std.shape == (7, 1)
+    assert (std > 0).all()
+    one_mean, one_std = model.action_probability(batch[2])
+    np.testing.assert_allclose([one_mean, one_std], [mean[2], std[2]], rtol=1e-4, atol=1e-6)
+
+
+def test_softmax_of_action_values() -> None:
+    model: Any = make("dqn")
+    probabilities = model.action_probability(np.arange(4))
+    values = model.policy(torch.arange(4))
+    np.testing.assert_allclose(probabilities, values.softmax(-1).detach().numpy(), rtol=1e-5)
+
+
+# Saving and loading
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("suffix", ["", ".zip"])
+def test_a_loaded_agent_predicts_what_the_saved_one_did(name: str, suffix: str, tmp_path: Path) -> None:
+    model = make(name).learn(64)
+    path = model.save(tmp_path / f"agent{suffix}")
+    batch = observations(model)
+    expected, _ = model.predict(batch)
+    for loaded in (zoo.load(path), type(model).load(path)):
+        assert type(loaded) is type(model)
+        assert loaded.num_timesteps == model.num_timesteps
+        assert loaded.config == model.config
+        np.testing.assert_array_equal(loaded.predict(batch)[0], expected)
+        parameters = loaded.get_parameters()
+        assert all(np.array_equal(parameters[key], value) for key, value in model.get_parameters().items())
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_loaded_agent_goes_on_learning(name: str, tmp_path: Path) -> None:
+    model = make(name).learn(64)
+    path = model.save(tmp_path / "agent")
+    _, _, env_id, _ = AGENTS[name]
+    loaded = zoo.load(path, env=make_vec_env(env_id, 2), seed=1, compile=False)
+    target = loaded.program.state.get("target")
+    if target is not None:
+        online = loaded.program.state["q_network" if isinstance(loaded, DQN) else "critics"]
+        assert torch.equal(target, online)
+    loaded.learn(64)
+    assert any(
+        not np.array_equal(loaded.get_parameters()[key], value)
+        for key, value in model.get_parameters().items()
+    )
+
+
+def test_a_loaded_agent_keeps_its_normalisation_in_a_new_environment(tmp_path: Path) -> None:
+    model = make("ppo2_normalized").learn(64)
+    assert model.normalizer is not None
+    path = model.save(tmp_path / "agent")
+    for env in (make_vec_env("Pendulum-v1", 2), make_vec_env("Pendulum-v1", 2, normalize=True)):
+        loaded = PPO2.load(path, env, compile=False)
+        assert loaded.normalizer is not None
+        assert loaded.envs is not None
+        np.testing.assert_array_equal(
+            loaded.normalizer.return_moments.mean, model.normalizer.return_moments.mean
+        )
+        batch = observations(model)
+        np.testing.assert_array_equal(loaded.predict(batch)[0], model.predict(batch)[0])
+        loaded.learn(64)
+        assert loaded.normalizer.returns.any()
+        loaded.barrier()
+        assert not loaded.normalizer.returns.any()
+
+
+def test_an_agent_without_an_environment_acts_but_does_not_learn(tmp_path: Path) -> None:
+    loaded = zoo.load(make("ppo2").save(tmp_path / "agent"))
+    assert loaded.get_env() is None
+    assert loaded.predict(np.zeros(4, np.float32))[0] in (0, 1)
+    with pytest.raises(ZooError, match=r"no env to learn in; give it one with set_env\(\)"):
+        loaded.learn(10)
+
+
+def test_an_agent_of_another_algorithm_is_named(tmp_path: Path) -> None:
+    path = make("ppo2").save(tmp_path / "agent")
+    with pytest.raises(ZooError, match=r"an agent of ppo2, not of a2c; zoo\.load\(\) finds the class"):
+        A2C.load(path)
+
+
+def test_loading_into_an_environment_with_other_spaces_is_refused(tmp_path: Path) -> None:
+    path = make("ppo2").save(tmp_path / "agent")
+    with pytest.raises(ZooError, match="the env's observations differ from the agent's"):
+        zoo.load(path, env="Acrobot-v1")
+
+
+# Parameters
+
+
+@pytest.mark.parametrize("name", ["ppo2", "dqn", "sac"])
+def test_parameters_go_from_one_agent_to_another(name: str) -> None:
+    source, other = make(name, seed=1).learn(64), make(name, seed=2)
+    batch = observations(source)
+    other.set_parameters(source.get_parameters())
+    np.testing.assert_array_equal(other.predict(batch)[0], source.predict(batch)[0])
+    if name == "dqn":
+        assert torch.equal(other.program.state["target"], other.program.state["q_network"])
+    if name == "sac":
+        assert torch.equal(other.program.state["target"], other.program.state["critics"])
+
+
+def test_parameters_are_copies() -> None:
+    model = make("ppo2")
+    parameters = model.get_parameters()
+    parameters["critic.0.weight"][:] = 7
+    assert not (model.get_parameters()["critic.0.weight"] == 7).any()
+    model.set_parameters(parameters)
+    parameters["critic.0.weight"][:] = 8
+    assert (model.get_parameters()["critic.0.weight"] == 7).all()
+
+
+def test_parameters_that_do_not_fit_are_refused_and_change_nothing() -> None:
+    model = make("ppo2")
+    before = model.get_parameters()
+    changed = {name: value + 1 for name, value in before.items()}
+    missing = {name: value for name, value in changed.items() if name != "actor.0.bias"}
+    with pytest.raises(ZooError, match=r"actor\.0\.bias is missing"):
+        model.set_parameters(missing)
+    with pytest.raises(ZooError, match=r"actor\.9\.bias is not part of the policy"):
+        model.set_parameters({**changed, "actor.9.bias": np.zeros(3)})
+    with pytest.raises(ZooError, match=r"actor\.0\.bias has shape \[3\], expected \[8\]"):
+        model.set_parameters({**changed, "actor.0.bias": np.zeros(3)})
+    with pytest.raises(ZooError, match=r"actor\.9\.bias is not part of the policy"):
+        model.set_parameters({"actor.9.bias": np.zeros(3)}, exact_match=False)
+    assert all(np.array_equal(value, before[name]) for name, value in model.get_parameters().items())
+    model.set_parameters({"actor.0.bias": changed["actor.0.bias"]}, exact_match=False)
+    assert np.array_equal(model.get_parameters()["actor.0.bias"], changed["actor.0.bias"])
+    assert np.array_equal(model.get_parameters()["actor.0.weight"], before["actor.0.weight"])
+
+
+# Environments
+
+
+def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> None:
+    model = make("ppo2_normalized").learn(64)
+    env, batch = model.get_env(), observations(model)
+    expected, _ = model.predict(batch)
+    for other, message in (
+        ("CartPole-v1", "the env's observations differ"),
+        ("MountainCarContinuous-v0", "the env's observations differ"),
+        (gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), -1.0, 1.0), "the env's actions differ"),
+    ):
+        with pytest.raises(ZooError, match=message):
+            model.set_env(other)
+        assert model.get_env() is env
+        assert model.normalizer is not None
+        np.testing.assert_array_equal(model.predict(batch)[0], expected)
+    model.learn(64)
+
+
+def test_learning_goes_on_in_another_environment() -> None:
+    model = make("dqn_normalized").learn(64)
+    normalizer = model.get_vec_normalize_env()
+    model.set_env("CartPole-v1", n_envs=3)
+    assert model.n_envs == 3
+    assert model.get_vec_normalize_env() is normalizer
+    model.learn(60, reset_num_timesteps=False)
+    assert model.num_timesteps >= 124
+    env = model.get_env()
+    assert env is not None
+    assert env.num_envs == 3
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        "CartPole-v1",
+        lambda: gym.make("CartPole-v1"),
+        gym.make("CartPole-v1"),
+        make_vec_env("CartPole-v1", 2),
+        gym.make_vec("CartPole-v1", 2),
+        zoo.envs.EnvConfig(id="CartPole-v1", max_episode_steps=7),
+    ],
+    ids=["id", "function", "env", "own", "gymnasium", "config"],
+)
+def test_environments_come_in_every_form(env: Any) -> None:
+    model = A2C(SMALL, env, seed=0, compile=False).learn(30)
+    assert model.num_timesteps >= 30
+    if isinstance(env, zoo.envs.EnvConfig):
+        assert all(episode.length <= 7 for episode in model.recent_episodes)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "arguments", "message"),
+    [
+        (PPO2, "CartPole-v1", {"learning_rat": 1e-3}, r"did you mean `ppo2\.learning_rate`\?"),
+        (PPO2, "CartPole-v1", {"lam": 0.9}, "Stable-Baselines' `lam` is `ppo2.gae_lambda` here"),
+        (
+            PPO2,
+            "CartPole-v1",
+            {"gamma": 2},
+            r"`ppo2\.gamma=2` is out of range; expected at least 0 and at most 1",
+        ),
+        (PPO2, "CartPole-v1", {"n_steps": 0}, r"`ppo2\.n_steps=0` is out of range"),
+        (PPO2, "CartPole-v1", {"n_steps": "many"}, "has the wrong type; expected int"),
+        (PPO2, "CartPole-v1", {"learning_rate": "fast_1"}, "unknown schedule 'fast'"),
+        (DQN, "CartPole-v1", {"tau": 0}, r"`dqn\.tau=0` is out of range"),
+        (DQN, "Pendulum-v1", {}, "dqn acts in Discrete spaces, but .*; sac learns continuous actions"),
+        (SAC, "CartPole-v1", {}, "sac acts in Box spaces, but .*; dqn, ppo2 and a2c take Discrete actions"),
+        (SAC, "Pendulum-v1", {"n_critics": 0}, "out of range"),
+        (PPO2, "CartPole-v1", {"policy": "MlpPolcy"}, "unknown policy 'MlpPolcy'; did you mean 'MlpPolicy'"),
+        (PPO2, "CartPole-v1", {"policy": {"net_arc": [8]}}, r"did you mean `policy\.net_arch`\?"),
+        (PPO2, "CartPole-v1", {"policy": "CnnPolicy"}, "CnnPolicy reads images"),
+        (PPO2, "CartPole-v1", {"config": PPO2Config(), "gamma": 0.9}, "by name or as `config`, not both"),
+        (PPO2, None, {}, "PPO2 needs an env"),
+        (PPO2, "CartPol-v1", {}, "CartPole-v1"),
+        (PPO2, "CartPole-v1", {"device": "tpu"}, "`device=tpu` is not one of"),
+    ],
+)
+def test_mistakes_are_refused_in_words(
+    algorithm: Any, env: Any, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ZooError, match=message):
+        algorithm(**{"policy": "MlpPolicy", "env": env, **arguments})
+
+
+def test_algorithms_are_found_by_name() -> None:
+    for name in ALGORITHMS:
+        assert algorithm_class(name).name == name
+    with pytest.raises(ZooError, match="unknown algorithm 'ppo3'; did you mean 'ppo2'"):
+        algorithm_class("ppo3")
+
+
+def test_a_drawn_seed_is_known_and_gives_the_same_again() -> None:
+    first = A2C(SMALL, "CartPole-v1", compile=False).learn(50)
+    assert isinstance(first.seed, int)
+    second = A2C(SMALL, "CartPole-v1", seed=first.seed, compile=False).learn(50)
+    assert all(
+        np.array_equal(value, second.get_parameters()[name]) for name, value in first.get_parameters().items()
+    )
+
+
+# Scalars
+
+
+def test_recorded_scalars_are_read_as_means() -> None:
+    model = make("ppo2")
+    for value in (1.0, torch.tensor(2.0), np.float32(6.0)):
+        model.record("mine/number", value)
+    model.record("mine/tensor", torch.tensor(5.0))
+    assert model.read_metrics() == {"mine/number": 3.0, "mine/tensor": 5.0}
+    assert model.read_metrics() == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "scalars"),
+    [
+        (
+            "ppo2",
+            {
+                "policy_gradient_loss",
+                "value_loss",
+                "entropy_loss",
+                "loss",
+                "approx_kl",
+                "clip_fraction",
+                "clip_range",
+                "explained_variance",
+                "learning_rate",
+            },
+        ),
+        ("a2c_bits", {"policy_loss", "value_loss", "entropy_loss", "learning_rate"}),
+        ("dqn", {"loss", "learning_rate"}),
+        ("sac", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
+    ],
+)
+def test_scalars_have_sb3s_names(name: str, scalars: set[str]) -> None:
+    metrics = make(name).learn(64).read_metrics()
+    assert {f"train/{scalar}" for scalar in scalars} <= metrics.keys()
+    assert all(np.isfinite(value) for value in metrics.values())
+    if name == "dqn":
+        assert "rollout/exploration_rate" in metrics

@@ -208,6 +208,13 @@ def test_minibatches_that_cannot_be_made_are_refused(hyperparameters: dict[str, 
         ppo2(**hyperparameters)
 
 
+def test_one_step_alone_cannot_be_standardised() -> None:
+    with pytest.raises(ZooError, match="needs rollouts of n_steps × n_envs ≥ 2"):
+        A2C(POLICY, "CartPole-v1", n_steps=1, normalize_advantage=True)
+    model = A2C(POLICY, "CartPole-v1", seed=0, n_steps=1, compile=False).learn(5)
+    assert all(np.isfinite(value).all() for value in model.get_parameters().values())
+
+
 class TensorFlowRMSprop:
     """TensorFlow's RMSprop: a running square that starts at one, and epsilon inside the root."""
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.config.fields import Schedule, hyperparameter
+from zoo.errors import ZooError
 from zoo.memory.columns import transform
 from zoo.optim import schedules
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
@@ -58,6 +59,11 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
     def _make_state(self) -> State:
         self.learning_rate = schedules.parse(self.config.learning_rate)
         return super()._make_state()
+
+    def _make_memory(self) -> None:
+        super()._make_memory()
+        if self.config.normalize_advantage and self._batch_size() < 2:
+            raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
 
     def update(self) -> None:
         config, memory = self.config, self.memory

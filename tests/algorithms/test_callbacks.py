@@ -1,0 +1,203 @@
+"""Training goes by whole updates; callbacks are called in time and in their order, and can stop it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from logged_envs import Logged, logged_vector_env
+
+from zoo import A2C, DQN, PPO2, make_vec_env
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import Callback
+
+SMALL = {"net_arch": [8]}
+
+
+class Diary(Callback):
+    """Writes down each call."""
+
+    def __init__(
+        self, every: int = 0, *, name: str = "", barrier: bool = False, diary: list[Any] | None = None
+    ) -> None:
+        self.every, self.barrier, self.name = every, barrier, name
+        self.diary: list[Any] = [] if diary is None else diary
+
+    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+        self.diary.append(("start", self.name, algorithm.num_timesteps))
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        self.diary.append(("steps", self.name, algorithm.num_timesteps))
+
+    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+        self.diary.append(("end", self.name, algorithm.num_timesteps))
+
+    def steps(self) -> list[int]:
+        return [steps for what, _, steps in self.diary if what == "steps"]
+
+
+def a2c(n_envs: int = 2, n_steps: int = 5, **hyperparameters: Any) -> A2C:
+    return A2C(SMALL, "CartPole-v1", n_envs=n_envs, seed=0, compile=False, n_steps=n_steps, **hyperparameters)
+
+
+def test_training_takes_whole_updates_until_its_steps_are_reached() -> None:
+    model = a2c().learn(25)
+    assert model.num_timesteps == 30
+    assert model.n_updates == 3
+    assert model.progress == 1.0
+
+
+def test_steps_count_anew_or_on_top() -> None:
+    model = a2c().learn(30)
+    assert model.learn(30).num_timesteps == 30
+    assert model.learn(30, reset_num_timesteps=False).num_timesteps == 60
+    assert model.n_updates == 9
+
+
+@pytest.mark.parametrize("n_envs", [1, 2, 4])
+def test_callbacks_are_called_at_the_first_update_at_or_after_each_multiple(n_envs: int) -> None:
+    diary = Diary(12)
+    a2c(n_envs).learn(60, diary)
+    size = 5 * n_envs
+    ends = list(range(size, 61, size))
+    expected = [end for end in ends if end // 12 > (end - size) // 12]
+    assert diary.steps() == expected
+    assert diary.diary[0] == ("start", "", 0)
+    assert diary.diary[-1] == ("end", "", 60)
+
+
+def test_an_interval_shorter_than_an_update_calls_once_each_update() -> None:
+    diary = Diary(3)
+    a2c().learn(30, diary)
+    assert diary.steps() == [10, 20, 30]
+
+
+def test_no_interval_means_never() -> None:
+    diary = Diary()
+    a2c().learn(30, [diary])
+    assert [what for what, *_ in diary.diary] == ["start", "end"]
+
+
+def test_intervals_count_from_zero_also_when_a_run_goes_on() -> None:
+    diary = Diary(20)
+    model = a2c().learn(30)
+    model.learn(40, diary, reset_num_timesteps=False)
+    assert diary.steps() == [40, 60]
+
+
+def test_off_policy_intervals_count_environment_steps_too() -> None:
+    diary = Diary(10)
+    DQN(SMALL, "CartPole-v1", n_envs=3, seed=0, compile=False, learning_starts=1000).learn(40, diary)
+    assert diary.steps() == [12, 21, 30, 42]
+
+
+def test_barriers_come_after_all_others_and_reset_before_their_callback() -> None:
+    calls: list[Any] = []
+
+    class Watching(A2C):
+        def barrier(self) -> None:
+            calls.append(("barrier", "", self.num_timesteps))
+            super().barrier()
+
+    model = Watching(SMALL, "CartPole-v1", n_envs=2, seed=0, compile=False)
+    callbacks = [
+        Diary(10, name="checkpoint", barrier=True, diary=calls),
+        Diary(10, name="evaluation", diary=calls),
+    ]
+    model.learn(20, callbacks)
+    assert [call[:2] for call in calls if call[0] in ("steps", "barrier")] == [
+        ("steps", "evaluation"),
+        ("barrier", ""),
+        ("steps", "checkpoint"),
+    ] * 2
+
+
+class StopAt(Callback):
+    """Asks for the end at some step."""
+
+    def __init__(self, every: int, *, at_start: bool = False) -> None:
+        self.every, self.at_start = every, at_start
+
+    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+        if self.at_start:
+            algorithm.request_stop("not today")
+
+    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        algorithm.request_stop("enough")
+
+
+def test_a_callback_ends_the_run_after_its_update() -> None:
+    diary = Diary(10)
+    model = a2c().learn(1000, [StopAt(40), diary])
+    assert model.num_timesteps == 40
+    assert model.stop_reason == "enough"
+    assert diary.steps() == [10, 20, 30, 40]
+    assert diary.diary[-1] == ("end", "", 40)
+
+
+def test_a_stop_before_the_first_step_is_heard_and_forgotten_by_the_next_run() -> None:
+    model = a2c().learn(100, StopAt(0, at_start=True))
+    assert (model.num_timesteps, model.stop_reason) == (0, "not today")
+    model.learn(100)
+    assert (model.num_timesteps, model.stop_reason) == (100, None)
+
+
+class Episodes(Callback):
+    """Keeps each finished episode."""
+
+    def __init__(self) -> None:
+        self.episodes: list[tuple[int, float, int]] = []
+
+    def on_episode(self, algorithm: Algorithm[Any], episode: Any) -> None:
+        self.episodes.append((episode.env_index, episode.episode_return, episode.length))
+        assert algorithm.recent_episodes[-1] is episode
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "dqn"])
+@pytest.mark.parametrize("kind", ["own", "SAME_STEP", "NEXT_STEP"])
+def test_every_episode_is_told_once_with_its_return_and_length(algorithm: str, kind: str) -> None:
+    env, logged = logged_vector_env(kind)
+    model: Algorithm[Any] = (
+        A2C(SMALL, env, seed=0, compile=False, n_steps=7)
+        if algorithm == "a2c"
+        else DQN(SMALL, env, seed=0, compile=False, learning_starts=1000, train_freq=5)
+    )
+    watch = Episodes()
+    model.learn(150, [watch])
+    for index, each in enumerate(logged):
+        returns, lengths, total, length = [], [], 0.0, 0
+        for step in each.log:
+            total, length = total + step.reward, length + 1
+            if step.terminated or step.truncated:
+                returns.append(total)
+                lengths.append(length)
+                total, length = 0.0, 0
+        told = [episode for episode in watch.episodes if episode[0] == index]
+        assert [length for *_, length in told] == lengths
+        np.testing.assert_allclose([r for _, r, _ in told], returns, rtol=1e-5, atol=1e-5)
+    assert model.n_episodes == len(watch.episodes)
+
+
+def test_only_the_last_hundred_episodes_are_kept() -> None:
+    env = make_vec_env(lambda: Logged((1,)), 2, check=False)
+    model = A2C(SMALL, env, seed=0, compile=False).learn(300)
+    assert model.n_episodes == 300
+    assert len(model.recent_episodes) == 100
+
+
+def test_time_is_told_by_what_it_went_into() -> None:
+    model = PPO2(SMALL, "CartPole-v1", seed=0, compile=False, n_steps=64).learn(256)
+    assert model.timings.keys() == {"env", "policy", "update", "evaluation"}
+    assert all(model.timings[part] > 0 for part in ("env", "policy", "update"))
+
+
+def test_an_error_in_a_callback_is_not_swallowed() -> None:
+    class Broken(Callback):
+        every = 10
+
+        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+            raise RuntimeError("a bug of mine")
+
+    with pytest.raises(RuntimeError, match="a bug of mine"):
+        a2c().learn(30, Broken())

@@ -114,6 +114,21 @@ def test_parameters_without_a_gradient_stay() -> None:
     assert torch.equal(model.unused.weight, before)
 
 
+def test_frozen_parameters_stay_and_are_used() -> None:
+    model = network()
+    model.body.requires_grad_(False)
+    before = model.body.weight.clone()
+    trainable = Trainable("net", model, Adam())
+    assert len(trainable.flat) == 5 + 1 + 10 + 2
+    state = trainable.initial_state()
+    variables = trainable.variables(state)
+    assert torch.equal(variables(batch()[0]), model(batch()[0]))
+    state, _ = trainable.descend(state, variables, error(variables), torch.tensor(0.1))
+    keep(trainable, state)
+    assert torch.equal(model.body.weight, before)
+    assert torch.equal(trainable.constants(state)(batch()[0]), model(batch()[0]))
+
+
 def test_descend_leaves_the_old_state_and_other_parts_of_it_as_they_are() -> None:
     trainable, other = Trainable("net", network(), Adam()), Trainable("net2", network(3), Adam())
     state = {**trainable.initial_state(), **other.initial_state()}

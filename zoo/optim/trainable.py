@@ -35,7 +35,8 @@ class Lent:
 class Trainable:
     """Flat parameters of ``module`` under ``name`` in the state, moved by ``optimizer``.
 
-    ``max_grad_norm`` bounds the global norm of the gradient; None leaves it as it is.
+    ``max_grad_norm`` bounds the global norm of the gradient; None leaves it as it is. Parameters that take no
+    gradient (``requires_grad=False``: a pre-trained encoder) stay as they are, and out of the state.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Trainable:
         self.module = module
         self.optimizer = optimizer
         self.max_grad_norm = max_grad_norm
-        parameters = dict(module.named_parameters())
+        parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
         self._names = list(parameters)
         self._shapes = [parameter.shape for parameter in parameters.values()]
         self._sizes = [parameter.numel() for parameter in parameters.values()]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from zoo.version import __version__
 
 # These have to stand before NumPy and torch are imported. OpenBLAS' own threads fight torch's. And torch's
-# threads should sleep soon when they have nothing to do: spinning, they take the core from the one they wait for
-# as soon as the machine has anything else to run, and a step that takes 15 ms takes a second.
+# threads should sleep soon when they have nothing to do: they spin by default, which takes the core from the
+# very thread that they wait for as soon as the machine has anything else to run. This is long enough to bridge
+# the gaps within an update.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("GOMP_SPINCOUNT", "100")
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 if TYPE_CHECKING:
     from pathlib import Path

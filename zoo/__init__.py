@@ -10,8 +10,8 @@ from zoo.version import __version__
 
 # These have to stand before NumPy and torch are imported. OpenBLAS' own threads fight torch's. And torch's
 # threads should sleep soon when they have nothing to do: they spin by default, which takes the core from the
-# very thread that they wait for as soon as the machine has anything else to run. This is long enough to bridge
-# the gaps within an update.
+# very thread that they wait for as soon as the machine has anything else to run. This is long enough for the
+# gaps within an update.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 

@@ -14,7 +14,7 @@ class ZooError(Exception):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the name closest to ``name``, or an empty string if none is close."""
+    """Return ``"; did you mean 'x'?"`` for the name closest to ``name``, or "" if none is close."""
     candidates = list(names)
     by_lower_case = {candidate.lower(): candidate for candidate in reversed(candidates)}
     matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)

@@ -55,11 +55,18 @@ def train_killed(algo: str, folder: Path, moments: list[float], *overrides: str)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if has_finished(folder):
+            break
         if list(folder.glob("runs/*/*/*/config.yaml")):
             arguments = [ZOO, "train", f"resume={run_folder(folder)}"]
     else:
         subprocess.run(arguments, cwd=folder, check=True, timeout=300)
     return run_folder(folder)
+
+
+def has_finished(folder: Path) -> bool:
+    """Whether the kill came only after the run had done everything."""
+    return any('"finished"' in path.read_text() for path in folder.glob("runs/*/*/*/run.json"))
 
 
 def run_folder(folder: Path) -> Path:

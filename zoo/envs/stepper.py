@@ -67,6 +67,7 @@ class EnvStepper:
                 f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}; make_vec_env makes one"
             )
         self.normalizer: Normalizer | None = None
+        self._given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
         if isinstance(env, VecNormalize):
             self.normalizer, env = env.normalizer, env.env
         self.env = env

@@ -1,10 +1,11 @@
 # Zoo with every extra.
 #
-#   docker build -t zoo .                               on CPUs
-#   docker build -t zoo --build-arg ACCELERATOR=cu130 . with CUDA 13.0; run it with --gpus all
+#   docker build -t zoo .
+#   docker build -t zoo --build-arg TORCH_INDEX=URL .    PyTorch from another index
 #   docker run --rm -v "$PWD":/work zoo train algo=ppo2 env=CartPole-v1
 #
-# ACCELERATOR is the name of one of PyTorch's own wheel folders: cpu, cu126, cu130, …
+# Without TORCH_INDEX this is the PyTorch of the Python package index, which runs on CPUs, and on GPUs where the
+# container is started with --gpus all. PyTorch's own index has a smaller one for CPUs alone, and one for each CUDA.
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim-bookworm
 
@@ -20,8 +21,8 @@ ENV PIP_NO_CACHE_DIR=1 \
 
 WORKDIR /opt/zoo
 COPY constraints.txt ./
-ARG ACCELERATOR=cpu
-RUN pip install "$(grep '^torch==' constraints.txt)" --index-url "https://download.pytorch.org/whl/${ACCELERATOR}"
+ARG TORCH_INDEX=
+RUN pip install "$(grep '^torch==' constraints.txt)" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
 
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY zoo ./zoo

@@ -48,7 +48,7 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
 
     name = "a2c"
     config_class = A2CConfig
-    compiling_saves = 0.8e-3
+    compiling_saves = 0.6e-3
 
     def _optimizer(self) -> Optimizer:
         config = self.config

@@ -1,7 +1,7 @@
 """Where and how updates run: device, threads, eager or compiled.
 
 ``"auto"`` is decided by rules from the size of the work, never by a clock, so that two runs of one config
-make the same choice and end with the same weights. The constants were measured; see docs/speed.md.
+make the same choice and end with the same weights. What compiling saves was measured (docs/speed.md).
 """
 
 from __future__ import annotations

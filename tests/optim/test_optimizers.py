@@ -25,10 +25,29 @@ def gradients(n_steps: int) -> list[Tensor]:
 
 
 def walk(optimizer: Optimizer, start: Tensor, steps: list[Tensor], learning_rates: list[float]) -> Tensor:
+    """Take the steps in the pure form, and make sure that the form in place ends at the same point."""
     parameters, slots = start, optimizer.initial(start)
+    overwritten, own_slots = start.clone(), optimizer.initial(start)
     for gradient, learning_rate in zip(steps, learning_rates, strict=True):
         parameters, slots = optimizer.step(parameters, gradient, slots, torch.tensor(learning_rate))
+        optimizer.step_(overwritten, gradient, own_slots, torch.tensor(learning_rate))
+    torch.testing.assert_close(overwritten - start, parameters - start, rtol=2e-4, atol=2e-6)
+    for name, slot in slots.items():
+        torch.testing.assert_close(own_slots[name], slot, rtol=1e-4, atol=1e-7)
     return parameters
+
+
+def test_both_forms_of_adam_can_take_turns() -> None:
+    """A run that was compiled goes on eagerly, and the other way round."""
+    steps, start, rate = gradients(40), torch.linspace(-1.0, 1.0, N_PARAMETERS), torch.tensor(1e-2)
+    optimizer = Adam()
+    mixed, slots = start.clone(), optimizer.initial(start)
+    for i, gradient in enumerate(steps):
+        if i // 10 % 2:
+            optimizer.step_(mixed, gradient, slots, rate)
+        else:
+            mixed, slots = optimizer.step(mixed, gradient, slots, rate)
+    torch.testing.assert_close(mixed, walk(optimizer, start, steps, [1e-2] * 40), rtol=2e-4, atol=2e-6)
 
 
 def torch_walk(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zoo.optim.optimizers import Adam
 from zoo.optim.program import SMALLEST_ROOM, STOPPED, UpdateProgram
-from zoo.optim.trainable import State, Trainable, polyak
+from zoo.optim.trainable import State, Trainable
 
 
 class Regression:
@@ -37,7 +37,7 @@ class Regression:
         error = variables(inputs["pairs"]["x"]).squeeze(-1) - inputs["pairs"]["y"] * shared["scale"]
         loss = error.square().mean()
         state, norm = self.trainable.descend(state, variables, loss, shared["learning_rate"])
-        state = {**state, "slow": polyak(state["slow"], state["net"], 0.1), STOPPED: inputs["stop"]}
+        state = {**self.trainable.follow(state, "slow", 0.1), STOPPED: inputs["stop"]}
         return state, {"loss": loss.detach(), "norm": norm, "first": inputs["pairs"]["y"][0]}
 
     def run(self, n_steps: int, *, stop_at: int | None = None) -> Tensor:

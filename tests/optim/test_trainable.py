@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from zoo.optim.optimizers import Adam
-from zoo.optim.trainable import State, Trainable, polyak
+from zoo.optim.trainable import State, Trainable
 
 
 class SteepestDescent:
@@ -22,6 +22,11 @@ class SteepestDescent:
         self, parameters: Tensor, gradient: Tensor, slots: dict[str, Tensor], learning_rate: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         return parameters - learning_rate * gradient, slots
+
+    def step_(
+        self, parameters: Tensor, gradient: Tensor, slots: dict[str, Tensor], learning_rate: Tensor
+    ) -> None:
+        parameters.sub_(learning_rate * gradient)
 
 
 class TwoHeads(nn.Module):
@@ -52,9 +57,9 @@ def error(model: nn.Module, scale: float = 1.0) -> Tensor:
     return scale * (model(values) - targets).square().mean()
 
 
-def keep(trainable: Trainable, state: State) -> None:
-    """Overwrite the flat parameters in place, as the update program does."""
-    trainable.flat.copy_(state[trainable.name])
+def aside(state: State) -> State:
+    """Return a state that is not the live one: its steps are pure, as they are while an update is traced."""
+    return {name: tensor.clone() for name, tensor in state.items()}
 
 
 def test_flat_parameters_leave_the_module_as_it_was() -> None:
@@ -66,17 +71,34 @@ def test_flat_parameters_leave_the_module_as_it_was() -> None:
         assert torch.equal(parameter, dict(ours.named_parameters())[name])
 
 
-def test_module_sees_a_step_once_it_is_kept() -> None:
+def test_module_sees_a_step_on_the_live_state() -> None:
     model = network()
     trainable = Trainable("net", model, SteepestDescent())
     state = trainable.initial_state()
     before = model.head.weight.detach().clone()
     variables = trainable.variables(state)
-    new_state, _ = trainable.descend(state, variables, error(variables), torch.tensor(0.1))
-    assert torch.equal(model.head.weight, before)
-    keep(trainable, new_state)
+    state, _ = trainable.descend(state, variables, error(variables), torch.tensor(0.1))
+    assert state["net"] is trainable.flat
     assert not torch.equal(model.head.weight, before)
-    assert torch.equal(trainable.constants(new_state)(batch()[0]), model(batch()[0]))
+    assert torch.equal(trainable.constants(state)(batch()[0]), model(batch()[0]))
+
+
+def test_a_step_aside_moves_as_one_on_the_live_state_and_leaves_everything_else_as_it_is() -> None:
+    model, twin = network(), network()
+    trainable, live = Trainable("net", model, Adam(), 0.5), Trainable("net", twin, Adam(), 0.5)
+    live_state, state = live.initial_state(), aside(trainable.initial_state())
+    first = aside(state)
+    for _ in range(5):
+        before, variables = state, trainable.variables(state)
+        state, _ = trainable.descend(state, variables, error(variables), torch.tensor(0.1))
+        assert all(before[name] is not state[name] for name in state)
+        assert torch.equal(trainable.flat, first["net"])
+        variables = live.variables(live_state)
+        live_state, _ = live.descend(live_state, variables, error(variables), torch.tensor(0.1))
+    assert live_state.keys() == state.keys()
+    for name, tensor in live_state.items():
+        torch.testing.assert_close(state[name], tensor, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(trainable.constants(state)(batch()[0]), twin(batch()[0]), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 1e-3, 0.5, 1e6])
@@ -97,7 +119,6 @@ def test_steps_and_clipping_are_pytorchs(max_grad_norm: float | None, scale: flo
         variables = trainable.variables(state)
         state, norm = trainable.descend(state, variables, error(variables, scale), torch.tensor(0.01))
         torch.testing.assert_close(norm, expected_norm, rtol=1e-3, atol=1e-7)
-    keep(trainable, state)
     for name, parameter in plain.named_parameters():
         torch.testing.assert_close(dict(ours.named_parameters())[name], parameter, rtol=1e-3, atol=1e-5)
 
@@ -110,7 +131,6 @@ def test_parameters_without_a_gradient_stay() -> None:
     for _ in range(3):
         variables = trainable.variables(state)
         state, _ = trainable.descend(state, variables, error(variables), torch.tensor(0.1))
-    keep(trainable, state)
     assert torch.equal(model.unused.weight, before)
 
 
@@ -124,21 +144,35 @@ def test_frozen_parameters_stay_and_are_used() -> None:
     variables = trainable.variables(state)
     assert torch.equal(variables(batch()[0]), model(batch()[0]))
     state, _ = trainable.descend(state, variables, error(variables), torch.tensor(0.1))
-    keep(trainable, state)
     assert torch.equal(model.body.weight, before)
     assert torch.equal(trainable.constants(state)(batch()[0]), model(batch()[0]))
 
 
-def test_descend_leaves_the_old_state_and_other_parts_of_it_as_they_are() -> None:
+def test_descend_leaves_other_parts_of_the_state_as_they_are() -> None:
     trainable, other = Trainable("net", network(), Adam()), Trainable("net2", network(3), Adam())
     state = {**trainable.initial_state(), **other.initial_state()}
-    before = {name: tensor.clone() for name, tensor in state.items()}
+    before = aside(state)
     variables = trainable.variables(state)
-    new_state, _ = trainable.descend(state, variables, error(variables), torch.tensor(0.1))
-    assert new_state.keys() == state.keys()
+    state, _ = trainable.descend(state, variables, error(variables), torch.tensor(0.1))
+    assert state.keys() == before.keys()
     for name, tensor in before.items():
-        assert torch.equal(state[name], tensor)
-        assert torch.equal(new_state[name], tensor) == name.startswith("net2"), name
+        assert torch.equal(state[name], tensor) == name.startswith("net2"), name
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+@pytest.mark.parametrize("unless", [True, False])
+def test_a_step_is_skipped_where_told(is_live: bool, unless: bool) -> None:
+    trainable = Trainable("net", network(), Adam())
+    state = trainable.initial_state()
+    state = state if is_live else aside(state)
+    before = aside(state)
+    variables = trainable.variables(state)
+    state, norm = trainable.descend(
+        state, variables, error(variables), torch.tensor(0.1), unless=torch.tensor(unless)
+    )
+    assert norm > 0
+    for name, tensor in before.items():
+        assert torch.equal(state[name], tensor) == unless, name
 
 
 def test_no_gradient_flows_into_constants() -> None:
@@ -151,27 +185,59 @@ def test_no_gradient_flows_into_constants() -> None:
     assert not trainable.constants(state)(batch()[0]).requires_grad
 
 
-def test_constants_of_a_copy_are_the_copys() -> None:
+@pytest.mark.parametrize("is_live", [True, False])
+def test_constants_of_a_copy_are_the_copys(is_live: bool) -> None:
     trainable = Trainable("net", network(), Adam())
     other = network(9)
     target = torch.cat([parameter.detach().reshape(-1) for parameter in other.parameters()])
     state = {**trainable.initial_state(), "target": target}
+    state = state if is_live else aside(state)
     values, _ = batch()
     assert torch.equal(trainable.constants(state, "target")(values), other(values))
+    replaced = {**state, "target": target + 1.0}
+    assert not torch.equal(trainable.constants(replaced, "target")(values), other(values))
+    state["target"].zero_()
+    assert not trainable.constants(state, "target")(values).any()
 
 
+def test_constants_share_what_is_not_trained() -> None:
+    model = network()
+    model.body.requires_grad_(False)
+    model.register_buffer("scale", torch.ones(1))
+    trainable = Trainable("net", model, Adam())
+    constants = trainable.constants(trainable.initial_state())
+    with torch.no_grad():
+        model.body.weight.fill_(2.0)
+        model.get_buffer("scale").fill_(3.0)
+    assert torch.equal(constants(batch()[0]), model(batch()[0]))
+    assert constants.call.get_buffer("scale").item() == 3.0
+    assert model.head.weight.requires_grad
+
+
+@pytest.mark.parametrize("is_live", [True, False])
 @given(tau=st.floats(0, 1, width=32, allow_subnormal=False))
 @settings(deadline=None, derandomize=True, max_examples=30)
-def test_polyak_goes_a_fraction_of_the_way(tau: float) -> None:
-    target, online = torch.tensor([1.0, -3.0, 1e-4]), torch.tensor([2.0, 5.0, 7e5])
+def test_a_copy_follows_by_a_fraction(is_live: bool, tau: float) -> None:
     for fraction in (tau, torch.tensor(tau)):
-        expected = (1 - tau) * target.double() + tau * online.double()
-        torch.testing.assert_close(polyak(target, online, fraction).double(), expected, rtol=1e-5, atol=1e-5)
+        trainable = Trainable("net", network(), Adam())
+        state = {**trainable.initial_state(), "target": torch.randn(len(trainable.flat)) * 1e3}
+        state = state if is_live else aside(state)
+        target, online = state["target"].double(), state["net"].double()
+        new = trainable.follow(state, "target", fraction)
+        assert (new["target"] is state["target"]) == is_live
+        assert torch.equal(new["net"].double(), online)
+        torch.testing.assert_close(
+            new["target"].double(), (1 - tau) * target + tau * online, rtol=1e-5, atol=1e-4
+        )
 
 
-def test_polyak_with_one_is_a_copy_and_with_zero_changes_nothing() -> None:
-    torch.manual_seed(0)
-    target, online = torch.randn(1000) * 1e3, torch.randn(1000)
-    for one, zero in ((1.0, 0.0), (torch.tensor(1.0), torch.tensor(0.0))):
-        assert torch.equal(polyak(target, online, one), online)
-        assert torch.equal(polyak(target, online, zero), target)
+@pytest.mark.parametrize("is_live", [True, False])
+def test_following_by_one_is_a_copy_and_by_zero_changes_nothing(is_live: bool) -> None:
+    trainable = Trainable("net", network(), Adam())
+    state = {**trainable.initial_state(), "target": torch.randn(len(trainable.flat)) * 1e3}
+    state = state if is_live else aside(state)
+    before = state["target"].clone()
+    for zero in (0.0, torch.tensor(0.0)):
+        assert torch.equal(trainable.follow(state, "target", zero)["target"], before)
+    for one in (1.0, torch.tensor(1.0)):
+        assert torch.equal(trainable.follow(state, "target", one)["target"], state["net"])

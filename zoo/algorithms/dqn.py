@@ -25,7 +25,8 @@ from zoo.memory.columns import Column, ColumnSpec
 from zoo.optim import schedules
 from zoo.optim.optimizers import Adam
 from zoo.optim.schedules import Schedule as ParsedSchedule
-from zoo.optim.trainable import State, Trainable, polyak
+from zoo.optim.trainable import State, Trainable
+from zoo.policies.distributions import pick
 from zoo.policies.making import make_policy
 from zoo.policies.q_network import QNetwork
 
@@ -133,8 +134,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         due = self.num_timesteps // self.config.target_update_interval
         if due != self._target_updates:  # fewer where a second call of learn counts from zero
             self._target_updates = due
-            target, online = self.program.state["target"], self.program.state["q_network"]
-            target.copy_(polyak(target, online, self.config.tau))
+            self.trainable.follow(self.program.state, "target", self.config.tau)
         super().update()
         self.record("rollout/exploration_rate", self.exploration_rate(self.progress))
 
@@ -145,8 +145,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
     def _update_step(self, state: State, shared: Tensor, inputs: Any) -> tuple[State, dict[str, Tensor]]:
         network = self.trainable.variables(state)
-        actions = inputs["actions"].long().unsqueeze(-1)
-        values = network(inputs["observations"]).gather(-1, actions).squeeze(-1)
+        values = pick(network(inputs["observations"]), inputs["actions"])
         loss = F.smooth_l1_loss(values, self.targets(state, inputs))
         state, grad_norm = self.trainable.descend(state, network, loss, shared)
         return state, {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}

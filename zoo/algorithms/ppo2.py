@@ -113,13 +113,14 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         entropy_loss = -entropy.mean()
         loss = policy_loss + self.config.ent_coef * entropy_loss + self.config.vf_coef * value_loss
         approx_kl = (ratio - 1 - ratio.log()).mean().detach()
-        new_state, grad_norm = self.trainable.descend(state, policy, loss, shared["learning_rate"])
-        if self.config.target_kl is not None:
-            too_far = approx_kl > 1.5 * self.config.target_kl
-            new_state = {key: torch.where(too_far, state[key], new) for key, new in new_state.items()}
-            new_state[STOPPED] = too_far
+        too_far = None if self.config.target_kl is None else approx_kl > 1.5 * self.config.target_kl
+        state, grad_norm = self.trainable.descend(
+            state, policy, loss, shared["learning_rate"], unless=too_far
+        )
+        if too_far is not None:
+            state = {**state, STOPPED: too_far}
         clip_fraction = ((ratio - 1).abs() > shared["clip_range"]).float().mean()
-        return new_state, {
+        return state, {
             "policy_gradient_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy_loss": entropy_loss.detach(),

@@ -23,7 +23,7 @@ from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec
 from zoo.optim import schedules
 from zoo.optim.optimizers import Adam
-from zoo.optim.trainable import State, Trainable, polyak
+from zoo.optim.trainable import State, Trainable
 from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import ActionNoiseConfig, make_action_noise
 from zoo.policies.making import make_policy
@@ -104,14 +104,16 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
     # -- acting -----------------------------------------------------------------------------------------
 
-    def _latent(self, observations: Column) -> Array:
+    def _mean_and_log_std(self, observations: Column) -> tuple[Array, Array]:
         if self._numpy_latent is not None:
-            return self._numpy_latent(observations)
-        with torch.inference_mode():
-            return self.policy.actor.latent(self._tensors(observations)).cpu().numpy()
+            latent = self._numpy_latent(observations)
+        else:
+            with torch.inference_mode():
+                latent = self.policy.actor.latent(self._tensors(observations)).cpu().numpy()
+        return latent[..., : self.n_actions], latent[..., self.n_actions :]
 
     def _sampled(self, observations: Column, *, deterministic: bool) -> Array:
-        mean, log_std = np.split(self._latent(observations), 2, axis=-1)
+        mean, log_std = self._mean_and_log_std(observations)
         if deterministic:
             return np.tanh(mean)
         noise = self.rng.standard_normal(mean.shape, dtype=np.float32)
@@ -138,7 +140,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
     def action_probability(self, observations: Column) -> tuple[Array, Array]:
         """Return mean and standard deviation of the Gaussian before squashing, each (n, actions)."""
         batch, is_single = self._batched(observations)
-        mean, log_std = np.split(self._latent(self._normalized(batch)), 2, axis=-1)
+        mean, log_std = self._mean_and_log_std(self._normalized(batch))
         std = np.exp(log_std.clip(*LOG_STD_RANGE))
         return (mean[0], std[0]) if is_single else (mean, std)
 
@@ -182,7 +184,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         actor_loss = (ent_coef * log_prob - actor_values).mean()
         state, _ = self.actor.descend(state, actor, actor_loss, learning_rate)
 
-        state = {**state, "target": polyak(state["target"], state["critics"], inputs["tau"])}
+        state = self.critics.follow(state, "target", inputs["tau"])
         return state, {
             "actor_loss": actor_loss.detach(),
             "critic_loss": critic_loss.detach(),

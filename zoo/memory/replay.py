@@ -45,6 +45,7 @@ class ReplayMemory:
         self._envs = np.arange(n_envs)
         self._heads = np.zeros(n_envs, np.int64)
         self._sizes = np.zeros(n_envs, np.int64)
+        self._heads_are_equal = True
 
     def __len__(self) -> int:
         return int(self._sizes.sum())
@@ -63,8 +64,11 @@ class ReplayMemory:
         ``next_observations`` are what the actions led to: the final observation where the episode ended.
         Environments where ``valid`` is False merely reset and are left out.
         """
-        rows = self._heads, self._envs
+        rows: tuple[Any, Any] = self._heads, self._envs
+        if self._heads_are_equal and not self.optimize_memory_usage:
+            rows = int(self._heads[0]), slice(None)
         if valid is not None and not valid.all():
+            self._heads_are_equal = False
             rows = self._heads[valid], self._envs[valid]
             values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
             next_observations = transform(lambda array: array[valid], next_observations)
@@ -137,6 +141,7 @@ class ReplayMemory:
         for name, array in named_arrays(self.columns).items():
             array[:used] = arrays[name]
         self._heads, self._sizes = arrays["heads"].copy(), arrays["sizes"].copy()
+        self._heads_are_equal = bool((self._heads == self._heads[0]).all())
         self._final_observations = {}
         for row, slot in enumerate(arrays.get("final_slots", ())):
             observations = self.columns["observations"]

@@ -1,4 +1,4 @@
-"""Optimizers as pure functions of flat tensors, so that they can be part of a compiled update."""
+"""Optimizers of flat tensors in two forms: pure, for a compiled update, and in place, for an eager one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 Slots = dict[str, Tensor]
 """An optimizer's own tensors."""
@@ -25,6 +26,10 @@ class Optimizer(Protocol):
         """Return parameters and slots after one step; the arguments stay as they are."""
         ...
 
+    def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
+        """Take the same step by overwriting parameters and slots."""
+        ...
+
 
 @dataclass(frozen=True)
 class Adam:
@@ -35,11 +40,12 @@ class Adam:
     eps: float = 1e-8
 
     def initial(self, parameters: Tensor) -> Slots:
-        """Start with zero moments; the powers of both betas are a tensor, not computed from a count."""
+        """Start with zero moments. The pure form reads the powers of both betas, the other the count."""
         return {
             "mean": torch.zeros_like(parameters),
             "square": torch.zeros_like(parameters),
             "beta_powers": parameters.new_ones(2),
+            "count": parameters.new_zeros(()),
         }
 
     def step(
@@ -52,7 +58,23 @@ class Adam:
         correction = (1 - beta_powers[1]).sqrt()
         step_size = learning_rate * correction / (1 - beta_powers[0])
         parameters = torch.addcdiv(parameters, mean * -step_size, square.sqrt() + self.eps * correction)
-        return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers}
+        count = slots["count"] + 1
+        return parameters, {"mean": mean, "square": square, "beta_powers": beta_powers, "count": count}
+
+    def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
+        """Take the step by PyTorch's fused kernel."""
+        slots["beta_powers"].mul_(slots["beta_powers"].new_tensor([self.beta1, self.beta2]))
+        adam(
+            *([parameters], [gradient], [slots["mean"]], [slots["square"]], [], [slots["count"]]),
+            fused=True,
+            amsgrad=False,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            lr=learning_rate,
+            weight_decay=0.0,
+            eps=self.eps,
+            maximize=False,
+        )
 
 
 @dataclass(frozen=True)
@@ -79,3 +101,9 @@ class RMSprop:
         square = torch.addcmul(self.decay * slots["square"], gradient, gradient, value=1 - self.decay)
         root = (square + self.eps).sqrt() if self.tensorflow_form else square.sqrt() + self.eps
         return parameters - learning_rate * gradient / root, {"square": square}
+
+    def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
+        """Take the step with fewer passes over the memory."""
+        square = slots["square"].mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
+        root = square.add(self.eps).sqrt_() if self.tensorflow_form else square.sqrt().add_(self.eps)
+        parameters.addcdiv_(learning_rate * gradient, root, value=-1.0)

@@ -31,7 +31,12 @@ STOPPED = "stopped"
 SMALLEST_ROOM = 16
 """Steps that a compiled loop holds at least, once the number of steps in a call has grown."""
 
-INDUCTOR_OPTIONS: dict[str, Any] = {"cpp_wrapper": True, "cpp.use_decompose_tanh": True, "compile_threads": 1}
+INDUCTOR_OPTIONS: dict[str, Any] = {
+    "cpp_wrapper": True,
+    "cpp.use_decompose_tanh": True,
+    "compile_threads": 1,
+    "pattern_matcher": False,  # it would put bias and product together again, see _addmm
+}
 
 _loop_numbers = itertools.count()
 
@@ -58,7 +63,7 @@ class UpdateProgram:
         Returns the means of the metrics over the steps taken, in the order of ``metric_names`` and still as
         a tensor, and the number of rows.
         """
-        n_steps = int(pytree.tree_leaves(inputs)[0].shape[0])
+        n_steps = len(pytree.tree_leaves(inputs)[0])
         if self.compiled:
             try:
                 return self._run_compiled(shared, inputs, n_steps), n_steps
@@ -89,21 +94,18 @@ class UpdateProgram:
         if n_steps == 1 or device.type != "cpu":
             return self._run_single_steps(shared, inputs, n_steps)
         self._make_room(n_steps)
-        graph = self._graph("loop", shared, inputs)
-        leaves = pytree.tree_leaves(shared)
+        leaves, rows = pytree.tree_leaves(shared), pytree.tree_leaves(inputs)
+        graph = self._graph("loop", leaves, rows, shared, inputs)
         totals = torch.zeros(len(graph.metrics))
         steps_taken = torch.zeros((), dtype=torch.int64)
         for first in range(0, n_steps, self._room):
-            piece = [leaf[first : first + self._room] for leaf in pytree.tree_leaves(inputs)]
-            rows = [_padded(leaf, self._room) for leaf in piece]
+            piece = [leaf[first : first + self._room] for leaf in rows]
+            padded = [_padded(leaf, self._room) for leaf in piece]
             taken, *changed, sums = graph.call(
-                torch.tensor(len(piece[0])), *self.state.values(), *leaves, *rows
+                torch.tensor(len(piece[0])), *self.state.values(), *leaves, *padded
             )
             totals, steps_taken = totals + sums, steps_taken + taken
-            new = dict(zip(graph.changed, changed, strict=True))
-            stop = STOPPED in new and bool(new[STOPPED])
-            self._keep(new)
-            if stop:
+            if self._keep(dict(zip(graph.changed, changed, strict=True))):
                 break
         return totals / steps_taken
 
@@ -116,42 +118,44 @@ class UpdateProgram:
             self._room = n_steps if self._room == 1 else max(n_steps, SMALLEST_ROOM)
 
     def _run_single_steps(self, shared: Tree, inputs: Tree, n_steps: int) -> Tensor:
-        graph = self._graph("step", shared, inputs)
         leaves, rows = pytree.tree_leaves(shared), pytree.tree_leaves(inputs)
+        graph = self._graph("step", leaves, rows, shared, inputs)
         totals: Tensor | None = None
         taken = 0
         for i in range(n_steps):
             *changed, metrics = graph.call(*self.state.values(), *leaves, *(row[i] for row in rows))
             totals = metrics.clone() if totals is None else totals + metrics
             taken += 1
-            new = dict(zip(graph.changed, changed, strict=True))
-            stop = STOPPED in new and bool(new[STOPPED])
-            self._keep(new)
-            if stop:
+            if self._keep(dict(zip(graph.changed, changed, strict=True))):
                 break
         assert totals is not None
         return totals / taken
 
-    def _keep(self, new: State) -> None:
+    def _keep(self, new: State) -> bool:
+        """Overwrite the state, and return whether it asks to stop."""
         for key, value in new.items():
             if value is not self.state[key]:
                 self.state[key].copy_(value)
-        if STOPPED in self.state:
-            self.state[STOPPED].zero_()
+        if STOPPED not in self.state:
+            return False
+        stop = bool(self.state[STOPPED])
+        self.state[STOPPED].zero_()
+        return stop
 
-    def _graph(self, kind: str, shared: Tree, inputs: Tree) -> _Graph:
-        rows = _row(inputs, 0)
-        leaves = [*pytree.tree_leaves(shared), *pytree.tree_leaves(rows)]
-        key = (kind, self._room, *((leaf.shape, leaf.dtype) for leaf in leaves))
+    def _graph(
+        self, kind: str, leaves: list[Tensor], rows: list[Tensor], shared: Tree, inputs: Tree
+    ) -> _Graph:
+        shapes = (*(leaf.shape for leaf in leaves), *(row.shape[1:] for row in rows))
+        key = (kind, self._room, *shapes, *(tensor.dtype for tensor in (*leaves, *rows)))
         if key not in self._graphs:
-            traced = _trace(self.step, self.state, shared, rows)
+            traced = _trace(self.step, self.state, shared, _row(inputs, 0))
             self._graphs[key] = _compile_loop(traced) if kind == "loop" else _compile_step(traced)
             self.metric_names = self._graphs[key].metrics
         return self._graphs[key]
 
 
 class _Graph(NamedTuple):
-    """A compiled call, the state entries that it replaces, and the metrics that it returns."""
+    """A compiled call, the state entries that it returns (others are overwritten), and its metrics."""
 
     call: Callable[..., Sequence[Tensor]]
     changed: list[str]
@@ -166,6 +170,7 @@ class _Traced(NamedTuple):
     changed: list[str]
     metrics: list[str]
     n_shared: int
+    example: list[Tensor]
 
 
 def _trace(step: Step, state: State, shared: Tree, inputs: Tree) -> _Traced:
@@ -189,19 +194,35 @@ def _trace(step: Step, state: State, shared: Tree, inputs: Tree) -> _Traced:
         metric_names[:] = list(metrics)
         return [*(new[name] for name in changed), torch.stack([value.float() for value in metrics.values()])]
 
-    graph = make_fx(flat_step)(*state.values(), *shared_leaves, *input_leaves)
-    return _Traced(graph, names, changed, metric_names, len(shared_leaves))
+    example = [*state.values(), *shared_leaves, *input_leaves]
+    graph = make_fx(flat_step, {torch.ops.aten.addmm.default: _addmm})(*example)
+    return _Traced(graph, names, changed, metric_names, len(shared_leaves), example)
+
+
+def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Add the bias after the product, where it fuses with what follows: ``addmm`` starts by copying it."""
+    return left @ right + bias if alpha == beta == 1 else NotImplemented
 
 
 def _compile_step(traced: _Traced) -> _Graph:
-    parameter = next(iter(traced.graph.graph.nodes))
-    on_gpu = parameter.meta["val"].device.type == "cuda"
-    call = (
-        torch.compile(traced.graph, fullgraph=True, dynamic=False, mode="reduce-overhead")
-        if on_gpu
-        else torch.compile(traced.graph, fullgraph=True, dynamic=False, options=INDUCTOR_OPTIONS)
-    )
-    return _Graph(call, traced.changed, traced.metrics)
+    """Compile one step, which on a CPU overwrites the state by itself."""
+    if traced.example[0].device.type == "cuda":
+        call = torch.compile(traced.graph, fullgraph=True, dynamic=False, mode="reduce-overhead")
+        return _Graph(call, traced.changed, traced.metrics)
+    graph = traced.graph.graph
+    placeholders = dict(zip(traced.state_names, graph.nodes, strict=False))
+    output = graph.output_node()
+    results: Any = output.args[0]
+    *new, metrics = results
+    with graph.inserting_before(output):
+        for name, value in zip(traced.changed, new, strict=True):
+            graph.call_function(torch.ops.aten.copy_.default, (placeholders[name], value))
+    output.args = ([metrics],)
+    for node in graph.nodes:
+        node.meta.clear()
+    traced.graph.recompile()
+    call = torch._inductor.compile(traced.graph, list(traced.example), INDUCTOR_OPTIONS)
+    return _Graph(call, [], traced.metrics)
 
 
 def _compile_loop(traced: _Traced) -> _Graph:

@@ -15,7 +15,7 @@ from zoo.errors import ZooError
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""
 
-MULTIPLICATIONS_FOR_THREADS = 8e6
+MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 """Multiplications in one forward pass from which a second thread gives more than it costs."""
 
 _AVAILABLE_THREADS = torch.get_num_threads()
@@ -47,7 +47,7 @@ class Runtime:
         if self.compile == "auto":
             self.compile = saved_seconds > COMPILE_SECONDS
         if self.threads == "auto":
-            is_small = multiplications < MULTIPLICATIONS_FOR_THREADS
+            is_small = multiplications < MULTIPLICATIONS_FOR_THREADS["compiled" if self.compile else "eager"]
             self.threads = 1 if is_small else min(_AVAILABLE_THREADS, 4)
         torch.set_num_threads(int(self.threads))
         return bool(self.compile)

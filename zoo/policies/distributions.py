@@ -75,7 +75,7 @@ class Categorical(ActionDistribution):
         self, parameters: Tensor, log_std: Tensor | None, actions: Tensor
     ) -> tuple[Tensor, Tensor]:
         log_probs = F.log_softmax(parameters, dim=-1)
-        chosen = log_probs.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
+        chosen = pick(log_probs, actions)
         return chosen, -(log_probs.exp() * log_probs).sum(-1)
 
     def to_env(self, actions: Array) -> Array:
@@ -109,9 +109,9 @@ class MultiCategorical(ActionDistribution):
     ) -> tuple[Tensor, Tensor]:
         log_prob = torch.zeros_like(parameters[..., 0])
         entropy = log_prob
-        for logits, action in zip(parameters.split(self.sizes, -1), actions.long().unbind(-1), strict=True):
+        for logits, action in zip(parameters.split(self.sizes, -1), actions.unbind(-1), strict=True):
             log_probs = F.log_softmax(logits, dim=-1)
-            log_prob = log_prob + log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+            log_prob = log_prob + pick(log_probs, action)
             entropy = entropy - (log_probs.exp() * log_probs).sum(-1)
         return log_prob, entropy
 
@@ -196,6 +196,15 @@ def make_distribution(space: spaces.Space[Any]) -> ActionDistribution:
     if isinstance(space, spaces.Box):
         return DiagonalGaussian(space)
     raise ZooError(f"actions of {space} are not supported; wrap the env to flatten them")
+
+
+def pick(values: Tensor, index: Tensor) -> Tensor:
+    """Return from each row of ``values`` (…, n) the entry at ``index`` (…).
+
+    The gradient of ``gather`` would be a scatter, which compiled updates can't fuse.
+    """
+    is_picked = torch.arange(values.shape[-1], device=values.device) == index.unsqueeze(-1)
+    return torch.where(is_picked, values, 0.0).sum(-1)
 
 
 def gaussian_log_prob(values: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:

@@ -22,6 +22,8 @@ MISTAKES = {
     f"train {CARTPOLE} +algo.foo=1": "unknown key `algo.foo`",
     f"train {CARTPOLE} algo.gamma=2": "`algo.gamma=2` is out of range; expected at least 0 and at most 1",
     f"train {CARTPOLE} algo.gamma=high": "wrong type; expected float",
+    f"train {CARTPOLE} algo.learning_rate=lin_-3e-4": "`algo.learning_rate=-0.0003` is out of range",
+    f"train {CARTPOLE} algo.clip_range={{start:0.2,end:-0.1}}": "`algo.clip_range=-0.1` is out of range",
     f"train {CARTPOLE} algo.learning_rate=lni_3e-4": "`algo.learning_rate`: unknown schedule 'lni'",
     f"train {CARTPOLE} n_timesteps=abc": "`n_timesteps='abc'` has the wrong type; expected int",
     f"train {CARTPOLE} n_timesteps=0": "out of range; expected more than 0",

@@ -124,3 +124,14 @@ def test_run_killed_at_twenty_random_moments_ends_as_if_it_had_never_stopped(
     for i in range(20):
         moment = draws.uniform(0.05, 1.0) * seconds
         assert_same_end(train_killed(algo, tmp_path / f"killed {i}", [moment]), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", RUNS)
+def test_compiled_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
+    algo: str, tmp_path: Path
+) -> None:
+    train_whole(algo, tmp_path / "first", "compile=true")
+    whole, seconds = train_whole(algo, tmp_path / "whole", "compile=true")  # the compiler's cache is filled
+    moment = random.Random(algo).uniform(0.4, 0.95) * seconds
+    assert_same_end(train_killed(algo, tmp_path / "killed", [moment], "compile=true"), whole)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zoo.config import sections
-from zoo.config.fields import Schedule, build, unknown_key
+from zoo.config.fields import Schedule, build, check_bounds, unknown_key
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
 from zoo.errors import ZooError
 
@@ -118,12 +118,17 @@ def _built(config_class: type[Any], values: Mapping[str, Any], where: str) -> di
         value = getattr(built, field.name)
         takes_schedule = set(typing.get_args(Schedule)) <= set(typing.get_args(hints[field.name]))
         if takes_schedule and value is not None and value != field.default:
-            _check_schedule(value, f"{where}.{field.name}")
+            _check_schedule(value, field.metadata, f"{where}.{field.name}")
     return dataclasses.asdict(built)
 
 
-def _check_schedule(value: Any, where: str) -> None:
+def _check_schedule(value: Any, metadata: Mapping[str, Any], where: str) -> None:
     try:
-        sections.check_schedule(value)
+        start, end = sections.schedule_ends(value)
     except ZooError as error:
         raise ZooError(f"`{where}`: {error}") from error
+    if isinstance(value, str | Mapping):
+        check_bounds(start, metadata, where)
+        bounds = metadata["bounds"].items()
+        reached_at_last = {{"gt": "ge", "lt": "le"}.get(name, name): bound for name, bound in bounds}
+        check_bounds(end, {"bounds": reached_at_last}, where)

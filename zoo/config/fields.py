@@ -99,7 +99,7 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
     prefix = f"{where}." if where else ""
     arguments = {key: _converted(value, hints[key], f"{prefix}{key}") for key, value in values.items()}
     for key, value in arguments.items():
-        _check_bounds(value, fields[key].metadata, f"{prefix}{key}")
+        check_bounds(value, fields[key].metadata, f"{prefix}{key}")
     for name, field in fields.items():
         has_default = (
             field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
@@ -166,7 +166,8 @@ def _try_convert(value: Any, hint: Any, path: str) -> Any:
     return _NO_MATCH
 
 
-def _check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
+def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
+    """Raise `ZooError` if a number is out of the range, or a value none of the choices, of its field."""
     choices = metadata.get("choices")
     if choices is not None and value is not None and value not in choices:
         hint = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.6)

@@ -48,9 +48,10 @@ def policy_names() -> Iterable[str]:
     return names
 
 
-def check_schedule(value: Any) -> None:
-    """Raise `ZooError` if ``value`` is neither a number nor a schedule."""
-    _imported(_PARSE_SCHEDULE)(value)
+def schedule_ends(value: Any) -> tuple[float, float]:
+    """Return where a schedule starts and ends. Raises `ZooError` if ``value`` is none."""
+    schedule = _imported(_PARSE_SCHEDULE)(value)
+    return schedule.start, schedule.end
 
 
 def check_env(values: dict[str, Any]) -> None:

@@ -149,6 +149,52 @@ def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     torch.testing.assert_close(compiled.network(values), eager.network(values), rtol=1e-3, atol=1e-4)
 
 
+class Branching(nn.Linear):
+    """A module whose arithmetic depends on the values that it sees."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return super().forward(-values if values.sum() > 0 else values)
+
+
+class Counting(nn.Linear):
+    """A module with memory of its own."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return super().forward(values + self.get_buffer("calls"))
+
+
+@pytest.mark.parametrize("module", [Branching, Counting])
+def test_what_one_graph_cannot_hold_goes_on_eagerly(
+    module: type[nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A graph would keep the branch, or the buffer, that it was traced with."""
+    ends = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        trainable = Trainable("net", module(3, 1), Adam())
+
+        def step(
+            state: State, shared: Any, inputs: Any, trainable: Trainable = trainable
+        ) -> tuple[State, dict[str, Tensor]]:
+            variables = trainable.variables(state)
+            loss = variables(inputs).square().mean()
+            state, _ = trainable.descend(state, variables, loss, torch.tensor(0.1))
+            return state, {"loss": loss.detach()}
+
+        program = UpdateProgram(step, trainable.initial_state(), compiled=compiled)
+        rows = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(1))
+        program.run(torch.zeros(()), rows)
+        program.run(torch.zeros(()), rows[:1])
+        assert not program.compiled
+        ends.append(trainable.flat)
+    assert torch.equal(*ends)
+    assert caplog.text.count("going on without") == 1
+
+
 def test_without_a_compiler_a_run_goes_on_eagerly_and_says_so_once(tmp_path: Path) -> None:
     program = """
 from test_program import Regression

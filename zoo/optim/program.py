@@ -195,7 +195,7 @@ def _trace(step: Step, state: State, shared: Tree, inputs: Tree) -> _Traced:
         return [*(new[name] for name in changed), torch.stack([value.float() for value in metrics.values()])]
 
     example = [*state.values(), *shared_leaves, *input_leaves]
-    graph = make_fx(flat_step, {torch.ops.aten.addmm.default: _addmm})(*example)
+    graph = make_fx(flat_step, {torch.ops.aten.addmm.default: _addmm}, tracing_mode="fake")(*example)
     return _Traced(graph, names, changed, metric_names, len(shared_leaves), example)
 
 

@@ -59,7 +59,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
     name = "dqn"
     config_class = DQNConfig
-    compiling_saves = 1.1e-3
+    compiling_saves = 0.7e-3
     supported_actions = (spaces.Discrete,)
 
     policy: QNetwork

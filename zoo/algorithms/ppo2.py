@@ -58,7 +58,7 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
 
     name = "ppo2"
     config_class = PPO2Config
-    compiling_saves = 1.1e-3
+    compiling_saves = 0.8e-3
 
     def _optimizer(self) -> Optimizer:
         return Adam(eps=self.config.adam_eps)

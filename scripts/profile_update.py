@@ -77,7 +77,7 @@ def profile(arguments: argparse.Namespace) -> tuple[float, dict[str, tuple[float
         return (time.perf_counter() - started) / calls / n_steps * 1e3
 
     milliseconds = statistics.median(timed() for _ in range(ROUNDS))
-    profiles = []
+    profiles: list[tuple[float, int, Any]] = []
     for _ in range(ROUNDS):
         with profiler(activities=[ProfilerActivity.CPU]) as seen:
             seconds = timed()

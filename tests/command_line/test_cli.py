@@ -63,7 +63,7 @@ def test_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path: Path) -> None:
     done = subprocess.run(
-        f"{ZOO} train --help | head -n 1",
+        f"'{ZOO}' train --help | head -n 1",
         shell=True,
         cwd=tmp_path,
         capture_output=True,

@@ -2,35 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
-    from zoo.envs.monitor import EpisodeRecord
+import numpy as np
+from torch import Tensor
+
+from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.stepper import EnvStepper
+
+PREEMPTED = "preempted"
+"""The ``stop_reason`` of a run that a signal ended: what was due then is still due when it goes on."""
+
+
+class Training(Protocol):
+    """What a callback may rely on of the algorithm that it watches (`zoo.algorithms.base.Algorithm`)."""
+
+    seed: int
+    num_timesteps: int
+    total_timesteps: int
+    n_updates: int
+    n_episodes: int
+    recent_episodes: Any
+    timings: dict[str, float]
+    stop_reason: str | None
+    envs: EnvStepper | None
+
+    def request_stop(self, reason: str) -> None:
+        """End `learn` after the update that is under way."""
+
+    def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
+        """Add a scalar to the mean that the next `read_metrics` returns."""
+
+    def read_metrics(self) -> dict[str, float]:
+        """Return the means of all recorded scalars since the last call."""
+
+    def predict(
+        self,
+        observations: Any,
+        state: Any = None,
+        episode_start: np.ndarray | None = None,
+        action_masks: np.ndarray | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, Any]:
+        """Return actions for raw observations, and the policy's next state."""
+
+    def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
+        """Write the agent."""
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the rest of the run depends on."""
+
+    def barrier(self) -> None:
+        """Reset the environments, so that they depend on nothing before."""
+
+
+class InterruptedCallbackError(Exception):
+    """Raised by `Callback.on_steps` when a signal kept it from finishing: it is still due."""
 
 
 class Callback:
     """Override what is needed. All frequencies count environment steps.
 
     ``every`` is the number of environment steps between calls of `on_steps` (0: never); calls come at the
-    first end of an update at or after each multiple. With ``barrier`` the environments are reset just before
-    (see `Algorithm.barrier`), which is what makes a checkpoint exact.
+    first end of an update at or after each multiple. Callbacks that come ``last`` are called after all
+    others: what they write holds what those did.
     """
 
     every: int = 0
-    barrier: bool = False
+    last: bool = False
 
-    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Training) -> None:
         """Every ``every`` environment steps."""
 
-    def on_episode(self, algorithm: Algorithm[Any], episode: EpisodeRecord) -> None:
+    def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
         """After each finished episode."""
 
-    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+    def on_preemption(self, algorithm: Training) -> None:
+        """After the update during which a signal ended the run, before `on_training_end`."""
+
+    def on_training_end(self, algorithm: Training) -> None:
         """After the last update, also when the run was stopped."""
 
     def state(self) -> dict[str, Any]:
@@ -42,30 +97,67 @@ class Callback:
 
 
 class CallbackSchedule:
-    """Calls each callback when its number of environment steps has passed, checkpoints last."""
+    """Calls each callback when its number of environment steps has passed.
 
-    def __init__(self, callbacks: Iterable[Callback], num_timesteps: int) -> None:
-        self.callbacks = sorted(callbacks, key=lambda callback: callback.barrier)
+    ``still_due`` is what `state` returned: what a signal kept from being done comes first.
+    """
+
+    def __init__(
+        self,
+        callbacks: Iterable[Callback],
+        num_timesteps: int,
+        still_due: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.callbacks = sorted(callbacks, key=lambda callback: callback.last)
         self.watching_episodes = [
             callback for callback in self.callbacks if type(callback).on_episode is not Callback.on_episode
         ]
-        self._due = {
-            id(callback): _next_multiple(num_timesteps, callback.every) for callback in self.callbacks
-        }
+        self._due = {name: _next_multiple(num_timesteps, each.every) for name, each in named(self.callbacks)}
+        self._due |= {name: at for name, at in (still_due or {}).items() if name in self._due}
+        self.next_due = min(self._due.values(), default=float("inf"))
 
-    @property
-    def next_due(self) -> float:
-        """The number of environment steps at which the next callback is due."""
-        return min(self._due.values(), default=float("inf"))
-
-    def call_due(self, algorithm: Algorithm[Any]) -> None:
-        """Call `on_steps` of all callbacks that are due."""
+    def start(self, algorithm: Training) -> None:
+        """Tell all that the training begins."""
         for callback in self.callbacks:
-            if algorithm.num_timesteps >= self._due[id(callback)]:
-                if callback.barrier:
-                    algorithm.barrier()
+            callback.on_training_start(algorithm)
+
+    def call_due(self, algorithm: Training) -> None:
+        """Call `on_steps` of all callbacks that are due; a signal that comes meanwhile leaves the rest due."""
+        if algorithm.num_timesteps < self.next_due:
+            return
+        for name, callback in named(self.callbacks):
+            if algorithm.num_timesteps < self._due[name]:
+                continue
+            if algorithm.stop_reason == PREEMPTED:
+                break
+            try:
                 callback.on_steps(algorithm)
-                self._due[id(callback)] = _next_multiple(algorithm.num_timesteps, callback.every)
+            except InterruptedCallbackError:
+                break
+            self._due[name] = _next_multiple(algorithm.num_timesteps, callback.every)
+        self.next_due = min(self._due.values())
+
+    def state(self) -> dict[str, Any]:
+        """Return when each callback is due, by name; those that come last decide anew."""
+        lasting = [name for name, callback in named(self.callbacks) if not callback.last]
+        return {name: self._due[name] for name in lasting if self._due[name] != float("inf")}
+
+    def end(self, algorithm: Training, *, preempted: bool) -> None:
+        """Tell all that the training ends, and before, if a signal ended it, that it did."""
+        if preempted:
+            for callback in self.callbacks:
+                callback.on_preemption(algorithm)
+        for callback in self.callbacks:
+            callback.on_training_end(algorithm)
+
+
+def named(callbacks: Iterable[Callback]) -> Iterator[tuple[str, Callback]]:
+    """Give each callback a name: that of its class, and a number if it is not the first of its class."""
+    counts: dict[str, int] = {}
+    for each in callbacks:
+        name = type(each).__name__
+        counts[name] = counts.get(name, 0) + 1
+        yield (name if counts[name] == 1 else f"{name}-{counts[name]}"), each
 
 
 def _next_multiple(num_timesteps: int, every: int) -> float:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,12 +11,15 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.algorithms.base import Algorithm, Array
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.interaction import Seen
+from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError, nearest
-from zoo.memory.columns import Column, ColumnSpec, assign, n_bytes, observation_spec, transform
-from zoo.memory.replay import ReplayMemory, replay_bytes
-from zoo.optim import schedules
+from zoo.memory.columns import Column, ColumnSpec, n_bytes, observation_spec
+from zoo.memory.replay import Batch, ReplayMemory, replay_bytes
+from zoo.policies.codecs import make_codec
+from zoo.policies.exploration import Exploration
 
 BATCH_BYTES = 64 * 2**20
 """Bytes of sampled transitions that one call of the update program may hold."""
@@ -55,39 +57,36 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     ``gradient_steps`` is scaled with what was collected, so the ratio of updates to data stays the same.
     """
 
+    config: Config
     memory: ReplayMemory
+    exploration: Exploration
 
     @abstractmethod
-    def _explore(self, observations: Column) -> Array:
-        """Return actions (n_envs, …), as stored, for normalised observations while learning."""
+    def _make_exploration(self) -> Exploration:
+        """Return what chooses actions while learning."""
 
     @abstractmethod
-    def _random_actions(self) -> Array:
-        """Return uniformly random actions (n_envs, …), as stored."""
-
-    @abstractmethod
-    def _to_env(self, actions: Array) -> Array:
-        """Return stored actions as the environment takes them."""
-
-    @abstractmethod
-    def _action_spec(self) -> ColumnSpec:
-        """Return how actions are stored."""
-
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> None:
         """Take ``n_steps`` gradient steps, one on each row of ``batches`` (steps, batch_size, …)."""
-        raise NotImplementedError
 
     def _make_memory(self) -> None:
         config = self.config
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
-        specs = {"observations": observation_spec(self.observation_space), "actions": self._action_spec()}
+        specs = _specs(self.observation_space, self.codec.spec)
+        if self._mask_size is not None:
+            specs["action_masks"] = ColumnSpec((self._mask_size,), bool)
         self.memory = ReplayMemory(
-            config.buffer_size, self.n_envs, specs, optimize_memory_usage=config.optimize_memory_usage
+            config.buffer_size,
+            self.n_envs,
+            specs,
+            optimize_memory_usage=config.optimize_memory_usage,
+            transforms=() if self.normalizer is None else (self._normalize,),
         )
         row = 2 * n_bytes(specs["observations"]) + n_bytes(specs["actions"]) + 5
         self._steps_per_call = max(1, BATCH_BYTES // (row * config.batch_size))
+        self.exploration = self._make_exploration()
         self._uncredited = 0
 
     @classmethod
@@ -99,9 +98,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         n_envs: int,
     ) -> int:
         """Return the size of the replay memory in bytes, before anything is allocated."""
-        dtype = np.int64 if isinstance(action_space, spaces.Discrete) else np.float32
-        actions = ColumnSpec(tuple(action_space.shape or ()), dtype)
-        specs = {"observations": observation_spec(observation_space), "actions": actions}
+        specs = _specs(observation_space, make_codec(action_space, scaled=cls.scales_actions).spec)
         return replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
 
     # -- collecting -------------------------------------------------------------------------------------
@@ -109,55 +106,29 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     def collect(self) -> None:
         steps_before, episodes_before = self.num_timesteps, self.n_episodes
         while True:
-            self._step_once()
-            done = (
-                self.num_timesteps - steps_before >= self.train_freq
-                if self.train_unit == "step"
-                else self.n_episodes - episodes_before >= self.train_freq
-            )
-            if done or self.num_timesteps >= self.total_timesteps:
+            experience = self._interact(self._explore)
+            self.memory.add(experience)
+            if len(experience.outcome.finished):
+                self.exploration.reset(experience.outcome.finished)
+            steps, episodes = self.num_timesteps - steps_before, self.n_episodes - episodes_before
+            passed = steps if self.train_unit == "step" else episodes
+            if passed >= self.train_freq or self.num_timesteps >= self.total_timesteps:
                 break
-        self._collected = self.num_timesteps - steps_before
-        is_by_steps = self.train_unit == "step"
-        self._uncredited += self._collected if is_by_steps else self.n_episodes - episodes_before
+        self._collected = steps
+        self._uncredited += passed
 
-    def _step_once(self) -> None:
-        envs, normalizer = self.envs, self.normalizer
-        assert envs is not None
-        observations = transform(np.copy, self._observations)  # the step may write into the old ones
-        started = time.perf_counter()
+    def _explore(self, seen: Seen) -> dict[str, Column]:
         if self.num_timesteps < self.config.learning_starts:
-            actions = self._random_actions()
-        else:
-            actions = self._explore(self._normalized(observations))
-        env_actions = self._to_env(actions)
-        before = time.perf_counter()
-        result = envs.step(env_actions)
-        after = time.perf_counter()
-        ended = result.terminated | result.truncated
-        next_observations = result.observations
-        self._observations = result.observations
-        if len(result.finished):
-            next_observations = transform(np.copy, result.observations)
-            assign(next_observations, result.finished, result.final_observations)
-            self._count_episodes(result)
-        if normalizer is not None:
-            normalizer.update_observations(result.observations)
-            normalizer.update_returns(result.rewards, ended, result.valid)
-        self.memory.add(
-            {"observations": observations, "actions": actions},
-            next_observations,
-            result.rewards,
-            result.terminated,
-            ended,
-            result.valid,
-        )
-        self.num_timesteps += self.n_envs if result.valid is None else int(result.valid.sum())
-        self.timings["env"] += after - before
-        self.timings["policy"] += before - started + time.perf_counter() - after
+            return {"actions": self.exploration.random(seen, self.rng)}
+        return {"actions": self.exploration.act(seen, self.rng, self.progress)}
 
-    def _cut_episodes(self) -> None:
-        self.memory.cut()
+    def _reset_envs(self) -> None:
+        super()._reset_envs()
+        self.exploration.reset()
+
+    def _cut_episodes(self, envs: Sequence[int]) -> None:
+        self.memory.cut(envs)
+        self.exploration.reset(np.array(envs, np.int64))
 
     # -- updates ----------------------------------------------------------------------------------------
 
@@ -169,24 +140,21 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         remaining = self._gradient_steps_due()
         while remaining:
             n_steps = min(remaining, self._steps_per_call)
-            self._learn_from(self._sample(n_steps), n_steps)
+            batches = self.memory.sample(self.rng, (n_steps, self.config.batch_size))
+            self._learn_from(self._tensors(batches), n_steps)
             remaining -= n_steps
 
     def _gradient_steps_due(self) -> int:
         periods, self._uncredited = divmod(self._uncredited, self.train_freq)
         return self._collected if self.config.gradient_steps == -1 else periods * self.config.gradient_steps
 
-    def _sample(self, n_steps: int) -> dict[str, Any]:
-        """Draw batches (n_steps, batch_size, …) as tensors, normalised with today's statistics."""
-        batch = self.memory.sample(self.rng, (n_steps, self.config.batch_size))
-        del batch["ended"]
-        normalizer = self.normalizer
-        if normalizer is not None:
-            for name in ("observations", "next_observations"):
-                batch[name] = normalizer.normalize_observations(batch[name])
-            batch["rewards"] = normalizer.normalize_rewards(batch["rewards"])
-        batch["terminated"] = batch["terminated"].astype(np.float32)
-        return {name: self._tensors(column) for name, column in batch.items()}
+    def _normalize(self, batch: Batch) -> Batch:
+        """Normalise sampled transitions with today's statistics."""
+        assert self.normalizer is not None
+        for name in ("observations", "next_observations"):
+            batch[name] = self.normalizer.normalize_observations(batch[name])
+        batch["rewards"] = self.normalizer.normalize_rewards(batch["rewards"])
+        return batch
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         steps = max(0, total_timesteps - self.config.learning_starts)
@@ -198,27 +166,22 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     def _batch_size(self) -> int:
         return self.config.batch_size
 
-    # -- exact resume -----------------------------------------------------------------------------------
-
-    def checkpoint(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, values = super().checkpoint()
-        stored, values["memory"] = self.memory.state()
-        arrays.update({f"memory/{name}": array for name, array in stored.items()})
-        values["uncredited"] = self._uncredited
-        return arrays, values
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        stored = {
-            name.removeprefix("memory/"): array for name, array in arrays.items() if name[:7] == "memory/"
+    def _parts(self) -> dict[str, Any]:
+        return {
+            **super()._parts(),
+            "memory": self.memory,
+            "exploration": self.exploration,
+            "credit": Attributes(self, ("_uncredited",)),
         }
-        self.memory.load_state(stored, values["memory"])
-        self._uncredited = values["uncredited"]
-        super().restore(arrays, values)
 
 
-def learning_rate_tensor(schedule: schedules.Schedule, progress: float, like: Tensor) -> Tensor:
-    """Return the schedule's value as a scalar tensor on the device of ``like``."""
-    return like.new_tensor(schedule(progress))
+def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean over samples (batch,), each weighted by its importance where a sampler gives one."""
+    return losses.mean() if weights is None else (weights * losses).mean()
+
+
+def _specs(observation_space: spaces.Space[Any], actions: Any) -> dict[str, Any]:
+    return {"observations": observation_spec(observation_space), "actions": actions}
 
 
 def _parse_train_freq(value: Any) -> tuple[int, str]:

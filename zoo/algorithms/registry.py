@@ -1,4 +1,4 @@
-"""Finding an algorithm's class by its name, importing only that one."""
+"""The one list of algorithms: imports, messages and docs read it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import ZooError, nearest
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from gymnasium import spaces
 
 ALGORITHMS = {
     "a2c": "zoo.algorithms.a2c:A2C",
@@ -18,13 +18,25 @@ ALGORITHMS = {
 }
 """Where each algorithm's class is, by the name that configs and agents use."""
 
+CLASSES = {place.rpartition(":")[2]: place.partition(":")[0] for place in ALGORITHMS.values()}
+"""In which module each algorithm's class is, by its own name."""
 
-def algorithm_class(name: str) -> type[Algorithm[Any]]:
-    """Return the class of the algorithm called ``name``. Raises `ZooError` with the nearest name."""
+
+def algorithm_class(name: str) -> type[Any]:
+    """Return the class of the algorithm called ``name``, importing only that one.
+
+    Raises `ZooError` with the nearest name.
+    """
     if name not in ALGORITHMS:
         raise ZooError(
             f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})"
         )
     module, _, class_name = ALGORITHMS[name].partition(":")
-    found: type[Algorithm[Any]] = getattr(importlib.import_module(module), class_name)
+    found: type[Any] = getattr(importlib.import_module(module), class_name)
     return found
+
+
+def acting_in(space: spaces.Space[Any]) -> str:
+    """Return, for the end of a message, which algorithms take actions of a space."""
+    names = [name for name in ALGORITHMS if isinstance(space, algorithm_class(name).supported_actions)]
+    return f"; {', '.join(names)} can take them" if names else ""

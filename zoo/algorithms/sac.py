@@ -6,7 +6,6 @@ errors; the weight of the entropy is learned so that the policy keeps a wanted a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,18 +15,25 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.base import Array
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig
+from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
-from zoo.memory.columns import Column, ColumnSpec
-from zoo.optim import schedules
+from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
-from zoo.optim.trainable import State, Trainable
+from zoo.optim.parameters import Parameters
+from zoo.optim.program import Outcome
+from zoo.optim.state import State
+from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
-from zoo.policies.exploration import ActionNoiseConfig, make_action_noise
-from zoo.policies.making import make_policy
-from zoo.policies.squashed_actor import LOG_STD_RANGE, ContinuousCritics, SquashedActor, Temperature
+from zoo.policies.critics import ContinuousCritics, Temperature
+from zoo.policies.exploration import (
+    ActionNoiseConfig,
+    Exploration,
+    StochasticExploration,
+    make_action_noise,
+)
+from zoo.policies.own_policy import make_policy
+from zoo.policies.squashed_actor import SquashedActor
 
 
 @dataclass
@@ -74,152 +80,93 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
     name = "sac"
     config_class = SACConfig
-    compiling_saves = 3.4e-3
     supported_actions = (spaces.Box,)
+    scales_actions = True
 
     policy: SACPolicy
 
     def _make_policy(self) -> nn.Module:
         start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
         return make_policy(
-            SACPolicy,
-            self.observation_space,
-            self.action_space,
-            self.policy_config,
+            *(SACPolicy, self.observation_space, self.action_space, self.policy_config),
             n_critics=self.config.n_critics,
             ent_coef=start,
         )
 
     def _make_state(self) -> State:
-        self.learning_rate = schedules.parse(self.config.learning_rate)
-        self.n_actions = math.prod(self.action_space.shape or ())
-        self.target_entropy = _target_entropy(self.config.target_entropy, self.n_actions)
-        self.action_noise = make_action_noise(self.config.action_noise, self.n_actions)
-        self.actor = Trainable("actor", self.policy.actor, Adam())
-        self.critics = Trainable("critics", self.policy.critics, Adam())
-        self.temperature = Trainable("temperature", self.policy.temperature, Adam())
-        self._numpy_latent = self.policy.actor.numpy_latent()
-        parts = [part.initial_state() for part in (self.actor, self.critics, self.temperature)]
-        return {**parts[0], **parts[1], **parts[2], "target": self.critics.flat.clone()}
+        n_actions = self.codec.spec.shape[0]
+        self.target_entropy = _target_entropy(self.config.target_entropy, n_actions)
+        policy = self.policy
+        self.actor_descent = Descent(Parameters("actor", policy.actor), Adam())
+        self.critics_descent = Descent(Parameters("critics", policy.critics), Adam())
+        self.temperature_descent = Descent(Parameters("temperature", policy.temperature), Adam())
+        state = State()
+        for descent in (self.actor_descent, self.critics_descent, self.temperature_descent):
+            state |= descent.initial_state()
+        state["target"] = state["critics"].clone()
+        return state
 
-    # -- acting -----------------------------------------------------------------------------------------
+    def _make_acting(self) -> ActingPolicy:
+        return ActingPolicy(self.policy.actor, self.device)
 
-    def _mean_and_log_std(self, observations: Column) -> tuple[Array, Array]:
-        if self._numpy_latent is not None:
-            latent = self._numpy_latent(observations)
-        else:
-            with torch.inference_mode():
-                latent = self.policy.actor.latent(self._tensors(observations)).cpu().numpy()
-        return latent[..., : self.n_actions], latent[..., self.n_actions :]
-
-    def _sampled(self, observations: Column, *, deterministic: bool) -> Array:
-        mean, log_std = self._mean_and_log_std(observations)
-        if deterministic:
-            return np.tanh(mean)
-        noise = self.rng.standard_normal(mean.shape, dtype=np.float32)
-        return np.tanh(mean + np.exp(log_std.clip(*LOG_STD_RANGE)) * noise)
-
-    def _explore(self, observations: Column) -> Array:
-        actions = self._sampled(observations, deterministic=False)
-        if self.action_noise is not None:
-            actions = (actions + self.action_noise.draw(self.rng, self.n_envs)).clip(-1.0, 1.0)
-        if self.config.random_exploration > 0:
-            is_random = self.rng.random((self.n_envs, 1)) < self.config.random_exploration
-            actions = np.where(is_random, self._random_actions(), actions)
-        return actions
-
-    def _random_actions(self) -> Array:
-        return self.rng.uniform(-1.0, 1.0, (self.n_envs, self.n_actions)).astype(np.float32)
-
-    def _to_env(self, actions: Array) -> Array:
-        return self.policy.actor.to_env(actions)
-
-    def _act(self, observations: Column, *, deterministic: bool) -> Array:
-        return self._to_env(self._sampled(observations, deterministic=deterministic))
-
-    def action_probability(self, observations: Column) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the Gaussian before squashing, each (n, actions)."""
-        batch, is_single = self._batched(observations)
-        mean, log_std = self._mean_and_log_std(self._normalized(batch))
-        std = np.exp(log_std.clip(*LOG_STD_RANGE))
-        return (mean[0], std[0]) if is_single else (mean, std)
-
-    def _action_spec(self) -> ColumnSpec:
-        return ColumnSpec((self.n_actions,), np.float32)
-
-    # -- learning ---------------------------------------------------------------------------------------
+    def _make_exploration(self) -> Exploration:
+        noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
+        return StochasticExploration(self.acting, self.codec, noise, self.config.random_exploration)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> None:
-        learning_rate = self.learning_rate(self.progress)
-        self.record("train/learning_rate", learning_rate)
-        shape = (n_steps, 2, self.config.batch_size, self.n_actions)
+        shape = (n_steps, 2, self.config.batch_size, *self.codec.spec.shape)
         updates = self.n_updates + 1 + np.arange(n_steps)
         tau = np.where(updates % self.config.target_update_interval == 0, self.config.tau, 0.0)
-        inputs = {
+        rows = {
             **batches,
             "noise": self._tensors(self.rng.standard_normal(shape, dtype=np.float32)),
             "tau": self._tensors(tau.astype(np.float32)),
         }
-        self._run_program(torch.tensor(learning_rate, device=self.device), inputs)
+        self._take_steps(self._gradient_step, self.rates(self.progress), rows)
 
-    def _update_step(self, state: State, shared: Tensor, inputs: Any) -> tuple[State, dict[str, Tensor]]:
-        learning_rate, observations = shared, inputs["observations"]
-        noise, next_noise = inputs["noise"].unbind(0)
-        actor = self.actor.variables(state)
-        actions, log_prob = actor(observations, noise)
-        ent_coef = self.temperature.constants(state)().exp()
-        targets = self.targets(state, inputs, next_noise, ent_coef)
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+        learning_rate, observations = rates["learning_rate"], batch["observations"]
+        noise, next_noise = batch["noise"].unbind(0)
+        actor = self.actor_descent.module(state)
+        actions, log_prob = self.policy.actor.head.rsample(actor(observations), noise)
+        ent_coef = self.temperature_descent.parameters.at(state["temperature"])().exp()
+        targets = self.targets(state, batch, next_noise, ent_coef)
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
-            temperature = self.temperature.variables(state)
+            temperature = self.temperature_descent.module(state)
             ent_coef_loss = -(temperature() * (log_prob.detach() + self.target_entropy)).mean()
-            state, _ = self.temperature.descend(state, temperature, ent_coef_loss, learning_rate)
+            state, _ = self.temperature_descent.descend(state, temperature, ent_coef_loss, learning_rate)
 
-        critics = self.critics.variables(state)
-        values = critics(observations, inputs["actions"])
-        critic_loss = 0.5 * (values - targets).square().mean(-1).sum()
-        state, _ = self.critics.descend(state, critics, critic_loss, learning_rate)
+        critics, weights = self.critics_descent.module(state), batch.get("weights")
+        values = critics(observations, batch["actions"])
+        critic_loss = 0.5 * mean_loss((values - targets).square(), weights) * len(values)
+        state, _ = self.critics_descent.descend(state, critics, critic_loss, learning_rate)
 
-        actor_values = self.critics.constants(state)(observations, actions).amin(0)
-        actor_loss = (ent_coef * log_prob - actor_values).mean()
-        state, _ = self.actor.descend(state, actor, actor_loss, learning_rate)
+        actor_values = self.critics_descent.parameters.at(state["critics"])(observations, actions).amin(0)
+        actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)
+        state, _ = self.actor_descent.descend(state, actor, actor_loss, learning_rate)
 
-        state = self.critics.follow(state, "target", inputs["tau"])
-        return state, {
+        state = self.critics_descent.parameters.follow(state, "target", batch["tau"])
+        metrics = {
             "actor_loss": actor_loss.detach(),
             "critic_loss": critic_loss.detach(),
             "ent_coef_loss": ent_coef_loss.detach(),
             "ent_coef": ent_coef,
             "q_value": values.mean().detach(),
         }
+        return Outcome(state, metrics)
 
     def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
         next_observations = batch["next_observations"]
-        next_actions, next_log_prob = self.actor.constants(state)(next_observations, noise)
-        next_values = self.critics.constants(state, "target")(next_observations, next_actions).amin(0)
-        soft_values = next_values - ent_coef * next_log_prob
+        next_parameters = self.actor_descent.parameters.at(state["actor"])(next_observations)
+        next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
+        target = self.critics_descent.parameters.at(state["target"])
+        soft_values = target(next_observations, next_actions).amin(0) - ent_coef * next_log_prob
         return batch["rewards"] + self.config.gamma * (1.0 - batch["terminated"]) * soft_values
 
     def _copy_to_targets(self) -> None:
         self.program.state["target"].copy_(self.program.state["critics"])
-
-    def _count_episodes(self, step: Any) -> None:
-        super()._count_episodes(step)
-        if self.action_noise is not None:
-            self.action_noise.reset(step.finished)
-
-    def _reset_envs(self, seeds: list[int], *, update_statistics: bool = True) -> None:
-        super()._reset_envs(seeds, update_statistics=update_statistics)
-        if self.action_noise is not None:
-            self.action_noise.reset()
-
-    def _suggestion(self) -> str:
-        return (
-            "; dqn, ppo2 and a2c take Discrete actions"
-            if isinstance(self.action_space, spaces.Discrete)
-            else ""
-        )
 
 
 def _entropy_coefficient(value: float | str) -> tuple[float, bool]:

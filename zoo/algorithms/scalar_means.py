@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,36 +13,44 @@ from torch import Tensor
 class ScalarMeans:
     """Sums of recorded values by name. Tensors stay tensors until they are read, so recording never waits."""
 
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[Any, int]] = {}
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._sums: dict[tuple[str, ...], tuple[Any, int]] = {}
 
     def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
-        """Add one value; a vector holds several scalars (see `read`)."""
-        total, count = self._sums.get(name, (0.0, 0))
-        self._sums[name] = (total + value, count + 1)
+        """Add one value."""
+        self.record_all((name,), value)
 
-    def read(self, vector_names: list[str]) -> dict[str, float]:
-        """Return the means since the last call; a vector's under ``<its name>/<vector name>``."""
+    def record_all(self, names: Sequence[str], values: Any) -> None:
+        """Add one value to each name; with several names, a vector of them."""
+        key = tuple(names)
+        total, count = self._sums.get(key, (0.0, 0))
+        self._sums[key] = (total + values, count + 1)
+
+    def read(self) -> dict[str, float]:
+        """Return the means since the last call."""
         means: dict[str, float] = {}
-        for name, (total, count) in self._sums.items():
-            if isinstance(total, Tensor) and total.ndim > 0:
-                values = zip(vector_names, (total / count).tolist(), strict=True)
-                means.update({f"{name}/{part}": value for part, value in values})
-            else:
-                means[name] = float(total) / count
+        for names, (total, count) in self._sums.items():
+            values = (total / count).reshape(-1).tolist() if isinstance(total, Tensor) else [total / count]
+            means.update(zip(names, map(float, values), strict=True))
         self._sums = {}
         return means
 
     def state(self) -> dict[str, Any]:
         """Return the sums as numbers for JSON."""
         return {
-            name: (total.tolist() if isinstance(total, Tensor) else float(total), count)
-            for name, (total, count) in self._sums.items()
+            "names": [list(names) for names in self._sums],
+            "totals": [
+                total.tolist() if isinstance(total, Tensor) else float(total)
+                for total, _ in self._sums.values()
+            ],
+            "counts": [count for _, count in self._sums.values()],
         }
 
-    def load_state(self, values: dict[str, Any], device: torch.device) -> None:
+    def load_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned."""
+        rows = zip(state["names"], state["totals"], state["counts"], strict=True)
         self._sums = {
-            name: (torch.tensor(total, device=device) if isinstance(total, list) else total, count)
-            for name, (total, count) in values.items()
+            tuple(names): (torch.tensor(total, device=self._device) if isinstance(total, list) else total, count)
+            for names, total, count in rows
         }

@@ -74,6 +74,39 @@ def hyperparameter(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
+    """Give inherited values of a config other defaults; their type, range and meaning stay declared once.
+
+    Stands below ``@dataclass``.
+    """
+
+    def decorate(config_class: type[Config]) -> type[Config]:
+        base = next(each for each in config_class.__mro__[1:] if dataclasses.is_dataclass(each))
+        inherited = {field.name: field for field in dataclasses.fields(base)}
+        hints = get_type_hints(base)
+        own = dict(config_class.__dict__.get("__annotations__", {}))
+        for name, value in values.items():
+            own[name] = hints[name]
+            setattr(config_class, name, dataclasses.field(default=value, metadata=inherited[name].metadata))
+        config_class.__annotations__ = own
+        return config_class
+
+    return decorate
+
+
+def takes_schedule(hint: Any) -> bool:
+    """Whether a value of this type may be a `Schedule`."""
+    return set(get_args(Schedule)) <= set(get_args(hint))
+
+
+def scheduled(config: Any) -> dict[str, Any]:
+    """Return the values of a config that are schedules (also constant ones), by name."""
+    hints = get_type_hints(type(config))
+    values = {name: getattr(config, name) for name, hint in hints.items() if takes_schedule(hint)}
+    words = {name: [word for each in get_args(hints[name]) for word in get_args(each)] for name in values}
+    return {name: each for name, each in values.items() if each is not None and each not in words[name]}
+
+
 def defaults(config_class: type[Any]) -> dict[str, Any]:
     """Return the declared defaults as plain data, ready for YAML; fields without a default are left out."""
     values: dict[str, Any] = {}

@@ -6,8 +6,9 @@ import csv
 import json
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +26,19 @@ class EpisodeRecord:
     """When it ended, in seconds since the monitor's (or stepper's) start."""
     info: dict[str, Any] = field(default_factory=dict)
     """``is_success`` where the environment gives it, and the values of ``info_keywords``."""
+
+
+class RecentEpisodes(deque[EpisodeRecord]):
+    """The last episodes that finished, as a part of a run's state."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the records as plain values."""
+        return {"records": [asdict(record) for record in self]}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        self.clear()
+        self.extend(EpisodeRecord(**record) for record in state["records"])
 
 
 class EpisodeMonitor:

@@ -1,26 +1,39 @@
-"""Past transitions in a ring for each environment, sampled uniformly by off-policy algorithms."""
+"""Past transitions in a ring for each environment: stored, sampled and transformed for off-policy algorithms."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from zoo.memory.columns import Column, ColumnSpec, allocate, assign, n_bytes, named_arrays, transform
+from zoo.memory.columns import Column, ColumnSpec, allocate, assign, join, n_bytes, transform
+from zoo.memory.experience import Experience
+from zoo.memory.sampling import Sampler, UniformSampler
 
 Array = np.ndarray
+Batch = dict[str, Column]
+
+Transform = Callable[[Batch], Batch]
+"""What is done to sampled transitions, in the order: goals replaced, steps summed up, normalised."""
+
+SHOWN = ("observations", "action_masks")
+"""Columns that a policy is shown, so that a transition has them before and after its step."""
 
 
 class ReplayMemory:
     """A ring of ``capacity // n_envs`` transitions for each of ``n_envs`` environments.
 
-    ``specs`` name the columns, of which ``observations`` is one; next observations, rewards and the two
-    kinds of episode ends are added here. With ``optimize_memory_usage`` an observation is stored once: the
-    next one is the row behind it, and only where an episode ended the final observation is kept beside the
+    ``specs`` name the columns, of which ``observations`` is one; what was shown next, rewards and the two
+    kinds of episode ends are added here. With ``optimize_memory_usage`` what was shown is stored once: the
+    next observation is the row behind it, and only where an episode ended the final one is kept beside the
     ring, so that truncated episodes are bootstrapped exactly. The oldest row of each environment is then
     given up to hold its newest observation.
+
+    Observations are kept raw. A batch has the columns ``observations``, ``actions``, ``rewards``,
+    ``terminated`` (float32), ``next_observations``, the masks where there are any, and ``weights`` where the
+    sampler gives some. Steps that merely reset an environment are never stored.
     """
 
     def __init__(
@@ -30,18 +43,23 @@ class ReplayMemory:
         specs: Mapping[str, Any],
         *,
         optimize_memory_usage: bool = False,
+        sampler: Sampler | None = None,
+        transforms: Sequence[Transform] = (),
     ) -> None:
         self.length = max(capacity // n_envs, 2 if optimize_memory_usage else 1)
         self.n_envs = n_envs
         self.optimize_memory_usage = optimize_memory_usage
+        self.sampler: Sampler = sampler or UniformSampler()
+        self.transforms = transforms
+        self.shown = [name for name in SHOWN if name in specs]
         leading = (self.length, n_envs)
         self.columns: dict[str, Column] = {name: allocate(spec, leading) for name, spec in specs.items()}
         self.columns["rewards"] = allocate(ColumnSpec((), np.float32), leading)
         self.columns["terminated"] = allocate(ColumnSpec((), np.bool_), leading)
         self.columns["ended"] = allocate(ColumnSpec((), np.bool_), leading)
         if not optimize_memory_usage:
-            self.columns["next_observations"] = allocate(specs["observations"], leading)
-        self._final_observations: dict[int, Column] = {}
+            self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.shown}
+        self._final: dict[int, dict[str, Column]] = {}
         self._envs = np.arange(n_envs)
         self._heads = np.zeros(n_envs, np.int64)
         self._sizes = np.zeros(n_envs, np.int64)
@@ -50,140 +68,126 @@ class ReplayMemory:
     def __len__(self) -> int:
         return int(self._sizes.sum())
 
-    def add(
-        self,
-        values: Mapping[str, Column],
-        next_observations: Column,
-        rewards: Array,
-        terminated: Array,
-        ended: Array,
-        valid: Array | None = None,
-    ) -> None:
-        """Store one step of all environments.
+    # -- storing ----------------------------------------------------------------------------------------
 
-        ``next_observations`` are what the actions led to: the final observation where the episode ended.
-        Environments where ``valid`` is False merely reset and are left out.
-        """
+    def add(self, experience: Experience) -> None:
+        """Store one step of all environments, but for those that it merely reset."""
+        outcome = experience.outcome
+        values = {
+            **experience.columns,
+            "observations": experience.observations,
+            "rewards": outcome.rewards,
+            "terminated": outcome.terminated,
+            "ended": experience.ended,
+        }
+        following = experience.following()
+        values |= {f"next_{name}": column for name, column in following.items()}
         rows: tuple[Any, Any] = self._heads, self._envs
         if self._heads_are_equal and not self.optimize_memory_usage:
             rows = int(self._heads[0]), slice(None)
+        valid = outcome.valid
         if valid is not None and not valid.all():
             self._heads_are_equal = False
             rows = self._heads[valid], self._envs[valid]
             values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
-            next_observations = transform(lambda array: array[valid], next_observations)
-            rewards, terminated, ended = rewards[valid], terminated[valid], ended[valid]
-        for name, value in values.items():
-            assign(self.columns[name], rows, value)
-        columns = self.columns
-        columns["rewards"][rows] = rewards
-        columns["terminated"][rows] = terminated
-        columns["ended"][rows] = ended
-        following = (rows[0] + 1) % self.length
+        for name, column in self.columns.items():
+            assign(column, rows, values[name])
+        behind = (rows[0] + 1) % self.length
         if self.optimize_memory_usage:
-            self._keep_once(rows, following, next_observations, ended)
-        else:
-            assign(columns["next_observations"], rows, next_observations)
-        self._heads[rows[1]] = following
+            following = {name: values[f"next_{name}"] for name in self.shown}
+            self._keep_once(rows, behind, following, values["ended"])
+        self._heads[rows[1]] = behind
         self._sizes[rows[1]] = np.minimum(self._sizes[rows[1]] + 1, self._most_rows)
 
-    def cut(self) -> None:
-        """Mark the newest transition of each environment as the last before a reset from outside."""
+    def cut(self, envs: Sequence[int] | None = None) -> None:
+        """Mark the newest transition of these environments (None: all) as the last before a reset."""
         written = self._sizes > 0
+        if envs is not None:
+            written &= np.isin(self._envs, envs)
         rows = (self._heads[written] - 1) % self.length, self._envs[written]
         if self.optimize_memory_usage:
             heads = self._heads[written], self._envs[written]
-            newest = transform(lambda array: array[heads].copy(), self.columns["observations"])
-            open_episodes = ~self.columns["ended"][rows]
-            self._keep_final(rows, newest, open_episodes)
+            newest = {
+                name: transform(lambda array: array[heads].copy(), self.columns[name]) for name in self.shown
+            }
+            self._keep_final(rows, newest, ~self.columns["ended"][rows])
         self.columns["ended"][rows] = True
 
-    def sample(self, rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, Column]:
-        """Draw transitions uniformly, with replacement: columns of shape (*shape, …)."""
-        positions, envs = self._draw(rng, shape)
-        flat = positions * self.n_envs + envs
+    def _keep_once(
+        self, rows: tuple[Array, Array], behind: Array, following: dict[str, Column], ended: Array
+    ) -> None:
+        for name, column in following.items():
+            assign(self.columns[name], (behind, rows[1]), column)
+        for slot in behind * self.n_envs + rows[1]:
+            self._final.pop(int(slot), None)
+        self._keep_final(rows, following, ended)
 
-        def gather(array: Array) -> Array:
-            return array.reshape(-1, *array.shape[2:]).take(flat, axis=0)
-
-        batch = {name: transform(gather, column) for name, column in self.columns.items()}
-        if self.optimize_memory_usage:
-            flat_next = (positions + 1) % self.length * self.n_envs + envs
-
-            def gather_next(array: Array) -> Array:
-                return array.reshape(-1, *array.shape[2:]).take(flat_next, axis=0)
-
-            batch["next_observations"] = transform(gather_next, self.columns["observations"])
-            for index in zip(*np.nonzero(batch["ended"]), strict=True):
-                assign(batch["next_observations"], index, self._final_observations[int(flat[index])])
-        return batch
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return all that is stored, as arrays (only rows in use) and plain values."""
-        used = self.length if self.optimize_memory_usage else int(self._sizes.max(initial=0))
-        arrays = {name: array[:used] for name, array in named_arrays(self.columns).items()}
-        arrays["heads"], arrays["sizes"] = self._heads, self._sizes
-        slots = sorted(self._final_observations)
-        if slots:
-            arrays["final_slots"] = np.array(slots)
-            kept = [self._final_observations[slot] for slot in slots]
-            final = (
-                {key: np.stack([part[key] for part in kept]) for key in kept[0]}
-                if isinstance(kept[0], dict)
-                else np.stack(kept)
-            )
-            arrays.update(named_arrays({"final_observations": final}))
-        return arrays, {"used": used}
-
-    def load_state(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
-        used = int(values["used"])
-        for name, array in named_arrays(self.columns).items():
-            array[:used] = arrays[name]
-        self._heads, self._sizes = arrays["heads"].copy(), arrays["sizes"].copy()
-        self._heads_are_equal = bool((self._heads == self._heads[0]).all())
-        self._final_observations = {}
-        for row, slot in enumerate(arrays.get("final_slots", ())):
-            observations = self.columns["observations"]
-            self._final_observations[int(slot)] = (
-                {key: arrays[f"final_observations/{key}"][row] for key in observations}
-                if isinstance(observations, dict)
-                else arrays["final_observations"][row]
-            )
+    def _keep_final(self, rows: tuple[Array, Array], final: dict[str, Column], where: Array) -> None:
+        kept = np.flatnonzero(where)
+        slots = rows[0][kept] * self.n_envs + rows[1][kept]
+        for i, slot in zip(kept.tolist(), slots.tolist(), strict=True):
+            row = operator.itemgetter(i)
+            self._final[slot] = {
+                name: transform(np.copy, transform(row, column)) for name, column in final.items()
+            }
 
     @property
     def _most_rows(self) -> int:
         return self.length - 1 if self.optimize_memory_usage else self.length
 
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """Return positions in the ring and environment indices; ages count back from the newest row."""
-        numbers = rng.integers(0, len(self), size=shape)
-        if (self._sizes == self._sizes[0]).all():
-            ages, envs = np.divmod(numbers, self.n_envs)
-        else:
-            ends = np.cumsum(self._sizes)
-            envs = np.searchsorted(ends, numbers, side="right")
-            ages = numbers - (ends - self._sizes)[envs]
-        return (self._heads[envs] - 1 - ages) % self.length, envs
+    # -- sampling ---------------------------------------------------------------------------------------
 
-    def _keep_once(
-        self, rows: tuple[Array, Array], following: Array, next_observations: Column, ended: Array
-    ) -> None:
-        assign(self.columns["observations"], (following, rows[1]), next_observations)
-        for slot in following * self.n_envs + rows[1]:
-            self._final_observations.pop(int(slot), None)
-        self._keep_final(rows, next_observations, ended)
+    def sample(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Batch:
+        """Draw transitions: columns of shape (*shape, …), transformed."""
+        drawn = self.sampler.draw(rng, shape, self._heads, self._sizes, self.length)
+        flat = drawn.positions * self.n_envs + drawn.envs
+        batch = {name: self._gathered(column, flat) for name, column in self.columns.items()}
+        ended = batch.pop("ended")
+        if self.optimize_memory_usage:
+            behind = (drawn.positions + 1) % self.length * self.n_envs + drawn.envs
+            for name in self.shown:
+                following = self._gathered(self.columns[name], behind)
+                for index in zip(*np.nonzero(ended), strict=True):
+                    assign(following, index, self._final[int(flat[index])][name])
+                batch[f"next_{name}"] = following
+        batch["terminated"] = batch["terminated"].astype(np.float32)
+        if drawn.weights is not None:
+            batch["weights"] = drawn.weights
+        for change in self.transforms:
+            batch = change(batch)
+        return batch
 
-    def _keep_final(self, rows: tuple[Array, Array], observations: Column, where: Array) -> None:
-        kept = np.flatnonzero(where)
-        slots = rows[0][kept] * self.n_envs + rows[1][kept]
-        for i, slot in zip(kept.tolist(), slots.tolist(), strict=True):
-            row = transform(operator.itemgetter(i), observations)
-            self._final_observations[slot] = transform(np.copy, row)
+    def _gathered(self, column: Column, flat: Array) -> Column:
+        return transform(lambda array: array.reshape(-1, *array.shape[2:]).take(flat, axis=0), column)
+
+    # -- exact resume -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is stored: arrays (only rows in use) and plain values."""
+        used = self.length if self.optimize_memory_usage else int(self._sizes.max(initial=0))
+        columns = {name: transform(lambda array: array[:used], part) for name, part in self.columns.items()}
+        slots = sorted(self._final)
+        final = {
+            name: join([transform(lambda array: array[None], self._final[slot][name]) for slot in slots])
+            for name in (self.shown if slots else ())
+        }
+        rings = {"used": used, "heads": self._heads, "sizes": self._sizes}
+        return {**rings, "columns": columns, "final_slots": np.array(slots, np.int64), "final": final}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        for name, column in self.columns.items():
+            assign(column, slice(0, int(state["used"])), state["columns"][name])
+        self._heads, self._sizes = state["heads"].copy(), state["sizes"].copy()
+        self._heads_are_equal = bool((self._heads == self._heads[0]).all())
+        self._final = {}
+        for row, slot in enumerate(state["final_slots"].tolist()):
+            entry = operator.itemgetter(row)
+            self._final[slot] = {name: transform(entry, state["final"][name]) for name in self.shown}
 
 
 def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:
     """Return what a `ReplayMemory` of these columns takes, in bytes."""
     copies = 1 if optimize_memory_usage else 2
-    others = sum(n_bytes(spec) for name, spec in specs.items() if name != "observations")
-    return capacity * (copies * n_bytes(specs["observations"]) + others + 6)
+    row = sum(n_bytes(spec) * (copies if name in SHOWN else 1) for name, spec in specs.items())
+    return capacity * (row + 6)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo.memory.columns import Column, ColumnSpec, allocate, assign, join, transform
+from zoo.memory.experience import Experience
 
 Array = np.ndarray
 
@@ -41,14 +42,11 @@ class RolloutMemory:
             self.valid.fill(True)
             self._has_invalid = False
 
-    def put(self, values: Mapping[str, Column]) -> None:
-        """Store what is known before the step: observations, actions, columns of environment and policy."""
-        for name, value in values.items():
-            assign(self.columns[name], self._step, value)
-
-    def advance(self, rewards: Array, ended: Array, valid: Array | None = None) -> None:
-        """Store what the step led to. ``valid`` is False where an environment merely reset."""
-        step = self._step
+    def add(self, experience: Experience, rewards: Array) -> None:
+        """Store one step of all environments, with its rewards as they are learned from."""
+        step, valid, ended = self._step, experience.outcome.valid, experience.ended
+        for name, column in self.columns.items():
+            assign(column, step, experience.columns[name])
         self.rewards[step] = rewards
         self.ended[step] = ended
         if valid is not None:
@@ -58,7 +56,7 @@ class RolloutMemory:
         self._step = step + 1
 
     def add_truncations(self, env_indices: Array, final_observations: Column) -> None:
-        """Remember where the step just added cut episodes short, and what was observed there."""
+        """Remember where the step just added cut episodes short, and what was observed there, normalised."""
         self._truncations.append((self._step - 1, env_indices, final_observations))
 
     def truncations(self) -> tuple[Array, Array, Column] | None:

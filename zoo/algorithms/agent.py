@@ -1,0 +1,221 @@
+"""A policy that acts: asked for actions, given parameters, saved and loaded. Every algorithm is one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import nn
+from typing_extensions import Self
+
+from zoo.agents.files import AgentFiles, check_tensors, read_agent, write_agent
+from zoo.algorithms.interaction import Seen
+from zoo.algorithms.registry import acting_in
+from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
+from zoo.config.fields import build
+from zoo.envs.config import EnvConfig
+from zoo.envs.normalize import Normalizer
+from zoo.envs.spaces import describe
+from zoo.errors import ZooError
+from zoo.memory.columns import Column, transform
+from zoo.optim.runtime import Runtime
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.codecs import make_codec
+from zoo.policies.config import PolicyConfig, policy_preset
+
+Config = TypeVar("Config")
+Array = np.ndarray
+
+
+class Agent(ABC, Generic[Config]):
+    """A policy for some spaces, with the statistics that its observations are normalised with."""
+
+    name: ClassVar[str]
+    config_class: ClassVar[type[Any]]
+    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]]
+    scales_actions: ClassVar[bool] = False
+    """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
+
+    policy: nn.Module
+
+    def __init__(
+        self,
+        config: Config,
+        policy: str | PolicyConfig | Mapping[str, Any],
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        seed: int,
+        runtime: Runtime,
+    ) -> None:
+        self.config = config
+        self.policy_config = _policy_config(policy)
+        self.observation_space, self.action_space = observation_space, action_space
+        if not isinstance(action_space, self.supported_actions):
+            names = " or ".join(space.__name__ for space in self.supported_actions)
+            raise ZooError(
+                f"{self.name} acts in {names} spaces, but the env's actions are {describe(action_space)}"
+                f"{acting_in(action_space)}"
+            )
+        self.seed = seed
+        self.rng = np.random.default_rng(seed)
+        self.predict_rng = np.random.default_rng((seed, 1))
+        self.runtime = runtime
+        self.device = runtime.device
+        self.n_envs = 1
+        self.num_timesteps = 0
+        self.env_config: EnvConfig | None = None
+        self.normalizer: Normalizer | None = None
+        self.codec = make_codec(action_space, scaled=self.scales_actions)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(self.rng.integers(2**31)))
+            self.policy = self._make_policy().to(self.device)
+            self._torch_generator = torch.get_rng_state()
+
+    acting: ActingPolicy
+
+    @abstractmethod
+    def _make_policy(self) -> nn.Module:
+        """Return the networks."""
+
+    # -- acting -----------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observations: Column,
+        state: Any = None,
+        episode_start: Array | None = None,
+        action_masks: Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Array, Any]:
+        """Return actions that the environment takes, and the policy's next state (None without memory).
+
+        ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Random actions
+        come from a generator of their own, so that asking for them changes nothing about a training.
+        """
+        seen, is_single = self._seen(observations, action_masks)
+        if episode_start is not None:
+            seen["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
+        actions, state = self._act(seen, state, deterministic=deterministic)
+        env_actions = self.codec.to_env(actions)
+        return (env_actions[0] if is_single else env_actions), state
+
+    def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
+        """Return actions as they are stored."""
+        noise = None if deterministic else self.acting.head.noise(self.predict_rng, (_n_rows(seen),))
+        return self.acting.act(seen, noise, state)
+
+    def action_probability(self, observations: Column, action_masks: Array | None = None) -> Any:
+        """Return probabilities (n, actions) of Discrete actions, mean and standard deviation of Box.
+
+        MultiBinary gives the probability of each bit, MultiDiscrete a list of probabilities, one array for
+        each choice. Action values are shown as their softmax, squashed actions before they are squashed.
+        """
+        seen, is_single = self._seen(observations, action_masks)
+        parameters, _ = self.acting.parameters(seen)
+        return self.acting.head.describe(parameters[0] if is_single else parameters)
+
+    def _seen(self, observations: Column, action_masks: Array | None) -> tuple[Seen, bool]:
+        """Return what the policy is shown of raw observations, and whether they were of one environment."""
+        space = self.observation_space
+        name, part, values = "observations", space, observations
+        if isinstance(space, spaces.Dict):
+            if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
+                raise ZooError(f"expected a dictionary of observations: {describe(space)}")
+            name, part = next(iter(space.spaces.items()))
+            values = observations[name]
+        shape, found = tuple(part.shape or ()), np.shape(values)
+        is_single = found == shape
+        if not is_single and found[1:] != shape:
+            raise ZooError(f"`{name}` of shape {found} are neither one of shape {shape} nor a batch of them")
+        batch = transform(lambda each: np.asarray(each, order="C"), observations)
+        if is_single:
+            batch = transform(lambda array: array[None], batch)
+        if self.normalizer is not None:
+            batch = self.normalizer.normalize_observations(batch)
+        seen: Seen = {"observations": batch}
+        if action_masks is not None:
+            seen["action_masks"] = np.asarray(action_masks, np.bool_).reshape(_n_rows(seen), -1)
+        return seen, is_single
+
+    # -- parameters and files ---------------------------------------------------------------------------
+
+    def get_parameters(self) -> dict[str, Array]:
+        """Return copies of the policy's parameters by name."""
+        return {name: value.detach().cpu().numpy().copy() for name, value in self.policy.state_dict().items()}
+
+    def set_parameters(self, parameters: Mapping[str, Array], exact_match: bool = True) -> None:
+        """Overwrite the policy's parameters; targets follow, optimizers keep their state.
+
+        With ``exact_match`` every parameter must be there. Raises `ZooError` for missing, unknown or
+        misshapen ones.
+        """
+        own = self.policy.state_dict()
+        expected = {name: tuple(value.shape) for name, value in own.items()}
+        if not exact_match:
+            expected = {name: shape for name, shape in expected.items() if name in parameters}
+        check_tensors(expected, parameters)
+        with torch.no_grad():
+            for name in expected:
+                own[name].copy_(torch.as_tensor(np.asarray(parameters[name])))
+        self._copy_to_targets()
+
+    def _copy_to_targets(self) -> None:
+        """Make target networks equal to the online ones."""
+
+    def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
+        """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
+        config = agent_config(
+            *(self.name, self.config, self.policy_config, self.env_config, self.n_envs),
+            *(self.observation_space, self.action_space),
+        )
+        full_card = {
+            "algo": self.name,
+            "env": None if self.env_config is None else self.env_config.id,
+            "seed": self.seed,
+            "timesteps": self.num_timesteps,
+            **(card or {}),
+        }
+        normalization = None if self.normalizer is None else self.normalizer.state()
+        return write_agent(path, AgentFiles(config, self.get_parameters(), normalization, full_card))
+
+    @classmethod
+    def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
+        """Rebuild an agent from its folder or zip; ``options`` are the constructor's (seed, device, …).
+
+        Nothing from the files is executed; see `zoo.agents.trust`. Without ``env`` the agent can act, not
+        learn. Raises `ZooError` for missing or damaged files, and for spaces that differ from ``env``'s.
+        """
+        return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
+
+    @classmethod
+    def from_files(cls, files: AgentFiles, env: Any = None, **options: Any) -> Self:
+        """Rebuild an agent from what `read_agent` returned."""
+        agent = cls(**constructor_arguments(files, cls.name, cls.config_class), **options)
+        agent.set_parameters(files.tensors)
+        agent.num_timesteps = int(files.card.get("timesteps") or 0)
+        agent.env_config = env_of(files)
+        if files.normalization is not None:
+            agent.normalizer = Normalizer.from_state(files.normalization)
+        if env is not None:
+            agent.set_env(env, n_envs=int(files.config.get("n_envs", 1)) if isinstance(env, str) else 1)
+        return agent
+
+    @abstractmethod
+    def set_env(self, env: Any, *, n_envs: int = 1) -> None:
+        """Learn in this environment from now on."""
+
+
+def _n_rows(seen: Seen) -> int:
+    observations = seen["observations"]
+    return len(next(iter(observations.values())) if isinstance(observations, dict) else observations)
+
+
+def _policy_config(policy: str | PolicyConfig | Mapping[str, Any]) -> PolicyConfig:
+    if isinstance(policy, PolicyConfig):
+        return policy
+    return policy_preset(policy) if isinstance(policy, str) else build(PolicyConfig, policy, "policy")

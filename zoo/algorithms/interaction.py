@@ -1,0 +1,152 @@
+"""The one way in which policies meet environments: see, act, step, normalise, and say what came of it.
+
+Collecting for on-policy and off-policy algorithms and evaluating all go through here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from zoo.envs.config import EnvConfig
+from zoo.envs.normalize import Normalizer
+from zoo.envs.same_step import SameStepVectorEnv
+from zoo.envs.stepper import EnvStepper, Step
+from zoo.envs.vectorizing import make_vec_env
+from zoo.memory.columns import Column, transform
+from zoo.memory.experience import Experience
+
+Array = np.ndarray
+
+Seen = dict[str, Column]
+"""What a policy is shown: ``observations``, ``action_masks`` where there are any, ``episode_starts``."""
+
+Act = Callable[[Seen], Mapping[str, Column]]
+"""What it does: ``actions``, and whatever else a memory is to keep of it."""
+
+
+class Interaction:
+    """Some environments, and what they show at this moment.
+
+    ``to_env`` turns actions as they are stored into those that the environments take. Statistics of a
+    normaliser follow what is seen; ``seen`` is normalised by them. Seconds spent are added to ``timings``.
+    """
+
+    def __init__(
+        self,
+        envs: EnvStepper,
+        to_env: Callable[[Column], Any] = lambda actions: actions,
+        normalizer: Normalizer | None = None,
+        timings: dict[str, float] | None = None,
+    ) -> None:
+        self.envs = envs
+        self.to_env = to_env
+        self.normalizer = normalizer
+        self.timings = {"env": 0.0, "policy": 0.0} if timings is None else timings
+        self._seeds: list[int] = []
+        self.seen: Seen = {}
+        self.episode_starts: Array = np.ones(envs.num_envs, np.bool_)
+        self._observations: Column = None
+        self._reuses_arrays = not isinstance(envs.env, SameStepVectorEnv)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the environments have been reset, so that there is something to act on."""
+        return bool(self.seen)
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Reset all environments, each with its own seed."""
+        self._seeds = list(seeds)
+        observations = self.envs.reset(seeds)
+        if self.normalizer is not None:
+            self.normalizer.update_observations(observations)
+        self.show(observations)
+        self.episode_starts = np.ones(self.envs.num_envs, np.bool_)
+
+    def show(self, observations: Column) -> None:
+        """Go on from these raw observations."""
+        if self._reuses_arrays:
+            observations = transform(np.copy, observations)  # the next step may write into them
+        self._observations = observations
+        self.seen = {"observations": self.normalized(observations)}
+        masks = self.envs.action_masks()
+        if masks is not None:
+            self.seen["action_masks"] = masks
+
+    def normalized(self, observations: Column) -> Column:
+        """Return observations as the policy is shown them."""
+        return (
+            observations if self.normalizer is None else self.normalizer.normalize_observations(observations)
+        )
+
+    def step(self, act: Act) -> Experience:
+        """Act once in all environments."""
+        started = time.perf_counter()
+        observations, seen = self._observations, self.seen
+        acted = act(seen)
+        actions = self.to_env(acted["actions"])
+        before = time.perf_counter()
+        outcome = self.envs.step(actions)
+        after = time.perf_counter()
+        experience = Experience({**seen, **acted}, observations, outcome)
+        if self.normalizer is not None:
+            self.normalizer.update_observations(outcome.observations)
+            self.normalizer.update_returns(outcome.rewards, experience.ended, outcome.valid)
+        self.show(outcome.observations)
+        self._note_starts(outcome)
+        self.timings["env"] += after - before
+        self.timings["policy"] += before - started + time.perf_counter() - after
+        return experience
+
+    def _note_starts(self, outcome: Step) -> None:
+        """Note which environments now show the first observation of an episode."""
+        if not self.envs.next_step_autoreset:
+            starts = outcome.finished
+        elif outcome.valid is not None:
+            starts = np.flatnonzero(~outcome.valid)
+        else:
+            starts = outcome.finished[:0]
+        self.episode_starts = np.zeros(self.envs.num_envs, np.bool_)
+        self.episode_starts[starts] = True
+
+    # -- exact resume -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return what brings the environments back to where they are.
+
+        Those that can't be replayed only come back to where they were just reset.
+        """
+        if not self.envs.is_replayable:
+            return {"seeds": self._seeds}
+        return {"envs": self.envs.state(), "episode_starts": self.episode_starts}
+
+    def load_state(self, state: Mapping[str, Any]) -> list[int]:
+        """Go back to there; return the environments whose episodes could not be replayed and were cut."""
+        if "seeds" in state:
+            self._seeds = list(state["seeds"])
+            self.show(self.envs.reset(self._seeds))
+            return []
+        cut = self.envs.load_state(state["envs"])
+        self.show(self.envs.observations)
+        self.episode_starts = np.array(state["episode_starts"], np.bool_)
+        self.episode_starts[cut] = True
+        return cut
+
+
+def envs_for(env: Any, n_envs: int, config: Any = None) -> tuple[EnvConfig | None, EnvStepper]:
+    """Return what steps ``env``, whatever it is, and its config where that is known.
+
+    ``config`` is the algorithm's: its discount is that of normalised rewards.
+    """
+    if isinstance(env, EnvStepper):
+        return None, env
+    if isinstance(env, VectorEnv):
+        return None, EnvStepper(env)
+    if isinstance(env, str):
+        env = EnvConfig(id=env)
+    made = make_vec_env(env, n_envs, gamma=float(getattr(config, "gamma", 0.99)))
+    return env if isinstance(env, EnvConfig) else None, EnvStepper(made)

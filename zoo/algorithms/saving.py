@@ -1,0 +1,60 @@
+"""Between an algorithm's parts and the files of an agent."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium import spaces
+
+from zoo.agents.files import AgentFiles
+from zoo.config.fields import build
+from zoo.envs.config import EnvConfig
+from zoo.envs.spaces import space_from_dict, space_to_dict
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
+
+
+def agent_config(
+    name: str,
+    config: Any,
+    policy: PolicyConfig,
+    env: EnvConfig | None,
+    n_envs: int,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+) -> dict[str, Any]:
+    """Return what rebuilds an agent's policy and environment, as plain values."""
+    return {
+        "format": 1,
+        "algo": {"name": name, **dataclasses.asdict(config)},
+        "policy": dataclasses.asdict(policy),
+        "env": None if env is None else dataclasses.asdict(env),
+        "n_envs": n_envs,
+        "observation_space": space_to_dict(observation_space),
+        "action_space": space_to_dict(action_space),
+    }
+
+
+def constructor_arguments(files: AgentFiles, name: str, config_class: type[Any]) -> dict[str, Any]:
+    """Return what an algorithm called ``name`` is built with to be this agent, without an environment.
+
+    Raises `ZooError` if it is the agent of another algorithm, or its values don't fit.
+    """
+    values = dict(files.config["algo"])
+    found = values.pop("name", None)
+    if found != name:
+        raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
+    return {
+        "policy": build(PolicyConfig, files.config["policy"], "policy"),
+        "config": build(config_class, values, "algo"),
+        "observation_space": space_from_dict(files.config["observation_space"]),
+        "action_space": space_from_dict(files.config["action_space"]),
+    }
+
+
+def env_of(files: AgentFiles) -> EnvConfig | None:
+    """Return the environment that the agent was trained in, if it is known."""
+    env: Mapping[str, Any] | None = files.config.get("env")
+    return None if env is None else build(EnvConfig, env, "env")

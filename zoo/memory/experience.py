@@ -1,0 +1,45 @@
+"""One step of all environments as one record: what was seen, what was done, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from zoo.envs.stepper import Step
+from zoo.memory.columns import Column, assign, transform
+
+Array = np.ndarray
+
+
+@dataclass(slots=True)
+class Experience:
+    """All arrays have one row an environment, but for those of ``outcome`` that are about finished episodes.
+
+    ``columns`` hold, by name, what the policy was shown (normalised ``observations``, ``action_masks`` where
+    the environment has them) and what it did (``actions``, and whatever else it adds); a memory takes those
+    that it declares. ``observations`` are the raw ones. ``outcome`` is what the environments answered.
+    """
+
+    columns: dict[str, Column]
+    observations: Column
+    outcome: Step
+
+    @property
+    def ended(self) -> Array:
+        """Whether each environment's episode ended with this step."""
+        return self.outcome.terminated | self.outcome.truncated
+
+    def following(self) -> dict[str, Column]:
+        """Return the raw observations and masks that the actions led to: the final ones of ended episodes."""
+        outcome = self.outcome
+        following = {"observations": outcome.observations}
+        final = {"observations": outcome.final_observations}
+        if outcome.action_masks is not None:
+            following["action_masks"] = outcome.action_masks
+            final["action_masks"] = outcome.final_action_masks
+        if len(outcome.finished):
+            for name, column in following.items():
+                following[name] = transform(np.copy, column)
+                assign(following[name], outcome.finished, final[name])
+        return following

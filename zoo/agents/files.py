@@ -33,8 +33,8 @@ from zoo.agents.card import complete_card, readme
 from zoo.agents.finding import resolve_agent
 from zoo.agents.printing import one_line
 from zoo.agents.trust import refuse_foreign_code
-from zoo.config.atomic import atomic_file, atomic_folder
 from zoo.errors import ZooError
+from zoo.files.atomic import atomic_file, atomic_folder
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zoo.agents.files import AgentFiles
+from zoo.agents.agent_folder import AgentFiles
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from zoo.agents.files import AgentFiles, check_tensors, read_agent, write_agent
+from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, write_agent
 from zoo.algorithms.agent_files import files_of, rebuilt
 from zoo.algorithms.callback import Callback, CallbackSchedule
 from zoo.algorithms.scalar_means import ScalarMeans

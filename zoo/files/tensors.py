@@ -6,6 +6,7 @@ take half of the machine's memory, so here an array goes straight to the file, a
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -76,6 +77,13 @@ def write_tensors_into(
     for name in names:
         if arrays[name].size:
             file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
+
+
+def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return what `write_tensors` writes, for arrays that are small enough to be in memory twice."""
+    file = io.BytesIO()
+    write_tensors_into(file, arrays, metadata)
+    return file.getvalue()
 
 
 def read_tensors(path: str | Path) -> Arrays:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from zoo.agents.files import read_agent, write_agent
+from zoo.agents.agent_folder import read_agent, write_agent
 from zoo.envs.ids import folder_name
 
 REPOSITORY = Path(__file__).resolve().parent.parent

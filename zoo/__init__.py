@@ -62,7 +62,7 @@ def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: A
     ``options`` are the constructor's (seed, device, …). Nothing from the files is executed unless ``trust``
     is given. Raises `ZooError` for missing or damaged files, and for spaces that differ from ``env``'s.
     """
-    from zoo.agents.files import read_agent
+    from zoo.agents.agent_folder import read_agent
     from zoo.algorithms.registry import algorithm_class
 
     files = read_agent(path, trust=trust, own_env=env is not None)

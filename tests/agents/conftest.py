@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from stranger import CONFIG
 
-from zoo.agents.files import AgentFiles
+from zoo.agents.agent_folder import AgentFiles
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 import safetensors.numpy
 import yaml
 
-from zoo.agents import files
-from zoo.agents.files import AgentFiles, check_tensors, read_agent, read_card, write_agent
+from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, read_card, write_agent
 from zoo.errors import ZooError
+from zoo.files import opening
 
 NAMES = {"config.yaml", "policy.safetensors", "normalization.safetensors", "card.json", "README.md"}
 
@@ -433,10 +433,10 @@ def test_zip_with_two_files_of_one_name_is_refused(tmp_path: Path, entries: dict
 def test_zip_bomb_is_refused_before_it_is_unpacked(
     tmp_path: Path, entries: dict[str, bytes], name: str
 ) -> None:
-    path = write_zip(tmp_path / "bomb.zip", {**entries, name: bytes(files.TEXT_LIMIT + 1)})
+    path = write_zip(tmp_path / "bomb.zip", {**entries, name: bytes(opening.TEXT_LIMIT + 1)})
     assert path.stat().st_size < 100_000
     assert f"{name}: " in refusal(path)
-    assert f"unpack to {files.TEXT_LIMIT + 1:,}" in refusal(path)
+    assert f"unpack to {opening.TEXT_LIMIT + 1:,}" in refusal(path)
 
 
 def test_zip_entry_that_understates_its_size_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:

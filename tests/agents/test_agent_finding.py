@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zoo.agents import finding
-from zoo.agents.files import AgentFiles, read_agent, write_agent
+from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
 from zoo.agents.finding import find_agent, list_agents, resolve_agent
 from zoo.errors import ZooError
 

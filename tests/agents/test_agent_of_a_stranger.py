@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 from stranger import payloads
 
-from zoo.agents.files import AGENT_FILES, AgentFiles, read_agent, read_card, write_agent
+from zoo.agents.agent_folder import AGENT_FILES, AgentFiles, read_agent, read_card, write_agent
 from zoo.errors import ZooError
 
 FORMS = list(payloads(Path("marker")))

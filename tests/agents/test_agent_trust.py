@@ -12,7 +12,7 @@ import pytest
 import yaml
 from stranger import CONFIG
 
-from zoo.agents.files import AgentFiles, read_agent, write_agent
+from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
 from zoo.agents.trust import refuse_foreign_code, refuse_foreign_environment
 from zoo.errors import ZooError
 

@@ -14,6 +14,7 @@ PACKAGE = REPOSITORY / "zoo"
 
 FLOORS = [
     {"errors", "version"},
+    {"files"},
     {"config"},
     {"agents", "envs", "memory", "optim", "policies"},
     {"algorithms"},

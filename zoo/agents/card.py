@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from zoo.agents.printing import one_line
+from zoo.files.printing import one_line
 from zoo.version import __version__
 
 _PACKAGES = ("torch", "gymnasium", "numpy")

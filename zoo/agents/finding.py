@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zoo.agents.printing import one_line
 from zoo.config.paths import data_folder
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
 
 Which = Literal["best", "last"]
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zoo.agents.printing import one_line
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 HYDRA_KEYS = ("_target_", "_args_", "_partial_", "_recursive_", "_convert_")
 

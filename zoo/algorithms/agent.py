@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import nn
 from typing_extensions import Self
 
-from zoo.agents.files import AgentFiles, check_tensors, read_agent, write_agent
+from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, write_agent
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.registry import acting_in
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zoo.agents.files import check_tensors
+from zoo.agents.agent_folder import check_tensors
 
 
 class Attributes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from zoo.agents.files import AgentFiles
+from zoo.agents.agent_folder import AgentFiles
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import space_from_dict, space_to_dict

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from zoo.agents.agent_folder import read_agent, read_card
 from zoo.agents.card import readme, score, steps
-from zoo.agents.files import read_agent, read_card
 from zoo.agents.finding import FoundAgent, list_agents, resolve_agent
-from zoo.agents.printing import one_line, printable
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.paths import shown
 from zoo.errors import ZooError
+from zoo.files.printing import one_line, printable
 
 
 def run(config: Mapping[str, Any]) -> None:

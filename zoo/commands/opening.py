@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
-from zoo.agents.files import AgentFiles, read_agent
 from zoo.agents.finding import find_agent, list_agents, resolve_agent
-from zoo.agents.printing import one_line
 from zoo.agents.trust import refuse_foreign_environment
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.agents.files import AgentFiles, read_agent
+from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.finding import resolve_agent
-from zoo.agents.printing import one_line
 from zoo.config.paths import shown
 from zoo.envs.spaces import space_from_dict, spaces_differ
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm

@@ -1,1 +1,1 @@
-"""Optimizers, schedules, flat parameters, and the program that runs updates eagerly or compiled."""
+"""Parameters in flat vectors, what moves them, and the program that runs updates eagerly or compiled."""

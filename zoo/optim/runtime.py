@@ -1,7 +1,8 @@
 """Where and how updates run: device, threads, eager or compiled.
 
 ``"auto"`` is decided by rules from the size of the work, never by a clock, so that two runs of one config
-make the same choice and end with the same weights. What compiling saves was measured (docs/speed.md).
+make the same choice and end with the same weights. The size of a step is the number of tensor operations that
+its first eager run takes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from zoo.errors import ZooError
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""
 
+SECONDS_SAVED_PER_OPERATION = 3e-6
+"""What compiling saves of a step, for each tensor operation of its eager form."""
+
 MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 """Multiplications in one forward pass from which a second thread gives more than it costs."""
 
@@ -23,7 +27,7 @@ _AVAILABLE_THREADS = torch.get_num_threads()
 
 
 class Runtime:
-    """The choices of a run, resolved once its length is known.
+    """The choices of a run, resolved once its work is known.
 
     ``compile`` and ``threads`` are ``"auto"``, or a bool and a number. Raises `ZooError` for anything else,
     and for a device that is not there.
@@ -37,28 +41,52 @@ class Runtime:
         self.device = _device(device)
         self.compile = compile
         self.threads = threads
+        self._gradient_steps: float | None = None
+        self._multiplications = 0.0
         torch.set_flush_denormal(True)
 
-    def prepare(self, saved_seconds: float, multiplications: float) -> bool:
-        """Set torch's threads, and return whether to compile, which would save that many seconds in all.
+    @property
+    def compiles(self) -> bool:
+        """Whether updates are compiled, as far as that is decided."""
+        return self.compile is True
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the next step should be counted, for `decide`."""
+        return self.compile == "auto" and self._gradient_steps is not None
+
+    def expect(self, gradient_steps: float, multiplications: float) -> None:
+        """Hear how many steps the program will take in all, and set torch's threads.
 
         ``multiplications`` is the size of a gradient step's forward pass.
         """
-        if self.compile == "auto":
-            self.compile = saved_seconds > COMPILE_SECONDS
-        if self.threads == "auto":
-            is_small = multiplications < MULTIPLICATIONS_FOR_THREADS["compiled" if self.compile else "eager"]
-            self.threads = 1 if is_small else min(_AVAILABLE_THREADS, 4)
-        torch.set_num_threads(int(self.threads))
-        return bool(self.compile)
+        self._gradient_steps, self._multiplications = gradient_steps, multiplications
+        self._set_threads()
 
-    def resolved(self) -> dict[str, Any]:
-        """Return what was decided, for a checkpoint."""
+    def decide(self, operations: int) -> None:
+        """Compile if it would win back its own time, given the tensor operations of one eager step."""
+        assert self._gradient_steps is not None
+        saved = operations * SECONDS_SAVED_PER_OPERATION * self._gradient_steps
+        self.compile = saved > COMPILE_SECONDS
+        self._set_threads()
+
+    def state(self) -> dict[str, Any]:
+        """Return what was decided so far."""
         return {"compile": self.compile, "threads": self.threads}
 
-    def restore(self, values: dict[str, Any]) -> None:
+    def load_state(self, tree: dict[str, Any]) -> None:
         """Take the decisions of the interrupted run, so that the numbers stay the same."""
-        self.compile, self.threads = values["compile"], values["threads"]
+        self.compile, self.threads = tree["compile"], tree["threads"]
+
+    def _set_threads(self) -> None:
+        threads = self.threads
+        if threads == "auto":
+            form = "compiled" if self.compiles else "eager"
+            is_small = self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]
+            threads = 1 if is_small else min(_AVAILABLE_THREADS, 4)
+            if self.compile != "auto":
+                self.threads = threads
+        torch.set_num_threads(int(threads))
 
 
 def _device(name: str) -> torch.device:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import Callback
-from zoo.config import atomic
 from zoo.errors import ZooError
+from zoo.files import atomic
+from zoo.files.tensors import Arrays, read_tensors, write_tensors
 from zoo.training.problems import told
 from zoo.training.run_folder import CHECKPOINT_VALUES
 from zoo.training.signals import PREEMPTED
-from zoo.training.tensor_file import Arrays, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm

@@ -13,10 +13,10 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from zoo.algorithms.callback import Callback
-from zoo.config import atomic
 from zoo.envs.making import make_vec_env
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
+from zoo.files import atomic
 from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.training.problems import tell, told
 from zoo.training.run_folder import RunFolder

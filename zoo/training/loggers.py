@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from zoo.config import atomic
+from zoo.files import atomic
 
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""

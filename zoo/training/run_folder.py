@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import yaml
 
 from zoo.agents.card import versions
-from zoo.config import atomic
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
+from zoo.files import atomic
 from zoo.training.signals import PREEMPTED
 
 if TYPE_CHECKING:

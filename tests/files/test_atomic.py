@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zoo.config import atomic
 from zoo.errors import ZooError
+from zoo.files import atomic
 
 
 def names(folder: Path) -> list[str]:
@@ -56,7 +56,7 @@ def test_full_disk_leaves_the_earlier_file_and_says_why(tmp_path: Path) -> None:
     """A limit on file sizes stands in for a full disk: the system refuses the write half-way in both."""
     program = """
 import resource, signal, sys
-from zoo.config import atomic
+from zoo.files import atomic
 from zoo.errors import ZooError
 atomic.write_text(sys.argv[1], "earlier")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -124,7 +124,7 @@ def test_folder_that_a_crash_left_under_its_hidden_name_is_put_back(tmp_path: Pa
 def test_folder_is_never_seen_in_part_by_a_reader_when_its_writer_is_killed(tmp_path: Path) -> None:
     program = """
 import itertools, sys
-from zoo.config import atomic
+from zoo.files import atomic
 for version in itertools.count():
     with atomic.atomic_folder(sys.argv[1]) as folder:
         (folder / "a").write_text(str(version))

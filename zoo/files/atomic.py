@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import json
 import os
 import secrets
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from zoo.errors import ZooError
+from zoo.files.plain_data import to_json
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -36,7 +36,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_json(path: str | Path, data: Any) -> None:
     """Write ``data`` as indented JSON, numpy's numbers and arrays as plain ones; see `write_bytes`."""
-    write_text(path, json.dumps(data, indent=2, default=_as_plain_data) + "\n")
+    write_text(path, to_json(data))
 
 
 @contextlib.contextmanager
@@ -167,11 +167,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _as_plain_data(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form: {value!r}")

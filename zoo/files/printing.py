@@ -1,4 +1,4 @@
-"""Text from an agent's files, made safe for a terminal."""
+"""Text that a stranger wrote, made safe for a terminal."""
 
 from __future__ import annotations
 

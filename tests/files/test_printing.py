@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zoo.agents.printing import one_line, printable
+from zoo.files.printing import one_line, printable
 
 
 def test_escape_sequences_and_invisible_characters_vanish() -> None:

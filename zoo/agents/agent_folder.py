@@ -1,0 +1,253 @@
+"""An agent's files: written whole or not at all, read without running anything that stands in them.
+
+An agent is a folder, or a zip of one, of YAML, JSON and safetensors:
+
+- ``config.yaml``: what is needed to build policy and environment again
+- ``policy.safetensors``: the weights
+- ``normalization.safetensors``: running statistics, where observations or rewards are normalised
+- ``card.json`` and ``README.md``: scores, seed, versions, hyperparameters; for programs and for people
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.agents.card import complete_card, readme
+from zoo.agents.finding import resolve_agent
+from zoo.agents.trust import refuse_foreign_code
+from zoo.errors import ZooError
+from zoo.files.atomic import atomic_folder
+from zoo.files.opening import TENSOR_LIMIT, TEXT_LIMIT, DamagedFileError, Folder, LinkElsewhereError
+from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml
+from zoo.files.printing import one_line
+from zoo.files.tensors import Arrays, parse_tensors, tensor_bytes
+from zoo.files.zips import UnreadableZipError, Zip, write_zip
+
+FORMAT = 1
+"""The version of the format that this Zoo writes; it reads this one and all before it."""
+
+CONFIG = "config.yaml"
+POLICY = "policy.safetensors"
+NORMALIZATION = "normalization.safetensors"
+CARD = "card.json"
+README = "README.md"
+AGENT_FILES = (CONFIG, POLICY, NORMALIZATION, CARD, README)
+
+
+@dataclass
+class AgentFiles:
+    """What an agent's files say, as plain data and arrays."""
+
+    config: dict[str, Any]
+    """``format``, ``algo`` (``name`` and hyperparameters), ``policy``, ``env`` (or null), ``n_envs``,
+    ``observation_space`` and ``action_space``."""
+    tensors: Arrays
+    normalization: tuple[Arrays, dict[str, Any]] | None = None
+    """Arrays and JSON values of the normaliser."""
+    card: dict[str, Any] = field(default_factory=dict)
+
+
+def write_agent(path: str | os.PathLike[str], agent: AgentFiles) -> Path:
+    """Write an agent to a folder, or to a zip if the path ends in ``.zip``; whole or not at all.
+
+    An agent that stands there is replaced; files beside its own in the folder stay. Raises `ZooError` if
+    something else stands there, or nothing can be written.
+    """
+    destination = Path(path)
+    if destination.suffix == ".zip":
+        if destination.exists() and not zipfile.is_zipfile(destination):
+            raise ZooError(f"{one_line(destination)} is something else than an agent; choose another path")
+        write_zip(destination, _contents(agent))
+    else:
+        _write_folder(destination, _contents(agent))
+    return destination
+
+
+def read_agent(path: str | os.PathLike[str], *, trust: bool = False, own_env: bool = False) -> AgentFiles:
+    """Read an agent from a folder, a zip, or a run's folder (its best agent).
+
+    Nothing in the files is run, unpickled or resolved: texts stay plain data. A config that names code
+    outside Zoo is refused (`zoo.agents.trust`), unless ``trust``; with ``own_env`` its section ``env`` may
+    name anything, because the caller brings an environment and builds none from it.
+
+    Raises `ZooError` for a missing, damaged or untrusted agent.
+    """
+    folder = resolve_agent(path)
+    origin = one_line(folder)
+    raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD), origin, trust)
+    for name in (CONFIG, POLICY):
+        if raw[name] is None:
+            raise ZooError(f"{origin} is not a whole agent: {name} is missing")
+    config = _parse_config(raw[CONFIG] or b"", origin)
+    if not trust:
+        refuse_foreign_code(config, origin, own_env=own_env)
+    card_text, statistics = raw[CARD], raw[NORMALIZATION]
+    return AgentFiles(
+        config=config,
+        tensors=_parse_tensors(raw[POLICY] or b"", POLICY, origin)[0],
+        normalization=_parse_normalization(statistics, origin) if statistics is not None else None,
+        card=_parse_card(card_text, origin) if card_text is not None else {},
+    )
+
+
+def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the card alone, for lists; empty where an agent has none. Raises `ZooError` if it is damaged."""
+    folder = resolve_agent(path)
+    origin = one_line(folder)
+    content = _read_files(folder, (CARD,), origin, trust=False)[CARD]
+    return _parse_card(content, origin) if content is not None else {}
+
+
+def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Raise `ZooError` if an agent's tensors are not those that its policy expects, by name and shape."""
+    problems = [
+        f"{name} is missing" if name not in tensors else _shape_problem(name, shape, tensors[name].shape)
+        for name, shape in expected.items()
+        if name not in tensors or tuple(tensors[name].shape) != tuple(shape)
+    ]
+    problems += [f"{one_line(name)} is not part of the policy" for name in tensors if name not in expected]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise ZooError(
+            f"the agent's tensors don't fit the policy of its config.yaml: {'; '.join(problems[:3])}{more}"
+        )
+
+
+def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...]) -> str:
+    return f"{name} has shape {list(found)}, expected {list(expected)}"
+
+
+# Writing
+
+
+def _contents(agent: AgentFiles) -> dict[str, bytes]:
+    config = {"format": FORMAT, **plain(agent.config)}
+    card = plain(complete_card(agent.card, config))
+    contents = {
+        CONFIG: to_yaml(config).encode(),
+        POLICY: tensor_bytes(agent.tensors),
+        CARD: to_json(card).encode(),
+        README: readme(card, config).encode(),
+    }
+    if agent.normalization is not None:
+        arrays, values = agent.normalization
+        contents[NORMALIZATION] = tensor_bytes(arrays, {"values": json.dumps(plain(values))})
+    return contents
+
+
+def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
+    others = [entry for entry in _entries(destination) if entry.name not in AGENT_FILES]
+    if others and not (destination / CONFIG).is_file():
+        raise ZooError(f"{one_line(destination)} holds something else than an agent; choose another folder")
+    with atomic_folder(destination) as new:
+        for name, content in contents.items():
+            (new / name).write_bytes(content)
+        for entry in others:
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.copytree(entry, new / entry.name, symlinks=True)
+            else:
+                shutil.copy2(entry, new / entry.name, follow_symlinks=False)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+# Reading
+
+
+def _read_files(path: Path, names: Iterable[str], origin: str, trust: bool) -> dict[str, bytes | None]:
+    """Return each file's bytes, None for one that the agent does not have."""
+    try:
+        source = Zip(path, main=CONFIG) if path.is_file() else Folder(path, follow_links=trust)
+    except UnreadableZipError as error:
+        raise ZooError(f"{origin} is not an agent: {error}") from error
+    return {name: _read_file(source, name, origin) for name in names}
+
+
+def _read_file(source: Zip | Folder, name: str, origin: str) -> bytes | None:
+    try:
+        return source.read(name, TENSOR_LIMIT if name.endswith(".safetensors") else TEXT_LIMIT)
+    except DamagedFileError as error:
+        raise _damaged(origin, name, error.problem) from error
+    except LinkElsewhereError as error:
+        raise ZooError(
+            f"the agent in {origin} is refused: {error};"
+            " if you know where the agent comes from, load it with trust=true"
+        ) from error
+    except OSError as error:
+        raise ZooError(f"can't read {name} of {origin}: {error.strerror or one_line(error)}") from error
+
+
+def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
+    try:
+        config = parse_yaml(content)
+    except ValueError as error:
+        raise _damaged(origin, CONFIG, one_line(error)) from error
+    found = config.get("format")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise _damaged(origin, CONFIG, "`format` is missing")
+    if found > FORMAT:
+        raise ZooError(
+            f"the agent in {origin} has format {found}, but this Zoo reads formats up to {FORMAT}; update Zoo"
+        )
+    for section in ("algo", "policy", "observation_space", "action_space"):
+        if not isinstance(config.get(section), dict):
+            raise _damaged(origin, CONFIG, f"`{section}` is missing")
+    if not isinstance(config["algo"].get("name"), str):
+        raise _damaged(origin, CONFIG, "`algo.name` is missing")
+    if not isinstance(config.get("env"), dict | None):
+        raise _damaged(origin, CONFIG, "`env` is not a mapping")
+    if not isinstance(config.get("n_envs", 1), int) or config.get("n_envs", 1) < 1:
+        raise _damaged(origin, CONFIG, "`n_envs` is not a number of environments")
+    return config
+
+
+def _parse_card(content: bytes, origin: str) -> dict[str, Any]:
+    card = _parse_json(content, CARD, origin)
+    for name in ("seed", "timesteps", "n_eval_episodes"):
+        if not isinstance(card.get(name), int | None):
+            raise _damaged(origin, CARD, f"`{name}` is not a whole number")
+    for name in ("mean_return", "std_return"):
+        if not isinstance(card.get(name), int | float | None):
+            raise _damaged(origin, CARD, f"`{name}` is not a number")
+    for name in ("versions", "hyperparameters"):
+        if not isinstance(card.get(name), dict | None):
+            raise _damaged(origin, CARD, f"`{name}` is not a mapping")
+    return card
+
+
+def _parse_json(content: bytes | str, name: str, origin: str) -> dict[str, Any]:
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise _damaged(origin, name, one_line(error)) from error
+
+
+def _parse_tensors(content: bytes, name: str, origin: str) -> tuple[Arrays, dict[str, str]]:
+    """Return tensors and metadata. The tensors are copies: views would keep the whole file in memory."""
+    try:
+        views, metadata = parse_tensors(content)
+        return {tensor: np.array(view) for tensor, view in views.items()}, metadata
+    except (ValueError, MemoryError) as error:
+        problem = f"it is truncated or no safetensors file ({one_line(error)})"
+        raise _damaged(origin, name, problem) from error
+
+
+def _parse_normalization(content: bytes, origin: str) -> tuple[Arrays, dict[str, Any]]:
+    arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
+    return arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
+
+
+def _damaged(origin: str, name: str, problem: str) -> ZooError:
+    return ZooError(f"the agent in {origin} is damaged: {name}: {problem}")

@@ -1,0 +1,92 @@
+"""Plain data as YAML and JSON: mappings, lists, texts, numbers and nothing that could be more.
+
+What is read may come from a stranger: no tag makes an object, no reference multiplies a few bytes into many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+
+def plain(value: Any) -> Any:
+    """Return the value with NumPy's scalars and arrays, tuples, sets and paths as YAML and JSON have them."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def to_yaml(values: Mapping[str, Any]) -> str:
+    """Return the values as YAML without references."""
+    return yaml.dump(plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def to_json(values: Any) -> str:
+    """Return the values as indented JSON."""
+    return json.dumps(plain(values), indent=2) + "\n"
+
+
+def parse_yaml(content: bytes) -> dict[str, Any]:
+    """Return the mapping that YAML holds. Raises `ValueError` in one line if it is not one of plain data."""
+    try:
+        values = yaml.load(content.decode(), Loader=_Loader)  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ValueError(f"{line}{error.problem}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    _check_is_mapping(values)
+    _refuse_objects(values, "")
+    return values
+
+
+def parse_json(content: bytes | str) -> dict[str, Any]:
+    """Return the mapping that JSON holds. Raises `ValueError` if it is none."""
+    try:
+        values = json.loads(content)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    _check_is_mapping(values)
+    return values
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a value that occurs twice in full each time."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class _Loader(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "a reference (*name)", event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def _check_is_mapping(values: Any) -> None:
+    if not isinstance(values, dict):
+        raise ValueError("it holds no mapping")
+
+
+def _refuse_objects(value: Any, path: str) -> None:
+    """Refuse what YAML can hold beside plain data: dates, bytes, sets, keys that are not names or numbers."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str | int):
+                raise ValueError(f"the key `{key}` in `{path}` is no name")
+            _refuse_objects(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _refuse_objects(item, f"{path}[{index}]")
+    elif not isinstance(value, str | int | float | None):
+        raise ValueError(f"`{path}` is a {type(value).__name__}")

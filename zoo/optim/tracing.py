@@ -1,0 +1,212 @@
+"""Steps and functions as compiled graphs: all that Zoo uses of PyTorch's private parts (tried with 2.13).
+
+Imported only once something is to be compiled. A step is traced, with what it differentiates inside, into
+one graph of tensor operations. On a CPU one step becomes a call that overwrites the state by itself; several
+become a `torch.while_loop`, so that nothing returns to Python between them. A GPU replays each step as a CUDA
+graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from zoo.optim.state import STOPPED, LiveState, State, Step, Taken
+from zoo.optim.trees import Tree, leaves, mapped, rebuilt
+
+INDUCTOR_OPTIONS: dict[str, Any] = {
+    "cpp_wrapper": True,
+    "cpp.use_decompose_tanh": True,
+    "compile_threads": 1,
+    "pattern_matcher": False,  # it would put bias and product together again, see _addmm
+}
+
+_loop_numbers = itertools.count()
+
+
+class _Traced(NamedTuple):
+    """A step as a graph: flat tensors to changed state entries, a vector of metrics, and outputs."""
+
+    graph: torch.fx.GraphModule
+    example: list[Tensor]
+    state_names: list[str]
+    changed: list[str]
+    metrics: list[str]
+    outputs: dict[str, tuple[torch.Size, torch.dtype]]
+
+
+def compile_single(
+    step: Step, state: LiveState, shared: Tree, row: Tree
+) -> Callable[[Tree, Tree, int], Taken]:
+    """Return what takes the step on one row of rows; the arguments here are examples."""
+    traced = _trace(step, state, shared, row)
+    is_cuda = traced.example[0].device.type == "cuda"
+    call = _cuda_graph(traced.graph) if is_cuda else _overwriting(traced)
+    changed = traced.changed if is_cuda else []
+
+    def take(shared: Tree, rows: Tree, first: int) -> Taken:
+        row = [tensor[first] for tensor in leaves(rows)]
+        results = call(*state.values(), *leaves(shared), *row)
+        if is_cuda:  # its results lie where the next replay writes
+            results = [result.clone() for result in results]
+        state.replaced(dict(zip(changed, results[: len(changed)], strict=True)))
+        metrics, *outputs = results[len(changed) :]
+        named = zip(traced.outputs, (output[None] for output in outputs), strict=True)
+        return Taken(1, traced.metrics, metrics, dict(named))
+
+    return take
+
+
+def compile_loop(
+    step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int
+) -> Callable[[Tree, Tree, int], Taken]:
+    """Return what takes the step on up to ``capacity`` of the rows in one call."""
+    traced = _trace(step, state, shared, row)
+    call = _loop(traced, len(leaves(shared)), capacity)
+    n_changed = len(traced.changed)
+
+    def take(shared: Tree, rows: Tree, first: int) -> Taken:
+        pieces = [tensor[first : first + capacity] for tensor in leaves(rows)]
+        padded = [_padded(piece, capacity) for piece in pieces]
+        n_rows = torch.tensor(len(pieces[0]))
+        taken, *results = call(n_rows, *state.values(), *leaves(shared), *padded)
+        state.replaced(dict(zip(traced.changed, results[:n_changed], strict=True)))
+        sums, *buffers = results[n_changed:]
+        n_steps = int(taken)
+        named = zip(traced.outputs, (buffer[:n_steps] for buffer in buffers), strict=True)
+        return Taken(n_steps, traced.metrics, sums, dict(named))
+
+    return take
+
+
+def compile_function(
+    function: Callable[..., Tree], state: LiveState, trees: Sequence[Tree]
+) -> Callable[..., Tree]:
+    """Return ``function`` of the state and trees like these, as one graph that reads the live state."""
+    results: list[Tree] = []
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        old, *arguments = rebuilt([dict(state), *trees], tensors)
+        results[:] = [mapped(lambda tensor: tensor, function(State(old), *arguments))]
+        return [_apart(tensor, tensors) for tensor in leaves(results[0])]
+
+    example = [*state.values(), *leaves(list(trees))]
+    graph = make_fx(flat, _DECOMPOSITIONS, tracing_mode="fake")(*example)
+    is_cuda = example[0].device.type == "cuda"
+    call = _cuda_graph(graph) if is_cuda else _inductor(graph, example)
+
+    def compiled(*trees: Tree) -> Tree:
+        tensors = call(*state.values(), *leaves(list(trees)))
+        return rebuilt(results[0], [tensor.clone() for tensor in tensors] if is_cuda else tensors)
+
+    return compiled
+
+
+def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
+    names, changed, metrics = list(live), list[str](), list[str]()
+    outputs: dict[str, tuple[torch.Size, torch.dtype]] = {}
+
+    def flat_step(*tensors: Tensor) -> list[Tensor]:
+        old, *arguments = rebuilt([dict(live), shared, row], tensors)
+        outcome = step(State(old), *arguments)
+        new = State(old).replaced(outcome.state)
+        changed[:] = [name for name in names if new[name] is not old[name]]
+        metrics[:] = list(outcome.metrics)
+        outputs.update({name: (output.shape, output.dtype) for name, output in outcome.outputs.items()})
+        values = [value.float() for value in outcome.metrics.values()]
+        return [
+            *(_apart(new[name].to(old[name].dtype), tensors) for name in changed),
+            torch.stack(values) if values else tensors[0].new_zeros(0),
+            *(_apart(output, tensors) for output in outcome.outputs.values()),
+        ]
+
+    example = [*live.values(), *leaves(shared), *leaves(row)]
+    graph = make_fx(flat_step, _DECOMPOSITIONS, tracing_mode="fake")(*example)
+    return _Traced(graph, example, names, changed, metrics, outputs)
+
+
+def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Add the bias after the product, where it fuses with what follows: ``addmm`` starts by copying it."""
+    return left @ right + bias if alpha == beta == 1 else NotImplemented
+
+
+_DECOMPOSITIONS = {torch.ops.aten.addmm.default: _addmm}
+
+
+def _apart(result: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """Return the result in memory of its own: an argument may be overwritten before it is read."""
+    is_shared = any(torch._C._is_alias_of(result, each) for each in tensors)  # type: ignore[attr-defined]
+    return result.clone() if is_shared else result
+
+
+def _cuda_graph(graph: torch.fx.GraphModule) -> Callable[..., Sequence[Tensor]]:
+    return torch.compile(graph, fullgraph=True, dynamic=False, mode="reduce-overhead")
+
+
+def _inductor(graph: torch.fx.GraphModule, example: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+    for node in graph.graph.nodes:
+        node.meta.clear()
+    graph.recompile()
+    return torch._inductor.compile(graph, list(example), INDUCTOR_OPTIONS)
+
+
+def _overwriting(traced: _Traced) -> Callable[..., Sequence[Tensor]]:
+    """Compile one step so that it writes changed entries into the state; it returns the rest."""
+    graph = traced.graph.graph
+    placeholders = dict(zip(traced.state_names, graph.nodes, strict=False))
+    output = graph.output_node()
+    results: Any = output.args[0]
+    with graph.inserting_before(output):
+        for name, value in zip(traced.changed, results, strict=False):
+            graph.call_function(torch.ops.aten.copy_.default, (placeholders[name], value))
+    output.args = (results[len(traced.changed) :],)
+    return _inductor(traced.graph, traced.example)
+
+
+def _loop(traced: _Traced, n_shared: int, capacity: int) -> Callable[..., Sequence[Tensor]]:
+    """Put `torch.while_loop` around the traced step; outputs are written into a row of a buffer each."""
+    graph, n_state, n_changed = traced.graph, len(traced.state_names), len(traced.changed)
+    positions = [traced.state_names.index(name) for name in traced.changed]
+    stop_position = traced.changed.index(STOPPED) if STOPPED in traced.changed else None
+    first_row, n_metrics = n_state + n_shared, len(traced.metrics)
+    outputs = list(traced.outputs.values())
+
+    def loop(n_steps: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        state, shared, rows = tensors[:n_state], tensors[n_state:first_row], tensors[first_row:]
+
+        def unfinished(i: Tensor, *carried: Tensor) -> Tensor:
+            more = i < n_steps
+            return more if stop_position is None else more & ~carried[stop_position]
+
+        def body(i: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+            current = list(state)
+            for position, value in zip(positions, carried[:n_changed], strict=True):
+                current[position] = value
+            index = i.reshape(1)
+            row = [values.index_select(0, index).squeeze(0) for values in rows]
+            results = graph(*current, *shared, *row)
+            sums = carried[n_changed] + results[n_changed]
+            written = zip(carried[n_changed + 1 :], results[n_changed + 1 :], strict=True)
+            buffers = [buffer.index_copy(0, index, output.unsqueeze(0)) for buffer, output in written]
+            return (i + 1, *results[:n_changed], sums, *buffers)
+
+        buffers = [torch.zeros((capacity, *shape), dtype=dtype) for shape, dtype in outputs]
+        changed = (state[position] for position in positions)
+        start = (torch.zeros((), dtype=torch.int64), *changed, torch.zeros(n_metrics), *buffers)
+        return torch.while_loop(unfinished, body, start)
+
+    # Torch counts the recompilations of a code object, however many functions are made of it, and refuses the
+    # ninth: each loop gets a code object of its own.
+    loop.__code__ = loop.__code__.replace(co_name=f"loop_{next(_loop_numbers)}")
+    return torch.compile(loop, fullgraph=True, dynamic=False, options=INDUCTOR_OPTIONS)
+
+
+def _padded(rows: Tensor, length: int) -> Tensor:
+    if rows.shape[0] == length:
+        return rows
+    return torch.cat([rows, rows.new_zeros((length - rows.shape[0], *rows.shape[1:]))])

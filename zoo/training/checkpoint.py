@@ -8,62 +8,121 @@ moment there is one whole checkpoint, or none has been written yet.
 from __future__ import annotations
 
 import json
+import re
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import Callback, Training, named
+from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.tensors import Arrays, read_tensors, write_tensors
-from zoo.training.problems import told
+from zoo.files.tensors import read_tensors, write_tensors
+from zoo.files.trees import join, split
+from zoo.training.problems import tell, told
 from zoo.training.run_folder import CHECKPOINT_VALUES
-from zoo.training.signals import PREEMPTED
 
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+FORMAT = 2
 
-FORMAT = 1
+_OURS = re.compile(rf"\d+-[0-9a-f]{{8}}\.safetensors|\.(\d+-[0-9a-f]{{8}}\.safetensors|{CHECKPOINT_VALUES})\..+")
+"""The names of what is written beside ``checkpoint.json``: arrays, and either's unfinished beginnings."""
 
 
 class CheckpointCallback(Callback):
-    """Writes a checkpoint to ``folder`` every ``every`` environment steps, at a barrier.
+    """Writes a checkpoint to ``folder`` every ``every`` environment steps, or every so many ``minutes``.
 
+    Nothing of the training changes with that. A signal writes one at once, so that the run goes on where it
+    was. Only environments that can't be replayed are reset at each checkpoint, and then not at a signal.
     ``callbacks`` are the others of the run, whose state is part of the checkpoint. A checkpoint that can't be
     written is told in one line; the run goes on, and the previous checkpoint stays.
     """
 
-    barrier = True
+    last = True
 
-    def __init__(self, folder: str | Path, every: int, callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        every: int = 0,
+        callbacks: Sequence[Callback] = (),
+        *,
+        minutes: float | None = None,
+    ) -> None:
         self.folder = Path(folder)
-        self.every = every
+        self.every = 1 if minutes is not None else every
         self.callbacks = callbacks
+        self.minutes = minutes
+        self._written = time.monotonic()
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
-        """Write a checkpoint, unless a signal came: the other callbacks may have left out what was due."""
-        if algorithm.stop_reason == PREEMPTED:
+    def on_training_start(self, algorithm: Training) -> None:
+        """Say what a checkpoint costs where it costs something."""
+        self._written = time.monotonic()
+        if _is_replayable(algorithm):
             return
+        if self.minutes is not None:
+            raise ZooError(
+                "these environments can't be replayed, so a checkpoint resets them, and the run would depend"
+                " on the clock; give callbacks.checkpoint.every in environment steps"
+            )
+        tell(
+            f"these environments can't be replayed: every {self.every:,} steps a checkpoint resets them,"
+            " and cuts their episodes (callbacks.checkpoint=null leaves it out)"
+        )
+
+    def on_steps(self, algorithm: Training) -> None:
+        """Write a checkpoint, if it is time."""
+        if self.minutes is not None and time.monotonic() - self._written < 60 * self.minutes:
+            return
+        if not _is_replayable(algorithm):
+            algorithm.barrier()
+        self._write(algorithm)
+
+    def on_preemption(self, algorithm: Training) -> None:
+        """Write a checkpoint from which nothing has to be repeated."""
+        if _is_replayable(algorithm):
+            self._write(algorithm)
+
+    def _write(self, algorithm: Training) -> None:
         with told("the run goes on, and the previous checkpoint, if any, stays"):
             write_checkpoint(self.folder, algorithm, self.callbacks)
+        self._written = time.monotonic()
+
+
+def _is_replayable(algorithm: Training) -> bool:
+    return algorithm.envs is not None and algorithm.envs.is_replayable
+
+
+class Resumable(Protocol):
+    """An algorithm, as far as a checkpoint is concerned."""
+
+    num_timesteps: int
+    envs: EnvStepper | None
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the rest of the run depends on."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go back to where `state` returned this."""
 
 
 @dataclass
 class Checkpoint:
-    """What a checkpoint holds; the arrays are views of its file."""
+    """What a checkpoint holds; the arrays in the algorithm's state tree are views of its file."""
 
     timesteps: int
-    arrays: Arrays
     algorithm: dict[str, Any]
     callbacks: dict[str, dict[str, Any]]
     monitor: list[int] | None
 
 
-def write_checkpoint(folder: Path, algorithm: Algorithm[Any], callbacks: Iterable[Callback] = ()) -> None:
-    """Write the state of an algorithm at a barrier, and of its callbacks. Raises `ZooError` if it can't."""
-    arrays, values = algorithm.checkpoint()
+def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Callback] = ()) -> None:
+    """Write the state of an algorithm between two updates, and of its callbacks.
+
+    Raises `ZooError` if it can't.
+    """
+    arrays, values = split(algorithm.state())
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     tensors = f"{algorithm.num_timesteps}-{secrets.token_hex(4)}.safetensors"
     record = {
@@ -71,7 +130,7 @@ def write_checkpoint(folder: Path, algorithm: Algorithm[Any], callbacks: Iterabl
         "timesteps": algorithm.num_timesteps,
         "tensors": tensors,
         "algorithm": values,
-        "callbacks": {name: state for name, each in _named(callbacks) if (state := each.state())},
+        "callbacks": {name: state for name, each in named(callbacks) if (state := each.state())},
         "monitor": None if monitor is None else monitor.offsets(),
     }
     _remove_leftovers(folder)
@@ -89,14 +148,12 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     if record is None:
         raise ZooError(f"there is no checkpoint in {folder}")
     try:
-        if record["format"] > FORMAT:
-            raise ZooError(
-                f"{path} has format {record['format']}, but this Zoo reads up to {FORMAT}; update Zoo"
-            )
+        if record["format"] != FORMAT:
+            which = "a later" if record["format"] > FORMAT else "an earlier"
+            raise ZooError(f"{path} was written by {which} version of Zoo, which can go on with it")
         return Checkpoint(
             timesteps=record["timesteps"],
-            arrays=read_tensors(path.with_name(record["tensors"])),
-            algorithm=record["algorithm"],
+            algorithm=join(read_tensors(path.with_name(record["tensors"])), record["algorithm"]),
             callbacks=record["callbacks"],
             monitor=record["monitor"],
         )
@@ -104,15 +161,18 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
         raise ZooError(f"{path} is damaged: {error}") from error
 
 
-def restore(checkpoint: Checkpoint, algorithm: Algorithm[Any], callbacks: Iterable[Callback] = ()) -> None:
+def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Callback] = ()) -> None:
     """Bring algorithm, callbacks and their files back to where they were at the checkpoint.
 
     Then ``algorithm.learn(algorithm.total_timesteps - algorithm.num_timesteps, callbacks,
     reset_num_timesteps=False)`` goes on as if nothing had happened. Raises `ZooError` if the checkpoint is
     not one of this algorithm and these callbacks.
     """
-    algorithm.restore(checkpoint.arrays, checkpoint.algorithm)
-    there = dict(_named(callbacks))
+    try:
+        algorithm.load_state(checkpoint.algorithm)
+    except (KeyError, TypeError) as error:
+        raise ZooError(f"the checkpoint does not fit this algorithm: {error!r}") from error
+    there = dict(named(callbacks))
     missing = [name for name in checkpoint.callbacks if name not in there]
     if missing:
         raise ZooError(
@@ -122,15 +182,6 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm[Any], callbacks: Iterab
         there[name].load_state(state)
     if checkpoint.monitor is not None and algorithm.envs is not None and algorithm.envs.monitor is not None:
         algorithm.envs.monitor.truncate(checkpoint.monitor)
-
-
-def _named(callbacks: Iterable[Callback]) -> Iterable[tuple[str, Callback]]:
-    """Give each callback a name: that of its class, and a number if it is not the first of its class."""
-    counts: dict[str, int] = {}
-    for each in callbacks:
-        name = type(each).__name__
-        counts[name] = counts.get(name, 0) + 1
-        yield (name if counts[name] == 1 else f"{name}-{counts[name]}"), each
 
 
 def _read_values(path: Path) -> dict[str, Any] | None:
@@ -155,5 +206,5 @@ def _remove_leftovers(folder: Path) -> None:
         # What can't be read now may be read later.
         return
     for path in folder.iterdir():
-        if path.is_file() and path.name not in (CHECKPOINT_VALUES, values.get("tensors")):
+        if _OURS.fullmatch(path.name) and path.name != values.get("tensors") and path.is_file():
             path.unlink(missing_ok=True)

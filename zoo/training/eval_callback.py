@@ -6,13 +6,13 @@ import io
 import time
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 from zoo.envs.making import make_vec_env
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
@@ -20,10 +20,6 @@ from zoo.files import atomic
 from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.training.problems import tell, told
 from zoo.training.run_folder import RunFolder
-from zoo.training.signals import PREEMPTED
-
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
 
 
 class EvalCallback(Callback):
@@ -61,18 +57,18 @@ class EvalCallback(Callback):
         self._own_envs: EnvStepper | None = None
         self.evaluated_at: int | None = None
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
-        """Evaluate; a signal that comes meanwhile ends the evaluation, which then counts for nothing."""
+    def on_steps(self, algorithm: Training) -> None:
+        """Evaluate; a signal that comes meanwhile ends the evaluation, which is then still due."""
         started = time.perf_counter()
         try:
             evaluation = self._evaluate(algorithm)
-        except EvaluationCancelledError:
-            return
+        except EvaluationCancelledError as error:
+            raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started
         self._take_in(algorithm, evaluation)
 
-    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_end(self, algorithm: Training) -> None:
         """Close the environments that were made here, and write the last score into the run's record."""
         if self._own_envs is not None:
             self._own_envs.close()
@@ -98,7 +94,7 @@ class EvalCallback(Callback):
             self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
             self._write_history()
 
-    def _evaluate(self, algorithm: Algorithm[Any]) -> Evaluation:
+    def _evaluate(self, algorithm: Training) -> Evaluation:
         seed = algorithm.seed if self.seed is None else self.seed
         return evaluate(
             algorithm,
@@ -117,7 +113,7 @@ class EvalCallback(Callback):
             self._own_envs = EnvStepper(make_vec_env(self.env, n_envs, training=False))
         return self._own_envs
 
-    def _take_in(self, algorithm: Algorithm[Any], evaluation: Evaluation) -> None:
+    def _take_in(self, algorithm: Training, evaluation: Evaluation) -> None:
         self.n_evaluations += 1
         self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
         algorithm.record("eval/mean_reward", evaluation.mean)
@@ -132,7 +128,7 @@ class EvalCallback(Callback):
             if self.run is not None:
                 self._save_best(algorithm, evaluation, self.run)
 
-    def _save_best(self, algorithm: Algorithm[Any], evaluation: Evaluation, run: RunFolder) -> None:
+    def _save_best(self, algorithm: Training, evaluation: Evaluation, run: RunFolder) -> None:
         with told("the run goes on, and the earlier best agent, if any, stays"):
             algorithm.save(run.best_agent, card=score_for_card(evaluation))
 

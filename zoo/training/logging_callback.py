@@ -4,46 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import Callback, Training
+from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.training.loggers import STEPS, Logger, Report
 from zoo.training.problems import tell
-
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
-    from zoo.envs.monitor import EpisodeRecord
 
 
 class LoggingCallback(Callback):
     """Makes a report every ``every`` environment steps and hands it to each of ``outputs``.
 
-    The scalars have Stable-Baselines3's names. ``barrier_every`` is after how many environment steps the
-    environments are reset for a checkpoint: it explains why an episode never ends.
+    The scalars have Stable-Baselines3's names.
     """
 
-    def __init__(self, every: int, outputs: Sequence[Logger], *, barrier_every: int | None = None) -> None:
+    def __init__(self, every: int, outputs: Sequence[Logger]) -> None:
         self.every = every
         self.outputs = outputs
-        self.barrier_every = barrier_every
         self._elapsed_before = 0.0
         self._longest = 0
         self._failing: set[int] = set()
 
-    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_start(self, algorithm: Training) -> None:
         """Start the clock."""
         self._started = self._reported = time.perf_counter()
         self._first_step = self._reported_step = algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Training) -> None:
         """Report."""
         self._write(self._report(algorithm))
 
-    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_end(self, algorithm: Training) -> None:
         """Report what came since the last report, and close the outputs."""
         if algorithm.num_timesteps > self._reported_step:
             self._write(self._report(algorithm))
@@ -67,7 +62,7 @@ class LoggingCallback(Callback):
             if type(output).__name__ in values["outputs"]:
                 output.load_state(values["outputs"][type(output).__name__])
 
-    def _report(self, algorithm: Algorithm[Any]) -> Report:
+    def _report(self, algorithm: Training) -> Report:
         now = time.perf_counter()
         seconds = now - self._started
         self._longest = max(self._longest, _longest_unfinished(algorithm))
@@ -84,21 +79,15 @@ class LoggingCallback(Callback):
         self._timings = dict(algorithm.timings)
         return report
 
-    def _spent(self, algorithm: Algorithm[Any], seconds: float) -> dict[str, float]:
+    def _spent(self, algorithm: Training, seconds: float) -> dict[str, float]:
         """Return what the last ``seconds`` were spent on."""
         spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
         return {**spent, "other": max(0.0, seconds - sum(spent.values()))}
 
-    def _note(self, algorithm: Algorithm[Any]) -> str | None:
+    def _note(self, algorithm: Training) -> str | None:
         if algorithm.n_episodes:
             return None
         note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
-        n_envs = algorithm.envs.num_envs if algorithm.envs is not None else 1
-        if self.barrier_every is not None and self._longest * n_envs >= 0.9 * self.barrier_every:
-            return (
-                f"{note} A checkpoint resets the environments every {self.barrier_every:,} steps"
-                " (callbacks.checkpoint.every)."
-            )
         return f"{note} (env.max_episode_steps)"
 
     def _write(self, report: Report) -> None:
@@ -134,5 +123,5 @@ def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
     return scalars
 
 
-def _longest_unfinished(algorithm: Algorithm[Any]) -> int:
+def _longest_unfinished(algorithm: Training) -> int:
     return 0 if algorithm.envs is None else algorithm.envs.longest_unfinished_episode()

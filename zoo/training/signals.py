@@ -8,17 +8,12 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
-
-PREEMPTED = "preempted"
-"""The `Algorithm.stop_reason` of a run that a signal ended."""
+from zoo.algorithms.callback import PREEMPTED, Training
 
 
 @contextlib.contextmanager
-def stop_on_signals(algorithm: Algorithm[Any]) -> Iterator[None]:
+def stop_on_signals(algorithm: Training) -> Iterator[None]:
     """Within the block, SIGINT (Ctrl-C) and SIGTERM end `Algorithm.learn` after the update under way.
 
     A second Ctrl-C raises `KeyboardInterrupt` at once. Outside the main thread, where Python delivers no

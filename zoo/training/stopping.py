@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import Callback, Training
+from zoo.envs.monitor import EpisodeRecord
 from zoo.training.eval_callback import EvalCallback
-
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
-    from zoo.envs.monitor import EpisodeRecord
 
 
 class StopTrainingOnRewardThreshold(Callback):
@@ -23,7 +20,7 @@ class StopTrainingOnRewardThreshold(Callback):
         self.reward_threshold = reward_threshold
         self.every = evaluation.every
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Training) -> None:
         """Compare the latest evaluation."""
         latest = self.evaluation.last
         if latest is None or algorithm.stop_reason is not None:
@@ -49,7 +46,7 @@ class StopTrainingOnNoModelImprovement(Callback):
         self._n_without = 0
         self._best: float | None = None
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Training) -> None:
         """Count the latest evaluation."""
         if self.evaluation.n_evaluations == self._n_seen or self.evaluation.last is None:
             return
@@ -80,7 +77,7 @@ class StopTrainingOnMaxEpisodes(Callback):
     def __init__(self, max_episodes: int) -> None:
         self.max_episodes = max_episodes
 
-    def on_episode(self, algorithm: Algorithm[Any], episode: EpisodeRecord) -> None:
+    def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
         """Count it."""
         if algorithm.n_episodes >= self.max_episodes and algorithm.stop_reason is None:
             algorithm.request_stop(f"{algorithm.n_episodes:,} episodes are done")

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from experiences import experience
 
+from zoo.files.trees import join, split
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.replay import ReplayMemory, replay_bytes
+from zoo.memory.sampling import Drawn
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
 Array = np.ndarray
@@ -71,14 +74,14 @@ class World:
         following, after = self.numbers(), self.numbers()
         valid = ~self.resets if self.next_step else np.ones(self.n_envs, bool)
         terminated, ended = terminated & valid, ended & valid
-        self.memory.add(
+        self.memory.add(experience(
             {"observations": shown(observations, self.dictionary), "actions": actions},
             shown(following, self.dictionary),
             rewards.astype(np.float32),
             terminated,
             ended,
             None if valid.all() and self.rng.random() < 0.5 else valid,
-        )
+        ))
         for i in np.flatnonzero(valid):
             self.lists[i].append(
                 (observations[i], actions[i], following[i], np.float32(rewards[i]), terminated[i])
@@ -95,8 +98,8 @@ class World:
         self.resets[:] = False
 
     def kept(self) -> list[tuple[float, ...]]:
-        room = self.memory.length - self.memory.optimize_memory_usage
-        return sorted(transition for past in self.lists for transition in past[-room:])
+        most = self.memory.length - self.memory.optimize_memory_usage
+        return sorted(transition for past in self.lists for transition in past[-most:])
 
     def sampled(self, n: int) -> list[tuple[float, ...]]:
         batch = self.memory.sample(self.rng, (3, n))
@@ -142,7 +145,7 @@ def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: li
         elif each == "cut":
             world.cut()
         else:
-            arrays, values = copy.deepcopy(world.memory.state())
+            saved = join(*split(copy.deepcopy(world.memory.state())))
             fresh = make_world(
                 world.n_envs,
                 world.memory.length * world.n_envs,
@@ -151,7 +154,7 @@ def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: li
                 next_step=world.next_step,
                 seed=0,
             ).memory
-            fresh.load_state(arrays, values)
+            fresh.load_state(saved)
             world.memory = fresh
         expected = world.kept()
         assert len(world.memory) == len(expected)
@@ -188,14 +191,14 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
     rng = np.random.default_rng(0)
     for step in range(30):
         numbers = 100 * np.arange(3) + step
-        memory.add(
+        memory.add(experience(
             {"observations": shown(numbers, False), "actions": numbers},
             shown(numbers + 1, False),
             np.zeros(3, np.float32),
             np.zeros(3, bool),
             np.zeros(3, bool),
             np.array([True, step % 2 == 0, step < 3]),
-        )
+        ))
     n_stored = len(memory)
     assert n_stored == (20 - optimize) + 15 + 3
     n_draws = 400 * n_stored
@@ -209,31 +212,31 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
 def test_truncated_and_terminated_ends_differ_in_terminated_alone() -> None:
     memory = ReplayMemory(10, 2, PLAIN)
     numbers = np.array([1, 2])
-    memory.add(
+    memory.add(experience(
         {"observations": shown(numbers, False), "actions": numbers},
         shown(numbers + 10, False),
         np.zeros(2, np.float32),
         np.array([True, False]),
         np.array([True, True]),
-    )
+    ))
     batch = memory.sample(np.random.default_rng(0), (50,))
-    assert batch["ended"].all()
+    assert batch["terminated"].dtype == np.float32
     assert (batch["terminated"] == (batch["actions"] == 1)).all()
     assert (number(batch["next_observations"]) == batch["actions"] + 10).all()
 
 
-def test_final_observations_are_kept_without_those_of_other_environments() -> None:
+def test_final_are_kept_without_those_of_other_environments() -> None:
     memory = ReplayMemory(20, 4, DICT, optimize_memory_usage=True)
     numbers = np.arange(4)
-    memory.add(
+    memory.add(experience(
         {"observations": shown(numbers, True), "actions": numbers},
         shown(numbers + 4, True),
         np.zeros(4, np.float32),
         numbers == 1,
         numbers == 1,
-    )
-    (kept,) = memory._final_observations.values()
-    assert all(part.base is None for part in kept.values())
+    ))
+    (kept,) = memory._final.values()
+    assert all(part.base is None for part in kept["observations"].values())
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -252,28 +255,100 @@ def test_only_rows_in_use_are_saved() -> None:
     memory = ReplayMemory(1000, 1, PLAIN)
     for i in range(3):
         one = np.array([i])
-        memory.add(
+        memory.add(experience(
             {"observations": shown(one, False), "actions": one},
             shown(one, False),
             np.zeros(1, np.float32),
             np.zeros(1, bool),
             np.zeros(1, bool),
-        )
-    arrays, _ = memory.state()
-    assert arrays["observations"].shape == (3, 1, 2)
+        ))
+    assert memory.state()["columns"]["observations"].shape == (3, 1, 2)
 
 
-def test_final_observations_go_with_their_transitions() -> None:
+def test_final_go_with_their_transitions() -> None:
     memory = ReplayMemory(10, 2, PLAIN, optimize_memory_usage=True)
     numbers, zeros = np.arange(2), np.zeros(2, np.float32)
     for step in range(100):
         ended = np.full(2, step < 50)
-        memory.add(
+        memory.add(experience(
             {"observations": shown(numbers, False), "actions": numbers},
             shown(numbers, False),
             zeros,
             ended & False,
             ended,
+        ))
+        assert len(memory._final) <= len(memory)
+    assert not memory._final
+
+
+MASKED = {**PLAIN, "action_masks": ColumnSpec((3,), np.bool_)}
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None:
+    """Also after ends, where the mask of the next episode's first observation is another."""
+    memory = ReplayMemory(12, 2, MASKED, optimize_memory_usage=optimize)
+    rng = np.random.default_rng(0)
+    masks_of: dict[int, tuple[bool, ...]] = {77: (True, True, True)}
+    numbers, masks = np.array([0, 1]), rng.random((2, 3)) < 0.5
+    for step in range(1, 30):
+        following, after = numbers + 2, rng.random((2, 3)) < 0.5
+        for number_shown, mask in zip([*numbers, *following], [*masks, *after], strict=True):
+            masks_of.setdefault(int(number_shown), tuple(mask.tolist()))
+        ended = rng.random(2) < 0.3
+        columns = {"observations": shown(numbers, False), "actions": numbers, "action_masks": masks}
+        memory.add(
+            experience(
+                columns,
+                shown(following, False),
+                np.zeros(2),
+                ended & (step % 2 == 0),
+                ended,
+                masks=after,
+            )
         )
-        assert len(memory._final_observations) <= len(memory)
-    assert not memory._final_observations
+        numbers, masks = following + 2 * ended * 50, np.where(ended[:, None], rng.random((2, 3)) < 0.5, after)
+        for number_shown, mask in zip(numbers, masks, strict=True):
+            masks_of.setdefault(int(number_shown), tuple(mask.tolist()))
+        numbers = numbers.copy()
+    batch = memory.sample(rng, (200,))
+    for name in ("", "next_"):
+        numbers_drawn = number(batch[f"{name}observations"])
+        for drawn, mask in zip(numbers_drawn, batch[f"{name}action_masks"], strict=True):
+            assert masks_of[int(drawn)] == tuple(mask.tolist())
+
+
+class NewestWithWeights:
+    """Draws the newest transition of each environment, and says how much it counts."""
+
+    def draw(self, rng: Any, shape: Any, heads: Array, sizes: Array, length: int) -> Drawn:
+        envs = np.arange(np.prod(shape)).reshape(shape) % len(heads)
+        return Drawn((heads[envs] - 1) % length, envs, 0.5 + envs.astype(np.float32))
+
+
+def test_a_sampler_decides_what_is_drawn_and_how_much_it_counts_and_transforms_follow_in_order() -> None:
+    def double(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "rewards": 2 * batch["rewards"]}
+
+    def add_one(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "rewards": batch["rewards"] + 1}
+
+    memory = ReplayMemory(20, 2, PLAIN, sampler=NewestWithWeights(), transforms=(double, add_one))
+    for step in range(3):
+        numbers = np.array([step, 10 + step])
+        no = np.zeros(2, bool)
+        columns = {"observations": shown(numbers, False), "actions": numbers}
+        memory.add(experience(columns, shown(numbers + 1, False), numbers, no, no))
+    batch = memory.sample(np.random.default_rng(0), (2, 2))
+    assert batch["actions"].tolist() == [[2, 12], [2, 12]]
+    assert batch["rewards"].tolist() == [[5, 25], [5, 25]]
+    assert batch["weights"].tolist() == [[0.5, 1.5], [0.5, 1.5]]
+
+
+def test_episodes_of_some_environments_alone_can_be_cut() -> None:
+    memory = ReplayMemory(20, 2, PLAIN)
+    numbers, no = np.arange(2), np.zeros(2, bool)
+    columns = {"observations": shown(numbers, False), "actions": numbers}
+    memory.add(experience(columns, shown(numbers + 2, False), np.zeros(2), no, no))
+    memory.cut([1])
+    assert memory.columns["ended"][0].tolist() == [False, True]

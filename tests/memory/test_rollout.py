@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from experiences import experience
 
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.rollout import RolloutMemory, generalized_advantages
@@ -91,10 +92,12 @@ def filled(n_steps: int, n_envs: int, valid: Array | None = None) -> RolloutMemo
     memory.start()
     for step in range(n_steps):
         where = 10 * step + np.arange(n_envs)
-        memory.put({"observations": {"a": np.stack([where, -where], 1), "b": where}, "actions": where})
-        memory.advance(
-            where.astype(np.float32), where % 3 == 0, None if valid is None else valid[step].copy()
-        )
+        shown = {"a": np.stack([where, -where], 1), "b": where}
+        ended = where % 3 == 0
+        mask = None if valid is None else valid[step].copy()
+        columns = {"observations": shown, "actions": where, "more_than_is_kept": where}
+        rewards = where.astype(np.float32)
+        memory.add(experience(columns, shown, rewards, ended, ended, mask), rewards)
     return memory
 
 
@@ -109,8 +112,7 @@ def test_memory_keeps_copies() -> None:
     memory = RolloutMemory(1, 1, {"observations": ColumnSpec((1,), np.float32)})
     observations, rewards, ended = np.ones((1, 1), np.float32), np.ones(1, np.float32), np.array([True])
     memory.start()
-    memory.put({"observations": observations})
-    memory.advance(rewards, ended)
+    memory.add(experience({"observations": observations}, observations, rewards, ended, ended), rewards)
     observations[:], rewards[:], ended[:] = 9, 9, False
     assert memory.columns["observations"].item() == memory.rewards.item() == 1
     assert memory.ended.item()
@@ -122,7 +124,8 @@ def test_truncations_name_step_environment_and_final_observation() -> None:
     assert memory.truncations() is None
     blank = np.zeros(4, np.float32)
     for finals in ({1: 5.0}, {}, {0: 6.0, 3: 7.0}):
-        memory.advance(blank, np.isin(np.arange(4), list(finals)))
+        ended, seen = np.isin(np.arange(4), list(finals)), {"observations": blank[:, None]}
+        memory.add(experience(seen, blank[:, None], blank, ended, ended), blank)
         if finals:
             memory.add_truncations(
                 np.array(list(finals)), np.array(list(finals.values()), np.float32)[:, None]

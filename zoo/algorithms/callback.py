@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -19,6 +19,7 @@ PREEMPTED = "preempted"
 class Training(Protocol):
     """What a callback may rely on of the algorithm that it watches (`zoo.algorithms.base.Algorithm`)."""
 
+    name: ClassVar[str]
     seed: int
     num_timesteps: int
     total_timesteps: int

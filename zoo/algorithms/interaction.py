@@ -16,7 +16,7 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.stepper import EnvStepper, Step
-from zoo.envs.vectorizing import make_vec_env
+from zoo.envs.vec_env import make_vec_env
 from zoo.memory.columns import Column, transform
 from zoo.memory.experience import Experience
 

@@ -11,10 +11,11 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from zoo.algorithms.interaction import Interaction, Seen
 from zoo.envs.config import EnvConfig
-from zoo.envs.making import make_vec_env
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
+from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.problems import tell
 
@@ -194,10 +195,14 @@ def evaluate(
     """
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
-    envs, is_own = _stepper(env, min(n_envs, n_episodes))
+    is_own = not isinstance(env, EnvStepper | VectorEnv | gym.Env)
+    if is_own or isinstance(env, gym.Env):
+        env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=not is_own)
+    envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
     try:
+        play = _Play(model, Interaction(envs), deterministic)
+        play.interaction.reset(_seeds(seed, envs.num_envs))
         episodes: list[EpisodeRecord] = []
-        play = _Play(model, envs, deterministic, _seeds(seed, envs.num_envs))
         left = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
         while left.any():
             for episode in play.step():
@@ -215,57 +220,40 @@ def evaluate(
 
 
 class _Play:
-    """A model in environments that were just reset."""
+    """A model in environments, of which it sees everything raw."""
 
-    def __init__(self, model: Predictor, envs: EnvStepper, deterministic: bool, seeds: Sequence[int]) -> None:
-        self.model, self.envs, self.deterministic = model, envs, deterministic
-        self.observations = envs.reset(seeds)
+    def __init__(self, model: Predictor, interaction: Interaction, deterministic: bool) -> None:
+        self.model, self.interaction, self.deterministic = model, interaction, deterministic
         self.state: Any = None
-        self.episode_start = np.ones(envs.num_envs, dtype=np.bool_)
         self.n_steps = 0
         self.told_of_length = False
 
     def step(self) -> list[EpisodeRecord]:
         """Act once in all environments and return the episodes that ended."""
-        actions, self.state = self.model.predict(
-            self.observations,
-            state=self.state,
-            episode_start=self.episode_start,
-            action_masks=self.envs.action_masks(),
-            deterministic=self.deterministic,
-        )
-        step = self.envs.step(actions)
-        self.observations = step.observations
-        self.episode_start = np.zeros(self.envs.num_envs, dtype=np.bool_)
-        if not self.envs.next_step_autoreset:
-            self.episode_start[step.finished] = True
-        elif step.valid is not None:
-            # A step that merely reset an environment shows the first observation of its next episode.
-            self.episode_start = ~step.valid
+        outcome = self.interaction.step(self._act).outcome
         self.n_steps += 1
         if self.n_steps % LONG_EPISODE == 0:
             self._tell_of_length()
-        return step.episodes
+        return outcome.episodes
+
+    def _act(self, seen: Seen) -> dict[str, Any]:
+        actions, self.state = self.model.predict(
+            seen["observations"],
+            state=self.state,
+            episode_start=self.interaction.episode_starts,
+            action_masks=seen.get("action_masks"),
+            deterministic=self.deterministic,
+        )
+        return {"actions": actions}
 
     def _tell_of_length(self) -> None:
-        longest = self.envs.longest_unfinished_episode()
+        longest = self.interaction.envs.longest_unfinished_episode()
         if longest >= LONG_EPISODE and not self.told_of_length:
             self.told_of_length = True
             tell(
                 f"an evaluation episode has not ended after {longest:,} steps;"
                 " a time limit ends it: env.max_episode_steps"
             )
-
-
-def _stepper(env: Env, n_envs: int) -> tuple[EnvStepper, bool]:
-    """Return the environments to step, and whether they were made here."""
-    if isinstance(env, EnvStepper):
-        return env, False
-    if isinstance(env, VectorEnv):
-        return EnvStepper(env), False
-    if isinstance(env, gym.Env):
-        return EnvStepper(make_vec_env(env, 1)), False
-    return EnvStepper(make_vec_env(env, n_envs, training=False)), True
 
 
 def _seeds(seed: int | Sequence[int] | None, n: int) -> list[int]:

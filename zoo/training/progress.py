@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
-from zoo.algorithms.callback import Callback
-
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import Callback, Training
 
 
 class ProgressBarCallback(Callback):
@@ -30,7 +27,7 @@ class ProgressBarCallback(Callback):
         self.seconds = seconds if self.is_terminal else line_seconds
         self._bar: Any = None
 
-    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_start(self, algorithm: Training) -> None:
         """Show an empty bar."""
         self._started = self._shown = time.perf_counter()
         self._first_step = algorithm.num_timesteps
@@ -41,21 +38,21 @@ class ProgressBarCallback(Callback):
             )
             self._bar.start()
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Training) -> None:
         """Refresh, if it is time."""
         now = time.perf_counter()
         if now - self._shown >= self.seconds:
             self._shown = now
             self._show(algorithm)
 
-    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_end(self, algorithm: Training) -> None:
         """Show where the run ended."""
         self._show(algorithm)
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
-    def _show(self, algorithm: Algorithm[Any]) -> None:
+    def _show(self, algorithm: Training) -> None:
         if self._bar is not None:
             self._bar.update(
                 self._task, completed=algorithm.num_timesteps, facts=", ".join(self._facts(algorithm))
@@ -70,7 +67,7 @@ class ProgressBarCallback(Callback):
             flush=True,
         )
 
-    def _facts(self, algorithm: Algorithm[Any]) -> list[str]:
+    def _facts(self, algorithm: Training) -> list[str]:
         steps = algorithm.num_timesteps - self._first_step
         speed = steps / max(time.perf_counter() - self._started, 1e-9)
         facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"]

@@ -14,9 +14,9 @@ import numpy as np
 
 from zoo.commands.memory_limit import refuse_too_large_memory
 from zoo.commands.starting_weights import take_weights
-from zoo.config.checking import ALGO_LABELS
 from zoo.config.fields import build
 from zoo.config.paths import shown
+from zoo.config.validation import ALGO_LABELS
 from zoo.errors import ZooError
 from zoo.training.problems import tell
 from zoo.training.run_folder import RunFolder

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
-from hydra._internal.hydra import Hydra
 from hydra.conf import HydraConf
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import JobReturn
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from zoo.config.hydra_internals import HydraConfig, JobReturn, hydra_part, hydra_with
 from zoo.config.loading import ConfigLoader
 from zoo.config.showing import command_help, readable_yaml
 from zoo.errors import ZooError, nearest
@@ -50,7 +48,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     elif flags.cfg is not None:
         _show_config(loader, overrides, flags.cfg, flags.package)
     elif flags.info is not None:
-        _hydra(loader).show_info(flags.info, config_name=command, overrides=overrides)
+        hydra_with(loader).show_info(flags.info, config_name=command, overrides=overrides)
     elif flags.multirun or _is_multirun(loader, overrides):
         return _multirun(loader, Job(function, is_one_of_many=True), overrides)
     else:
@@ -162,7 +160,7 @@ def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
 
 
 def _run(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:
-    done = _hydra(loader).run(loader.command, job, overrides, with_log_configuration=False)
+    done = hydra_with(loader).run(loader.command, job, overrides, with_log_configuration=False)
     outcome: Outcome = done.return_value
     if outcome.error is not None:
         raise outcome.error
@@ -172,7 +170,9 @@ def _run(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:
 def _multirun(loader: ConfigLoader, job: Job, overrides: list[str]) -> int:
     try:
         with _interruption.waited_for():
-            results = _hydra(loader).multirun(loader.command, job, overrides, with_log_configuration=False)
+            results = hydra_with(loader).multirun(
+                loader.command, job, overrides, with_log_configuration=False
+            )
     except RuntimeError as error:
         if '"srun"' not in str(error):
             raise
@@ -225,15 +225,11 @@ class _Interruption:
 _interruption = _Interruption()
 
 
-def _hydra(loader: ConfigLoader) -> Hydra:
-    return Hydra(task_name=loader.command, config_loader=loader)
-
-
 def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package: str | None) -> None:
     """Print the config; what has not been chosen yet, such as the environment, may be missing in it."""
     config = loader.load_incomplete(overrides)
     if which == "hydra":
-        print(OmegaConf.to_yaml(Hydra.get_sanitized_hydra_cfg(config)), end="")
+        print(OmegaConf.to_yaml(hydra_part(config)), end="")
         return
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     if package is not None:
@@ -244,4 +240,4 @@ def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package
         return
     print(readable_yaml(loader.command, job), end="")
     if which == "all":
-        print(OmegaConf.to_yaml(Hydra.get_sanitized_hydra_cfg(config)), end="")
+        print(OmegaConf.to_yaml(hydra_part(config)), end="")

@@ -19,7 +19,7 @@ from zoo.errors import ZooError, nearest
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 
-def explained(error: Exception, known_keys: Sequence[str]) -> ZooError:
+def as_zoo_error(error: Exception, known_keys: Sequence[str]) -> ZooError:
     """Return what the user should read; ``known_keys`` are the names at the top of the command's config."""
     if isinstance(error, OverrideParseException):
         return ZooError(_unreadable(error))

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
+from zoo.config.hydra_internals import Override, parse_overrides
 from zoo.errors import ZooError
 
 KEY = "resume"
@@ -32,7 +31,7 @@ class ResumedRun:
         """Return the run that ``resume=`` names among the overrides, or None."""
         if not any(override.startswith(f"{KEY}=") for override in overrides):
             return None
-        given = OverridesParser.create().parse_overrides(list(overrides))
+        given = parse_overrides(overrides)
         folders = [override.value() for override in given if override.key_or_group == KEY]
         return None if folders[-1] is None else cls(Path(str(folders[-1])).expanduser(), given)
 

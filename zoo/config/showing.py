@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from zoo.config import sections
+from zoo.config.hydra_internals import load_plugins
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _flow(value: Any) -> str:
 
 def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> str:
     """Return the help page of a command: what it does, what can be chosen, what can be set."""
-    Plugins.instance()
+    load_plugins()
     config = loader.load_incomplete(overrides)
     parts = [loader.source.header(command), *_groups(loader), _settings(command, config)]
     algo = config.get("algo")

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
 from zoo.config.fields import defaults
+from zoo.config.hydra_internals import ObjectType, header_of
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError
 
@@ -234,4 +234,4 @@ def _read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):
         raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")
-    return config, ConfigSource._get_header_dict(text)
+    return config, header_of(text)

@@ -68,6 +68,11 @@ def is_image(space: Space) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
 
 
+def channels_first(shape: tuple[int, ...]) -> bool:
+    """Whether a picture of this shape is (channels, height, width): fewer channels than pixels a side."""
+    return len(shape) == 3 and shape[0] < min(shape[1:])
+
+
 def unsupported_space(space: Space) -> str:
     """Return the message for a space that nothing here can handle."""
     advice = "; a gymnasium.ObservationWrapper can turn it into a Box or a Dict of them"

@@ -1,103 +1,110 @@
-"""The policy of on-policy algorithms: an action distribution and a value for each observation."""
+"""The policy of on-policy algorithms: parameters of an action distribution, and a value, for what is seen.
+
+*Seen* is a dictionary: ``observations`` (…, *shape), and where there are any ``action_masks`` (…, masks) and
+``episode_starts`` (…). Leading dimensions are rows, or (sequences, time).
+"""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.errors import ZooError
+from zoo.policies.composite_head import make_head
 from zoo.policies.config import PolicyConfig
-from zoo.policies.distributions import make_distribution
-from zoo.policies.encoders import Encoder, NatureCnn, VectorEncoder, make_encoder
-from zoo.policies.networks import ArrayFunction, Mlp, in_numpy
+from zoo.policies.encoders import Encoder, hidden_after, make_encoder
+from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
+from zoo.policies.recurrent_core import RecurrentCore
 
-Observations = Any
-"""A tensor (batch, …), or a dictionary of tensors."""
+Seen = dict[str, Any]
 
 
 class ActorCritic(nn.Module):
-    """Encoder, then separate hidden layers for actor and critic (64-64 tanh by default; none after images).
+    """Encoder, shared layers, core, then separate hidden layers for actor and critic, then their outputs.
 
-    ``net_arch={shared: [64], pi: [64], vf: [64]}`` puts layers before both. With ``share_encoder=False``
-    actor and critic have an encoder each.
+    By default nothing is shared but the encoder, there is no core, and the hidden layers are 64-64 tanh
+    (none after images). ``net_arch={shared: [64], pi: [64], vf: [64]}`` puts layers before both. With
+    ``share_encoder=False`` actor and critic have an encoder, and a core, each.
     """
 
     def __init__(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
     ) -> None:
         super().__init__()
-        self.distribution = make_distribution(action_space)
         ortho_init = config.ortho_init is not False
         self.encoder: Encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
         self.critic_encoder: Encoder | None = None
         if not config.share_encoder:
             self.critic_encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
-        shared, pi, vf = self._layer_sizes(config)
-        style = {
-            "activation": config.activation or "tanh",
-            "layer_norm": config.layer_norm,
-            "hidden_gain": math.sqrt(2) if ortho_init else None,
-        }
-        self.shared = Mlp(self.encoder.features_dim, shared, None, **style)  # type: ignore[arg-type]
+        sizes = layer_sizes(config, ("shared", "pi", "vf"), hidden_after(self.encoder))
+        style = LayerStyle.of(config, "tanh")
+        self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, style)
         size = self.shared.output_size
-        self.actor = Mlp(size, pi, self.distribution.parameter_size, output_gain=0.01, **style)  # type: ignore[arg-type]
-        self.critic = Mlp(size, vf, 1, output_gain=1.0, **style)  # type: ignore[arg-type]
-        self.log_std: nn.Parameter | None = None
-        if self.distribution.has_log_std:
-            start = config.log_std_init or 0.0
-            self.log_std = nn.Parameter(torch.full((self.distribution.parameter_size,), start))
+        self.core, self.critic_core = self._make_core(size), None
+        if self.core is not None:
+            self.critic_core = None if self.critic_encoder is None else self._make_core(size)
+            size = self.core.output_size
+        self.actor = Mlp(size, sizes["pi"], None, style)
+        self.head = make_head(action_space, self.actor.output_size, config)
+        if ortho_init:
+            orthogonal(self.shared)
+            orthogonal(self.actor)
+            orthogonal(self.head, 0.01)
+        self.critic = Mlp(size, sizes["vf"], 1, style)
+        if ortho_init:
+            orthogonal(self.critic, output_gain=1.0)
 
-    def forward(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-probabilities of ``batch["actions"]``, entropies and values, each (batch,)."""
-        observations = batch["observations"]
-        features = self.encoder(observations)
-        latent = self.shared(features)
-        log_prob, entropy = self.distribution.log_prob_and_entropy(
-            self.actor(latent), self.log_std, batch["actions"]
-        )
+    def _make_core(self, size: int) -> RecurrentCore | None:
+        """Return what remembers, on ``size`` features; None: nothing does."""
+        return None
+
+    def forward(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
+        actor_state, critic_state = self._split(state)
+        features, next_state = self._features(seen, self.encoder, self.core, actor_state)
+        parameters = self._masked(features, seen)
         if self.critic_encoder is not None:
-            latent = self.shared(self.critic_encoder(observations))
-        return log_prob, entropy, self.critic(latent).squeeze(-1)
+            features, after = self._features(seen, self.critic_encoder, self.critic_core, critic_state)
+            if next_state is not None and after is not None:
+                next_state = torch.cat([next_state, after], dim=-1)
+        return parameters, self.critic(features).squeeze(-1), next_state
 
-    def values(self, observations: Observations) -> Tensor:
-        """Return the critic's values (batch,)."""
-        encoder = self.critic_encoder if self.critic_encoder is not None else self.encoder
-        values: Tensor = self.critic(self.shared(encoder(observations)))
-        return values.squeeze(-1)
+    def action_parameters(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return masked parameters and the next state, without values where no state depends on them."""
+        if self.critic_core is not None:
+            parameters, _, next_state = self(seen, state)
+            return parameters, next_state
+        features, next_state = self._features(seen, self.encoder, self.core, state)
+        return self._masked(features, seen), next_state
 
-    def action_parameters(self, observations: Observations) -> Tensor:
-        """Return the parameters of the action distribution, (batch, ``parameter_size``)."""
-        parameters: Tensor = self.actor(self.shared(self.encoder(observations)))
-        return parameters
+    def values(self, seen: Seen, state: Tensor | None = None) -> Tensor:
+        """Return the critic's values (…)."""
+        actor_state, critic_state = self._split(state)
+        if self.critic_encoder is None:
+            features, _ = self._features(seen, self.encoder, self.core, actor_state)
+        else:
+            features, _ = self._features(seen, self.critic_encoder, self.critic_core, critic_state)
+        values: Tensor = self.critic(features).squeeze(-1)
+        return values
 
-    def numpy_action_parameters(self) -> ArrayFunction | None:
-        """Return `action_parameters` on arrays where that is possible: flat observations, plain layers."""
-        if type(self).action_parameters is not ActorCritic.action_parameters:
-            return None
-        encoder = self.encoder
-        shared, actor = in_numpy(self.shared), in_numpy(self.actor)
-        if not isinstance(encoder, VectorEncoder) or not encoder.has_numpy or shared is None or actor is None:
-            return None
-        if len(self.shared) == 0:
-            return lambda observations: actor(encoder.in_numpy(observations))
-        return lambda observations: actor(shared(encoder.in_numpy(observations)))
+    def initial_state(self, n: int) -> Tensor | None:
+        """Return the state (n, …) of ``n`` rows before anything was seen; None without a core."""
+        cores = [core for core in (self.core, self.critic_core) if core is not None]
+        return torch.cat([core.initial_state(n) for core in cores], dim=-1) if cores else None
 
-    def numpy_log_std(self) -> np.ndarray | None:
-        """Return the log standard deviations as a view, or None for distributions without."""
-        return None if self.log_std is None else self.log_std.detach().cpu().numpy()
+    def _split(self, state: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return the states of the actor's and of the critic's core."""
+        if state is None or self.core is None or self.critic_core is None:
+            return state, None
+        return state[..., : self.core.state_size], state[..., self.core.state_size :]
 
-    def _layer_sizes(self, config: PolicyConfig) -> tuple[list[int], list[int], list[int]]:
-        sizes = config.net_arch
-        if sizes is None:
-            sizes = [] if isinstance(self.encoder, NatureCnn) else [64, 64]
-        if isinstance(sizes, list):
-            return [], sizes, sizes
-        unknown = set(sizes) - {"shared", "pi", "vf"}
-        if unknown:
-            raise ZooError(f"unknown key `policy.net_arch.{sorted(unknown)[0]}`; known: shared, pi, vf")
-        return sizes.get("shared", []), sizes.get("pi", []), sizes.get("vf", [])
+    def _features(
+        self, seen: Seen, encoder: Encoder, core: RecurrentCore | None, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        features = self.shared(encoder(seen["observations"]))
+        return (features, None) if core is None else core(features, state, seen.get("episode_starts"))
+
+    def _masked(self, features: Tensor, seen: Seen) -> Tensor:
+        return self.head.masked(self.head(self.actor(features)), seen.get("action_masks"))

@@ -1,8 +1,7 @@
-"""From observations of any space to a vector of features."""
+"""From observations of any space to a vector of features, behind any leading dimensions."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.envs.spaces import channels_first, is_image
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.networks import orthogonal
@@ -22,51 +22,42 @@ SMALLEST_IMAGE = 36
 class VectorEncoder(nn.Module):
     """Flattens numbers, and writes Discrete and MultiDiscrete observations as one-hot vectors.
 
-    Reads (batch, …) in the space's own dtype; returns (batch, ``features_dim``) float32. Raises `ZooError`
-    for spaces of other kinds.
+    Reads (…, *shape) in the space's own dtype; returns (…, ``features_dim``) float32; bytes of images are
+    divided by 255. Raises `ZooError` for spaces of other kinds.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         super().__init__()
         if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             raise ZooError(f"a policy can't read observations of {space}; wrap the env to flatten them")
-        self.space = space
+        self.n_dims = len(space.shape or ())
+        self.reads_image = is_image(space)
         self.features_dim = int(spaces.flatdim(space))
-        self._sizes: list[int] = []
-        self._starts: list[int] = []
+        self.sizes: list[int] = []
+        self.starts: list[int] = []
         if isinstance(space, spaces.Discrete):
-            self._sizes, self._starts = [int(space.n)], [int(space.start)]
+            self.sizes, self.starts = [int(space.n)], [int(space.start)]
         elif isinstance(space, spaces.MultiDiscrete):
-            self._sizes = [int(n) for n in space.nvec.reshape(-1)]
-            self._starts = [int(start) for start in space.start.reshape(-1)]
+            self.sizes = [int(n) for n in space.nvec.reshape(-1)]
+            self.starts = [int(start) for start in space.start.reshape(-1)]
 
     def forward(self, observations: Tensor) -> Tensor:
-        if self._sizes:
-            columns = observations.reshape(observations.shape[0], -1).unbind(1)
+        leading = observations.shape[: observations.dim() - self.n_dims]
+        flat = observations.reshape(*leading, -1)
+        if self.sizes:
             parts = [
                 F.one_hot(column.long() - start, size)
-                for column, start, size in zip(columns, self._starts, self._sizes, strict=True)
+                for column, start, size in zip(flat.unbind(-1), self.starts, self.sizes, strict=True)
             ]
-            return torch.cat(parts, dim=1).float()
-        flat = observations.reshape(observations.shape[0], -1).float()
-        return flat / 255.0 if observations.dtype == torch.uint8 and is_image(self.space) else flat
-
-    def in_numpy(self, observations: np.ndarray) -> np.ndarray:
-        """Do the same on an array; Box and MultiBinary only (see `has_numpy`)."""
-        flat = observations.reshape(observations.shape[0], -1)
-        return flat if flat.dtype == np.float32 else flat.astype(np.float32)
-
-    @property
-    def has_numpy(self) -> bool:
-        """Whether `in_numpy` can stand in for this encoder."""
-        return not self._sizes and not is_image(self.space)
+            return torch.cat(parts, dim=-1).float()
+        return flat.float() / 255.0 if self.reads_image and flat.dtype == torch.uint8 else flat.float()
 
 
 class NatureCnn(nn.Module):
     """The convolutional network of Mnih et al. 2015, for images of any number of channels.
 
-    Reads (batch, height, width, channels) or (batch, channels, height, width), bytes or floats; bytes are
-    divided by 255. Returns (batch, ``features_dim``).
+    Reads (…, height, width, channels) or (…, channels, height, width), bytes or floats; bytes are divided by
+    255. Returns (…, ``features_dim``).
     """
 
     def __init__(
@@ -74,7 +65,7 @@ class NatureCnn(nn.Module):
     ) -> None:
         super().__init__()
         assert isinstance(space, spaces.Box)
-        self.channels_first = channels_come_first(space.shape)
+        self.channels_first = channels_first(space.shape)
         channels, height, width = space.shape if self.channels_first else np.roll(space.shape, 1)
         convolutions = [
             nn.Conv2d(int(channels), 32, 8, stride=4),
@@ -85,9 +76,8 @@ class NatureCnn(nn.Module):
             height, width = (int(height) - kernel) // stride + 1, (int(width) - kernel) // stride + 1
         linear = nn.Linear(64 * int(height) * int(width), features_dim)
         if ortho_init:
-            for convolution in convolutions:
-                orthogonal(convolution, math.sqrt(2))
-            orthogonal(linear, math.sqrt(2))
+            for layer in (*convolutions, linear):
+                orthogonal(layer)
         norm = [nn.LayerNorm(features_dim)] if layer_norm else []
         rectified = [module for layer in convolutions for module in (layer, nn.ReLU())]
         self.layers = nn.Sequential(*rectified, nn.Flatten(), linear, *norm, nn.ReLU())
@@ -95,8 +85,9 @@ class NatureCnn(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         scaled = observations.float() / 255.0 if observations.dtype == torch.uint8 else observations.float()
-        features: Tensor = self.layers(scaled if self.channels_first else scaled.permute(0, 3, 1, 2))
-        return features
+        images = scaled if scaled.dim() == 4 else scaled.flatten(0, -4)
+        features: Tensor = self.layers(images if self.channels_first else images.permute(0, 3, 1, 2))
+        return features if scaled.dim() == 4 else features.reshape(*scaled.shape[:-3], -1)
 
 
 class DictEncoder(nn.Module):
@@ -110,7 +101,7 @@ class DictEncoder(nn.Module):
         self.keys = list(space.spaces)
         parts: list[NatureCnn | VectorEncoder] = []
         for part in space.spaces.values():
-            if is_image(part) and min_side(part) >= SMALLEST_IMAGE:
+            if suits_cnn(part):
                 parts.append(NatureCnn(part, features_dim, ortho_init=ortho_init, layer_norm=layer_norm))
             else:
                 parts.append(VectorEncoder(part))
@@ -119,7 +110,7 @@ class DictEncoder(nn.Module):
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         return torch.cat(
-            [part(observations[key]) for key, part in zip(self.keys, self.parts, strict=True)], dim=1
+            [part(observations[key]) for key, part in zip(self.keys, self.parts, strict=True)], dim=-1
         )
 
 
@@ -138,31 +129,24 @@ def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: 
         )
     if config.encoder == "mlp":
         return VectorEncoder(space)
-    if not is_image(space):
+    if not suits_cnn(space):
         raise ZooError(
-            f"{config.name} reads images (bytes, height × width × channels), but the observations are"
-            f" a {type(space).__name__} of shape {space.shape} and type {space.dtype}; use policy=MlpPolicy"
-        )
-    if min_side(space) < SMALLEST_IMAGE:
-        raise ZooError(
-            f"{config.name} needs images of at least {SMALLEST_IMAGE}×{SMALLEST_IMAGE} pixels,"
-            f" but these have shape {space.shape}; use policy=MlpPolicy"
+            f"{config.name} reads images (bytes, height × width × channels, of at least"
+            f" {SMALLEST_IMAGE}×{SMALLEST_IMAGE} pixels), but the observations are a {type(space).__name__}"
+            f" of shape {space.shape} and type {space.dtype}; use policy=MlpPolicy"
         )
     return NatureCnn(space, config.features_dim, ortho_init=ortho_init, layer_norm=config.layer_norm)
 
 
-def is_image(space: spaces.Space[Any]) -> bool:
-    """Whether observations of ``space`` are images: bytes in three dimensions."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
-
-
-def min_side(space: spaces.Space[Any]) -> int:
-    """Return the smaller of an image's height and width in pixels."""
+def suits_cnn(space: spaces.Space[Any]) -> bool:
+    """Whether the Nature CNN can read ``space``: images with channels that are large enough for it."""
+    if not is_image(space) or len(space.shape or ()) != 3:
+        return False
     shape = space.shape or ()
-    sides = shape[1:] if channels_come_first(shape) else shape[:-1]
-    return int(min(sides))
+    height_and_width = shape[1:] if channels_first(shape) else shape[:-1]
+    return min(height_and_width) >= SMALLEST_IMAGE
 
 
-def channels_come_first(shape: tuple[int, ...]) -> bool:
-    """Whether an image's shape is (channels, height, width): its first side is smaller than its last."""
-    return shape[0] < shape[-1]
+def hidden_after(encoder: Encoder) -> list[int]:
+    """Return the usual widths of hidden layers: none after the CNN, which has a wide layer of its own."""
+    return [] if isinstance(encoder, NatureCnn) else [64, 64]

@@ -1,16 +1,24 @@
-"""Noise on actions while learning, one process for each environment."""
+"""Exploring while learning: parts that act with a policy and add randomness of their own.
+
+All randomness comes from the generator that is passed in. Each part says in which order it draws.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from zoo.config.fields import build, hyperparameter
+from zoo.memory.columns import Column
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.codecs import Codec
 
 Array = np.ndarray
+Seen = Mapping[str, Column]
 
 
 @dataclass
@@ -27,6 +35,105 @@ class ActionNoiseConfig:
     dt: float = hyperparameter(0.01, "time between two draws of the correlated noise", gt=0)
 
 
+class Exploration(ABC):
+    """Chooses stored actions (n_envs, …) for what is seen, at a ``progress`` from 0 to 1."""
+
+    def __init__(self, acting: ActingPolicy, codec: Codec) -> None:
+        self.acting, self.codec = acting, codec
+
+    @abstractmethod
+    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Column:
+        """Return actions while learning."""
+
+    def random(self, seen: Seen, rng: np.random.Generator) -> Column:
+        """Return uniformly random actions, before learning starts; valid ones where ``seen`` has masks."""
+        masks, n = seen.get("action_masks"), n_rows(seen)
+        if masks is None:
+            return self.codec.random(rng, n)
+        head = self.acting.head
+        indifferent = np.zeros((n, head.parameter_size), np.float32)
+        return head.sample(head.masked(indifferent, masks), head.noise(rng, (n,)))
+
+    def reset(self, env_indices: Array | None = None) -> None:
+        """Begin anew where an episode ended: in these environments, or in all."""
+        return
+
+    def state(self) -> dict[str, Any]:
+        """Return what `load_state` needs to go on from here."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state` was."""
+        return
+
+
+class EpsilonGreedy(Exploration):
+    """The best action, or with probability ``rate(progress)`` a random one, in each environment by itself.
+
+    Draws one number for each environment; then, if any acts randomly, a random action for each.
+    """
+
+    def __init__(self, acting: ActingPolicy, codec: Codec, rate: Callable[[float], float]) -> None:
+        super().__init__(acting, codec)
+        self.rate = rate
+
+    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
+        is_random = rng.random(n_rows(seen)) < self.rate(progress)
+        if not is_random.any():
+            return self.acting.act(seen, None)[0]
+        random_actions: Array = self.random(seen, rng)
+        if is_random.all():
+            return random_actions
+        return np.where(is_random, random_actions, self.acting.act(seen, None)[0])
+
+
+class StochasticExploration(Exploration):
+    """Actions in [−1, 1] that the policy draws itself, with ``noise`` added, and some random ones instead.
+
+    Draws the policy's noise, then the added one, then, if ``random_share`` is above 0, a number for each
+    environment and a random action for each.
+    """
+
+    def __init__(
+        self,
+        acting: ActingPolicy,
+        codec: Codec,
+        noise: NormalNoise | OrnsteinUhlenbeckNoise | None = None,
+        random_share: float = 0.0,
+    ) -> None:
+        super().__init__(acting, codec)
+        self.noise, self.random_share = noise, random_share
+
+    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
+        n = n_rows(seen)
+        actions, _ = self.acting.act(seen, self.acting.head.noise(rng, (n,)))
+        if self.noise is not None:
+            actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
+        if self.random_share > 0:
+            is_random = rng.random((n, 1)) < self.random_share
+            actions = np.where(is_random, self.random(seen, rng), actions)
+        return actions
+
+    def reset(self, env_indices: Array | None = None) -> None:
+        if self.noise is not None:
+            self.noise.reset(env_indices)
+
+    def state(self) -> dict[str, Any]:
+        return {} if self.noise is None else {"noise": self.noise.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        if self.noise is not None:
+            self.noise.load_state(state["noise"])
+
+
+def n_rows(seen: Seen) -> int:
+    """Return how many environments are seen."""
+    observations = seen["observations"]
+    while isinstance(observations, Mapping):
+        observations = next(iter(observations.values()))
+    return len(observations)
+
+
 class NormalNoise:
     """Independent draws."""
 
@@ -40,6 +147,13 @@ class NormalNoise:
 
     def reset(self, env_indices: Array | None = None) -> None:
         """Begin anew in these environments, or in all: nothing to do."""
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: a draw does not depend on those before."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on: nothing to do."""
 
 
 class OrnsteinUhlenbeckNoise:
@@ -58,7 +172,7 @@ class OrnsteinUhlenbeckNoise:
         self._noise = (
             self._noise * np.float32(1 - self.theta * self.dt) + np.float32(self.std * self.dt**0.5) * fresh
         )
-        return self._noise
+        return self._noise.copy()
 
     def reset(self, env_indices: Array | None = None) -> None:
         """Begin anew in these environments, or in all, of which there may be another number then."""
@@ -66,6 +180,14 @@ class OrnsteinUhlenbeckNoise:
             self._noise = None
         elif self._noise is not None:
             self._noise[env_indices] = 0.0
+
+    def state(self) -> dict[str, Any]:
+        """Return x (n_envs, actions), None before the first draw."""
+        return {"noise": None if self._noise is None else self._noise.copy()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from this x."""
+        self._noise = None if state["noise"] is None else np.array(state["noise"], np.float32)
 
 
 def make_action_noise(

@@ -7,10 +7,10 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
-from zoo.policies.encoders import NatureCnn, VectorEncoder, make_encoder
-from zoo.policies.networks import ArrayFunction, Mlp, in_numpy
+from zoo.policies.encoders import NatureCnn, hidden_after, make_encoder
+from zoo.policies.heads import ActionValues
+from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 
 
 class QNetwork(nn.Module):
@@ -31,27 +31,23 @@ class QNetwork(nn.Module):
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Discrete)
-        if isinstance(config.net_arch, dict):
-            raise ZooError("`policy.net_arch` of a Q-network is one list of widths, like [64, 64]")
-        ortho_init = config.ortho_init is True
-        self.encoder = make_encoder(observation_space, config, ortho_init=ortho_init)
-        reads_images = isinstance(self.encoder, NatureCnn)
-        default: list[int] = [] if reads_images else [64, 64]
-        hidden = default if config.net_arch is None else config.net_arch
-        style = {
-            "activation": config.activation or "relu",
-            "layer_norm": config.layer_norm,
-            "hidden_gain": 2**0.5 if ortho_init else None,
-        }
-        size, n_actions = self.encoder.features_dim, int(action_space.n)
-        self.advantages = Mlp(size, hidden, n_actions, **style)  # type: ignore[arg-type]
+        self.head = ActionValues(action_space)
+        self.encoder = make_encoder(observation_space, config, ortho_init=config.ortho_init is True)
+        hidden = layer_sizes(config, ("qf",), hidden_after(self.encoder))["qf"]
+        style = LayerStyle.of(config, "relu")
+        size = self.encoder.features_dim
+        self.advantages = Mlp(size, hidden, self.head.parameter_size, style)
         self.state_value: Mlp | None = None
         if dueling:
-            value_hidden = [64, 64] if reads_images and not hidden else hidden
-            self.state_value = Mlp(size, value_hidden, 1, **style)  # type: ignore[arg-type]
+            value_hidden = [64, 64] if isinstance(self.encoder, NatureCnn) and not hidden else hidden
+            self.state_value = Mlp(size, value_hidden, 1, style)
+        if config.ortho_init:
+            orthogonal(self.advantages, output_gain=1.0)
+            if self.state_value is not None:
+                orthogonal(self.state_value, output_gain=1.0)
 
     def forward(self, observations: Any) -> Tensor:
-        """Return the action values, (batch, actions)."""
+        """Return the action values (…, actions)."""
         features = self.encoder(observations)
         advantages: Tensor = self.advantages(features)
         if self.state_value is None:
@@ -60,14 +56,6 @@ class QNetwork(nn.Module):
         values: Tensor = self.state_value(features) + centred
         return values
 
-    def numpy_best_action(self) -> ArrayFunction | None:
-        """Return the greedy action as a function of arrays, where that is possible.
-
-        The state value shifts all actions alike, so the advantages decide.
-        """
-        if type(self).forward is not QNetwork.forward:
-            return None
-        encoder, advantages = self.encoder, in_numpy(self.advantages)
-        if not isinstance(encoder, VectorEncoder) or not encoder.has_numpy or advantages is None:
-            return None
-        return lambda observations: advantages(encoder.in_numpy(observations)).argmax(-1)
+    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
+        """Return the action values, those of actions that a mask forbids far below all others."""
+        return self.head.masked(self(seen["observations"]), seen.get("action_masks")), None

@@ -1,0 +1,121 @@
+"""All that Zoo uses of Hydra and OmegaConf beyond what they promise to keep.
+
+Hydra's own entry point reads `sys.argv`, looks for configs beside a file, and prints mistakes itself; Zoo
+does these things its own way, and so needs parts from inside. When a new release changes one of them, this is
+the file to look at; `TRIED_WITH` names the releases that it was written for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import IConfigRepository
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.core_plugins import basic_launcher, basic_sweeper  # noqa: F401  (they register themselves)
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
+from hydra._internal.hydra import Hydra
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.default_element import ResultDefault
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, setup_globals
+from hydra.errors import MissingConfigException
+from hydra.plugins.config_source import ConfigSource
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+__all__ = [
+    "TRIED_WITH",
+    "HydraConfig",
+    "JobReturn",
+    "ObjectType",
+    "Override",
+    "PluggedLoader",
+    "header_of",
+    "hydra_part",
+    "hydra_with",
+    "load_plugins",
+    "parse_overrides",
+]
+
+TRIED_WITH = {"hydra-core": "1.3.8", "omegaconf": "2.3.1"}
+
+VERSION_BASE = "1.3"
+
+PLUGIN_GROUPS = ("hydra/launcher/", "hydra/sweeper/")
+
+SOURCES = (FileConfigSource, ImportlibResourcesConfigSource, StructuredConfigSource)
+
+
+class PluggedLoader(ConfigLoaderImpl):
+    """Hydra's composing of a command's config, from our source, with plug-ins loaded only when asked for.
+
+    Sections are open to keys that no file has: whoever checks the config knows what they may be.
+    """
+
+    def __init__(self, source: type[ConfigSource], command: str) -> None:
+        version.setbase(VERSION_BASE)
+        setup_globals()
+        for each in (source, *SOURCES):
+            SourcesRegistry.instance().register(each)
+        search_path = ConfigSearchPathImpl()
+        search_path.append("hydra", "pkg://hydra.conf")
+        search_path.append("zoo", f"{source.scheme()}://{command}")
+        search_path.append("schema", "structured://")
+        super().__init__(search_path)
+        self.command = command
+
+    def composed(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *options: bool
+    ) -> DictConfig:
+        """Return the config; ``options`` are the rest of what `load_configuration` takes."""
+        try:
+            return super().load_configuration(config_name, overrides, run_mode, *options)
+        except MissingConfigException as error:
+            if not str(error.missing_cfg_file).startswith(PLUGIN_GROUPS):
+                raise
+            load_plugins()
+            return super().load_configuration(config_name, overrides, run_mode, *options)
+
+    def _compose_config_from_defaults_list(
+        self, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> DictConfig:
+        config = super()._compose_config_from_defaults_list(defaults, repo)
+        for key in config:
+            node = config._get_node(key)
+            if key != "hydra" and isinstance(node, DictConfig):
+                OmegaConf.set_struct(node, False)
+        return config
+
+
+def load_plugins() -> None:
+    """Find launchers and sweepers, which takes a moment."""
+    Plugins.instance()
+
+
+def parse_overrides(overrides: Sequence[str]) -> list[Override]:
+    """Return overrides as Hydra reads them."""
+    return OverridesParser.create().parse_overrides(list(overrides))
+
+
+def header_of(text: str) -> dict[str, str | None]:
+    """Return what the comments at the top of a file say to Hydra, such as ``# @package``."""
+    return ConfigSource._get_header_dict(text)
+
+
+def hydra_with(loader: PluggedLoader) -> Hydra:
+    """Return what runs one job or many with the configs of this loader."""
+    return Hydra(task_name=loader.command, config_loader=loader)
+
+
+def hydra_part(config: DictConfig) -> Any:
+    """Return Hydra's own part of a config, as `--cfg hydra` shows it."""
+    return Hydra.get_sanitized_hydra_cfg(config)

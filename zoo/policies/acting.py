@@ -1,0 +1,75 @@
+"""Acting with a policy: no gradients, arrays in and arrays out, in NumPy or in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from zoo.memory.columns import Column, transform
+from zoo.policies.heads import Array, Head
+from zoo.policies.numpy_forward import action_parameters_in_numpy
+
+
+class ActingPolicy:
+    """Acts with the parameters of ``policy`` as they are at each call: its own, or those of a copy.
+
+    ``policy`` has a ``head`` and ``action_parameters(seen, state)``. This is the one place that decides
+    between NumPy and torch: NumPy where the arithmetic of every part is known (`zoo.policies.numpy_forward`).
+    It looks at where the parameters lie, so it is made after `zoo.optim.parameters` has moved them.
+    """
+
+    head: Head
+
+    def __init__(self, policy: nn.Module, device: torch.device | str = "cpu") -> None:
+        self.policy = policy
+        self.device = torch.device(device)
+        self.head = policy.head  # type: ignore[assignment]
+        self._in_numpy = action_parameters_in_numpy(policy)
+
+    @property
+    def uses_numpy(self) -> bool:
+        """Whether acting goes past torch."""
+        return self._in_numpy is not None
+
+    def initial_state(self, n: int) -> Array | None:
+        """Return the state of ``n`` rows before anything was seen; None where the policy has no memory."""
+        if not hasattr(self.policy, "initial_state"):
+            return None
+        with torch.inference_mode():
+            state = self.policy.initial_state(n)  # type: ignore[operator]
+        return None if state is None else state.cpu().numpy()
+
+    def parameters(
+        self, seen: Mapping[str, Column], state: Array | None = None
+    ) -> tuple[Array, Array | None]:
+        """Return the masked parameters of the head (n, ``parameter_size``), and the next state.
+
+        Raises `ZooError` where a mask leaves no action.
+        """
+        masks = seen.get("action_masks")
+        if self._in_numpy is not None:
+            parameters = self._in_numpy(seen["observations"])
+            return (parameters if masks is None else self.head.masked(parameters, masks)), None
+        if masks is not None:
+            self.head.check_masks(masks)
+        with torch.inference_mode():
+            tensors = {name: self._tensors(column) for name, column in seen.items()}
+            last = None if state is None else self._tensors(state)
+            result, next_state = self.policy.action_parameters(tensors, last)  # type: ignore[operator]
+        return result.cpu().numpy(), None if next_state is None else next_state.cpu().numpy()
+
+    def act(
+        self, seen: Mapping[str, Column], noise: Array | None, state: Array | None = None
+    ) -> tuple[Column, Array | None]:
+        """Return actions (n, …) drawn with ``noise``, or the likeliest ones, and the next state."""
+        parameters, next_state = self.parameters(seen, state)
+        if noise is None:
+            return self.head.mode(parameters), next_state
+        return self.head.sample(parameters, noise), next_state
+
+    def _tensors(self, column: Column) -> Any:
+        return transform(lambda array: torch.from_numpy(np.asarray(array)).to(self.device), column)

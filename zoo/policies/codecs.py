@@ -1,0 +1,210 @@
+"""Between actions as heads draw and memories store them, and actions as the environment takes them.
+
+Stored actions (n, …) are flat and count from zero. Those of a Tuple or Dict space are one dictionary of
+arrays, by the paths of its parts: ``"arm/0"`` is the first part of the part ``"arm"``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from zoo.errors import ZooError
+from zoo.memory.columns import Column, ColumnSpec
+
+Array = np.ndarray
+Space = spaces.Space[Any]
+
+
+class Codec(ABC):
+    """Translates the actions of one space; ``spec`` says how they are stored."""
+
+    spec: Any
+
+    @abstractmethod
+    def to_env(self, actions: Column) -> Any:
+        """Return stored actions as a vector environment takes them."""
+
+    @abstractmethod
+    def from_env(self, actions: Any) -> Column:
+        """Return an environment's actions as they are stored: the inverse of `to_env`."""
+
+    @abstractmethod
+    def random(self, rng: np.random.Generator, n: int) -> Column:
+        """Draw ``n`` uniformly random actions, as stored."""
+
+
+class DiscreteCodec(Codec):
+    """One number, counted from the space's start."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        self.n, self.start, self.dtype = int(space.n), int(space.start), space.dtype
+        self.spec = ColumnSpec((), np.int64)
+
+    def to_env(self, actions: Array) -> Array:
+        return (actions + self.start if self.start else actions).astype(self.dtype, copy=False)
+
+    def from_env(self, actions: Any) -> Array:
+        return np.asarray(actions).astype(np.int64) - self.start
+
+    def random(self, rng: np.random.Generator, n: int) -> Array:
+        return rng.integers(self.n, size=n)
+
+
+class MultiDiscreteCodec(Codec):
+    """Several numbers, each counted from its start."""
+
+    def __init__(self, space: spaces.MultiDiscrete) -> None:
+        self.space = space
+        self.spec = ColumnSpec((space.nvec.size,), np.int64)
+
+    def to_env(self, actions: Array) -> Array:
+        shaped = actions.reshape(len(actions), *self.space.nvec.shape) + self.space.start
+        return shaped.astype(self.space.dtype, copy=False)
+
+    def from_env(self, actions: Any) -> Array:
+        counted = np.asarray(actions).astype(np.int64) - self.space.start
+        return counted.reshape(len(counted), -1)
+
+    def random(self, rng: np.random.Generator, n: int) -> Array:
+        return rng.integers(self.space.nvec.reshape(-1), size=(n, self.space.nvec.size))
+
+
+class MultiBinaryCodec(Codec):
+    """Bits in a row."""
+
+    def __init__(self, space: spaces.MultiBinary) -> None:
+        self.shape = space.shape
+        self.spec = ColumnSpec((math.prod(space.shape),), np.int8)
+
+    def to_env(self, actions: Array) -> Array:
+        return actions.reshape(len(actions), *self.shape)
+
+    def from_env(self, actions: Any) -> Array:
+        return np.asarray(actions, np.int8).reshape(len(actions), -1)
+
+    def random(self, rng: np.random.Generator, n: int) -> Array:
+        return rng.integers(2, size=(n, *self.spec.shape), dtype=np.int8)
+
+
+class BoxCodec(Codec):
+    """Numbers in the environment's units, of any size; the environment gets them clipped to its bounds."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        self.space = space
+        self.spec = ColumnSpec((math.prod(space.shape),), np.float32)
+
+    def to_env(self, actions: Array) -> Array:
+        shaped = actions.reshape(len(actions), *self.space.shape)
+        return np.clip(shaped, self.space.low, self.space.high).astype(self.space.dtype, copy=False)
+
+    def from_env(self, actions: Any) -> Array:
+        return np.asarray(actions, np.float32).reshape(len(actions), -1)
+
+    def random(self, rng: np.random.Generator, n: int) -> Array:
+        """Draw from between the bounds; like Gymnasium, normally or exponentially where there are none."""
+        low, high = (bound.reshape(-1).astype(np.float64) for bound in (self.space.low, self.space.high))
+        has_low, has_high = np.isfinite(low), np.isfinite(high)
+        share, tail, free = (
+            rng.random((n, low.size)),
+            rng.exponential(size=(n, low.size)),
+            rng.normal(size=(n, low.size)),
+        )
+        drawn = np.where(has_low, low + tail, np.where(has_high, high - tail, free))
+        with np.errstate(invalid="ignore"):
+            drawn = np.where(has_low & has_high, low + share * (high - low), drawn)
+        return drawn.astype(np.float32)
+
+
+class ScaledBoxCodec(Codec):
+    """Numbers in [−1, 1], scaled to the environment's bounds."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        if not np.isfinite([space.low, space.high]).all():
+            raise ZooError(f"actions need finite bounds, but the action space is {space}")
+        self.space = space
+        self.spec = ColumnSpec((math.prod(space.shape),), np.float32)
+
+    def to_env(self, actions: Array) -> Array:
+        low, high = self.space.low, self.space.high
+        shaped = actions.reshape(len(actions), *self.space.shape)
+        scaled = (low + 0.5 * (shaped + 1.0) * (high - low)).astype(self.space.dtype, copy=False)
+        return np.minimum(np.maximum(scaled, low), high)  # rounding may have gone a little too far
+
+    def from_env(self, actions: Any) -> Array:
+        """Undo `to_env`; a dimension without width gives 0."""
+        low, high = self.space.low.astype(np.float64), self.space.high.astype(np.float64)
+        width = np.where(high > low, high - low, np.inf)
+        share = np.where(high > low, (np.asarray(actions, np.float64) - low) / width, 0.5)
+        return (2.0 * share - 1.0).astype(np.float32).reshape(len(actions), -1)
+
+    def random(self, rng: np.random.Generator, n: int) -> Array:
+        return rng.uniform(-1.0, 1.0, (n, *self.spec.shape)).astype(np.float32)
+
+
+class CompositeCodec(Codec):
+    """Tuples and dictionaries of actions, nested at will."""
+
+    def __init__(self, space: spaces.Tuple[Any] | spaces.Dict, *, scaled: bool) -> None:
+        self.space = space
+        self.parts = {path: make_codec(leaf, scaled=scaled) for path, leaf in leaf_spaces(space)}
+        self.spec = {path: codec.spec for path, codec in self.parts.items()}
+
+    def to_env(self, actions: Column) -> Any:
+        return nested(self.space, {path: codec.to_env(actions[path]) for path, codec in self.parts.items()})
+
+    def from_env(self, actions: Any) -> Column:
+        leaves = dict(_leaves(self.space, actions))
+        return {path: codec.from_env(leaves[path]) for path, codec in self.parts.items()}
+
+    def random(self, rng: np.random.Generator, n: int) -> Column:
+        return {path: codec.random(rng, n) for path, codec in self.parts.items()}
+
+
+def make_codec(space: Space, *, scaled: bool) -> Codec:
+    """Return the codec of an action space; ``scaled`` keeps Box actions in [−1, 1], not in env units.
+
+    Raises `ZooError` for a space that has none, and for scaled actions without finite bounds.
+    """
+    if isinstance(space, spaces.Discrete):
+        return DiscreteCodec(space)
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiDiscreteCodec(space)
+    if isinstance(space, spaces.MultiBinary):
+        return MultiBinaryCodec(space)
+    if isinstance(space, spaces.Box):
+        return ScaledBoxCodec(space) if scaled else BoxCodec(space)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return CompositeCodec(space, scaled=scaled)
+    raise ZooError(f"actions of {space} are not supported; wrap the env to flatten them")
+
+
+def leaf_spaces(space: Space) -> Iterator[tuple[str, Space]]:
+    """Yield path and space of every part that is no Tuple or Dict itself, in the order of the space."""
+    return _leaves(space, None)
+
+
+def nested(space: Space, leaves: dict[str, Any], path: str = "") -> Any:
+    """Return what stands at the paths in tuples and dictionaries, as ``space`` is nested."""
+    if isinstance(space, spaces.Dict):
+        return {key: nested(part, leaves, f"{path}/{key}") for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(nested(part, leaves, f"{path}/{index}") for index, part in enumerate(space))
+    return leaves[path[1:]]
+
+
+def _leaves(space: Space, values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of every part; the parts' spaces themselves where there are no values."""
+    if not isinstance(space, spaces.Tuple | spaces.Dict):
+        yield path[1:], space if values is None else values
+        return
+    parts: Iterable[tuple[Any, Space]] = (
+        space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    )
+    for key, part in parts:
+        yield from _leaves(part, None if values is None else values[key], f"{path}/{key}")

@@ -1,0 +1,56 @@
+"""Critics of continuous actions, and the weight of the entropy beside them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.policies.config import PolicyConfig
+from zoo.policies.encoders import make_encoder
+from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
+from zoo.policies.squashed_actor import OFF_POLICY_WIDTHS
+
+
+class ContinuousCritics(nn.Module):
+    """Several action values of the same form, each (256-256 ReLU by default), reading one encoder."""
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        n_critics: int,
+    ) -> None:
+        super().__init__()
+        self.encoder = make_encoder(observation_space, config, ortho_init=config.ortho_init is True)
+        size = self.encoder.features_dim + math.prod(action_space.shape or ())
+        widths, style = (
+            layer_sizes(config, ("pi", "qf"), OFF_POLICY_WIDTHS)["qf"],
+            LayerStyle.of(config, "relu"),
+        )
+        self.critics = nn.ModuleList(Mlp(size, widths, 1, style) for _ in range(n_critics))
+        if config.ortho_init:
+            for critic in self.critics:
+                orthogonal(critic, output_gain=1.0)
+
+    def forward(self, observations: Any, actions: Tensor) -> Tensor:
+        """Return the value of each pair by each critic, (critics, …)."""
+        pairs = torch.cat([self.encoder(observations), actions], dim=-1)
+        return torch.stack([critic(pairs).squeeze(-1) for critic in self.critics])
+
+
+class Temperature(nn.Module):
+    """SAC's entropy coefficient, kept as its logarithm."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor([math.log(start)]))
+
+    def forward(self) -> Tensor:
+        """Return the logarithm of the coefficient, a scalar."""
+        return self.log[0]

@@ -63,7 +63,7 @@ class WatchedDQN(DQN):
         values = self.reference(batch["observations"])
         errors = torch.stack([values[i, int(batch["actions"][i])] - expected[i] for i in range(BATCH)])
         huber = torch.where(errors.abs() < 1, 0.5 * errors**2, errors.abs() - 0.5)
-        self.optimizer.param_groups[0]["lr"] = self.learning_rate(self.progress)
+        self.optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self.progress)
         self.losses.append(huber.mean().item())
         self.optimizer.zero_grad()
         huber.mean().backward()
@@ -103,7 +103,7 @@ def test_dqn_updates_as_written_out(double: bool, dueling: bool, hyperparameters
 
 def drawn(actor: SquashedActor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Return actions and log-probabilities by torch's transformed distribution."""
-    mean, log_std = actor.latent(observations).chunk(2, dim=-1)
+    mean, log_std = actor(observations).chunk(2, dim=-1)
     normal = distributions.Normal(mean, log_std.clamp(-20, 2).exp())
     squashed = distributions.TransformedDistribution(
         distributions.Independent(normal, 1), [distributions.TanhTransform(cache_size=1)]
@@ -116,7 +116,7 @@ def drawn(actor: SquashedActor, observations: Tensor, noise: Tensor) -> tuple[Te
 class WatchedSAC(SAC):
     """Takes every gradient step a second time, plainly and in double precision, on copies of its networks."""
 
-    def _run_program(self, shared: Any, inputs: Any) -> None:
+    def _take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
         if self.n_updates == 0:
             self.start = copy.deepcopy(self.policy)
             self.reference = copy.deepcopy(self.policy).double()
@@ -126,11 +126,12 @@ class WatchedSAC(SAC):
             self.losses: list[tuple[float, float]] = []
             parts = (self.reference.actor, self.reference.critics, self.reference.temperature)
             self.optimizers = [torch.optim.Adam(part.parameters(), eps=1e-8) for part in parts]
-        super()._run_program(shared, inputs)
+        outputs = super()._take_steps(step, shared, rows)
         for optimizer in self.optimizers:
-            optimizer.param_groups[0]["lr"] = self.learning_rate(self.progress)
-        for row in range(len(inputs["rewards"])):
-            self._plain_step({name: column[row].double() for name, column in inputs.items()})
+            optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self.progress)
+        for row in range(len(rows["rewards"])):
+            self._plain_step({name: column[row].double() for name, column in rows.items()})
+        return outputs
 
     def _plain_step(self, batch: dict[str, Tensor]) -> None:
         actor, critics, temperature = self.reference.actor, self.reference.critics, self.reference.temperature
@@ -218,9 +219,9 @@ def test_targets_of_the_critics_follow_at_their_interval_over_updates() -> None:
     taus: list[float] = []
 
     class Noting(SAC):
-        def _run_program(self, shared: Any, inputs: Any) -> None:
+        def _take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
             taus.extend(inputs["tau"].tolist())
-            super()._run_program(shared, inputs)
+            outputs = super()._take_steps(step, shared, rows)
 
     Noting({"net_arch": [8]}, env, seed=0, learning_starts=0, batch_size=4, target_update_interval=4).learn(
         12

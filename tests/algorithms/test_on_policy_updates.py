@@ -16,6 +16,8 @@ from torch import Tensor, distributions, nn
 from zoo import A2C, PPO2, make_vec_env
 from zoo.errors import ZooError
 from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.gaussian_heads import DiagonalGaussian
+from zoo.policies.multi_heads import Bernoulli, MultiCategorical
 
 ACTIONS: list[spaces.Space[Any]] = [
     spaces.Discrete(3),
@@ -34,13 +36,13 @@ def logged_env(actions: spaces.Space[Any] = ACTIONS[0]) -> Any:
 
 def action_distribution(policy: ActorCritic, observations: Tensor) -> list[distributions.Distribution]:
     """Return torch's distributions of the independent parts of an action."""
-    space, parameters = policy.distribution, policy.action_parameters(observations)
-    if policy.log_std is not None:
-        return [distributions.Independent(distributions.Normal(parameters, policy.log_std.exp()), 1)]
-    sizes = getattr(space, "sizes", None)
-    if sizes is not None:
-        return [distributions.Categorical(logits=part) for part in parameters.split(sizes, -1)]
-    if isinstance(space.action_shape, tuple) and len(space.action_shape) == 1:
+    parameters, _ = policy.action_parameters({"observations": observations})
+    if isinstance(policy.head, DiagonalGaussian):
+        mean, log_std = parameters.chunk(2, -1)
+        return [distributions.Independent(distributions.Normal(mean, log_std.exp()), 1)]
+    if isinstance(policy.head, MultiCategorical):
+        return [distributions.Categorical(logits=part) for part in parameters.split([2, 3], -1)]
+    if isinstance(policy.head, Bernoulli):
         return [distributions.Independent(distributions.Bernoulli(logits=parameters), 1)]
     return [distributions.Categorical(logits=parameters)]
 
@@ -53,16 +55,20 @@ def log_prob_and_entropy(policy: ActorCritic, observations: Tensor, actions: Ten
     return log_prob, sum(part.entropy() for part in parts)  # type: ignore[return-value]
 
 
+def value_of(policy: ActorCritic, observations: np.ndarray | Tensor) -> Tensor:
+    return policy.values({"observations": torch.as_tensor(observations)})
+
+
 def advantages_and_values(policy: ActorCritic, model: Any) -> tuple[Tensor, Tensor]:
     """Return both as tables (n_steps, n_envs), with the discounting written out step by step."""
     memory = model.memory
     with torch.no_grad():
-        values = policy.values(torch.from_numpy(memory.columns["observations"].reshape(-1, 3)))
+        values = value_of(policy, memory.columns["observations"].reshape(-1, 3))
         table = values.reshape(N_STEPS, N_ENVS).numpy()
-        last = policy.values(torch.from_numpy(model._last_observations)).numpy()
+        last = value_of(policy, model.interaction.seen["observations"]).numpy()
         rewards = memory.rewards.copy()
         for step, env, final in zip(*memory.truncations(), strict=True):
-            rewards[step, env] += GAMMA * float(policy.values(torch.from_numpy(final[None])))
+            rewards[step, env] += GAMMA * float(value_of(policy, final[None]))
     advantages = np.zeros_like(table)
     following, next_values = np.zeros(N_ENVS), last
     for step in reversed(range(N_STEPS)):
@@ -102,8 +108,9 @@ class WatchedPPO2(PPO2):
         returns = advantages + old_values
         done = (self.num_timesteps - N_STEPS * N_ENVS) / self.total_timesteps
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate(done)
-        clip, clip_vf = self.clip_range(done), self.clip_range_vf(done)
+            group["lr"] = self.schedules["learning_rate"](done)
+        clip = self.schedules["clip_range"](done)
+        clip_vf = self.schedules.get("clip_range_vf", self.schedules["clip_range"])(done)
         for batch in memory.minibatch_rows(rng, config.n_epochs, self._batch_size()):
             log_prob, entropy = log_prob_and_entropy(self.reference, observations[batch], actions[batch])
             ratio = (log_prob - old_log_prob[batch]).exp()
@@ -112,7 +119,7 @@ class WatchedPPO2(PPO2):
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
             surrogate = torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
             values, old, target = (
-                self.reference.values(observations[batch]),
+                value_of(self.reference, observations[batch]),
                 old_values[batch],
                 returns[batch],
             )
@@ -249,7 +256,7 @@ class WatchedA2C(A2C):
         rows, config = self.memory.rows(), self.config
         observations, actions = (torch.from_numpy(rows[name]) for name in ("observations", "actions"))
         log_prob, entropy = log_prob_and_entropy(self.reference, observations, actions)
-        values, weights = self.reference.values(observations), advantages
+        values, weights = value_of(self.reference, observations), advantages
         if config.normalize_advantage:
             weights = (weights - weights.mean()) / (weights.std() + 1e-8)
         loss = (
@@ -258,7 +265,7 @@ class WatchedA2C(A2C):
             + config.vf_coef * ((values - (advantages + old_values)) ** 2).mean()
         )
         done = (self.num_timesteps - N_STEPS * N_ENVS) / self.total_timesteps
-        self.optimizer.param_groups[0]["lr"] = self.learning_rate(done)
+        self.optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](done)
         self.optimizer.zero_grad()
         loss.backward()
         if config.max_grad_norm is not None:

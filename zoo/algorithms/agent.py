@@ -16,6 +16,7 @@ from typing_extensions import Self
 from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, write_agent
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.registry import acting_in
+from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
@@ -62,8 +63,8 @@ class Agent(ABC, Generic[Config]):
                 f"{acting_in(action_space)}"
             )
         self.seed = seed
-        self.rng = np.random.default_rng(seed)
-        self.predict_rng = np.random.default_rng((seed, 1))
+        self.generators = Generators(seed)
+        self.rng, self.predict_rng = self.generators.rng, self.generators.predict_rng
         self.runtime = runtime
         self.device = runtime.device
         self.n_envs = 1
@@ -71,10 +72,8 @@ class Agent(ABC, Generic[Config]):
         self.env_config: EnvConfig | None = None
         self.normalizer: Normalizer | None = None
         self.codec = make_codec(action_space, scaled=self.scales_actions)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(self.rng.integers(2**31)))
+        with self.generators.torch_of_this_run():
             self.policy = self._make_policy().to(self.device)
-            self._torch_generator = torch.get_rng_state()
 
     acting: ActingPolicy
 

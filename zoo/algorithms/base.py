@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -18,13 +17,13 @@ from typing_extensions import Self
 from zoo.algorithms.agent import Agent, Array
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
 from zoo.algorithms.interaction import Act, Interaction, envs_for
-from zoo.algorithms.resuming import Attributes, Generators, Tensors
+from zoo.algorithms.resuming import Attributes, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.config.fields import build, scheduled
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import RecentEpisodes
 from zoo.envs.normalize import Normalizer
-from zoo.envs.spaces import spaces_differ
+from zoo.envs.spaces import interfaces_differ
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
@@ -151,7 +150,7 @@ class Algorithm(Agent[Config]):
         callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
-        with self._own_torch_generator():
+        with self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
         return self
 
@@ -165,17 +164,6 @@ class Algorithm(Agent[Config]):
             self.timings["update"] += time.perf_counter() - started
             callbacks.call_due(self)
         callbacks.end(self, preempted=self.stop_reason == PREEMPTED)
-
-    @contextmanager
-    def _own_torch_generator(self) -> Iterator[None]:
-        """Let what a policy draws by itself (dropout) come from this run's generator, not from the user's."""
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self._torch_generator)
-            self._torch_generator = None
-            try:
-                yield
-            finally:
-                self._torch_generator = torch.get_rng_state()
 
     def request_stop(self, reason: str) -> None:
         """End `learn` after the update that is under way."""
@@ -239,13 +227,9 @@ class Algorithm(Agent[Config]):
     def set_env(self, env: Any, *, n_envs: int = 1) -> None:
         """Learn in another environment from now on. Raises `ZooError` if its spaces differ."""
         config, envs = envs_for(env, n_envs, self.config)
-        for what, old, new in (
-            ("observations", self.observation_space, envs.observation_space),
-            ("actions", self.action_space, envs.action_space),
-        ):
-            difference = spaces_differ(old, new)
-            if difference is not None:
-                raise ZooError(f"the env's {what} differ from the agent's: {difference}")
+        difference = interfaces_differ(self, envs)
+        if difference is not None:
+            raise ZooError(f"the env's {difference}")
         if self.normalizer is not None:
             envs.normalizer = self.normalizer
         self.env_config = config or self.env_config
@@ -288,18 +272,16 @@ class Algorithm(Agent[Config]):
             "scalars": self._scalars,
             "recent_episodes": self.recent_episodes,
             "counts": Attributes(self, COUNTS),
-            "generators": Generators(self.rng, self.predict_rng),
+            "generators": self.generators,
         }
         return parts if self.normalizer is None else {**parts, "normalizer": self.normalizer}
 
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on, between two updates: arrays and values."""
-        torch_generator = torch.get_rng_state() if self._torch_generator is None else self._torch_generator
         return {
             **{name: part.state() for name, part in self._parts().items()},
             "interaction": self.interaction.state(),
             "still_due": self._callbacks.state(),
-            "torch_generator": torch_generator.numpy(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -312,4 +294,3 @@ class Algorithm(Agent[Config]):
             part.load_state(state[name])
         self._cut_episodes(cut)
         self._still_due = state["still_due"]
-        self._torch_generator = torch.from_numpy(np.array(state["torch_generator"]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,19 +35,41 @@ class Attributes:
 
 
 class Generators:
-    """NumPy's generators, from which a run draws."""
+    """All that a run draws from: ``rng`` for learning, ``predict_rng`` for actions that somebody asks for.
 
-    def __init__(self, *generators: np.random.Generator) -> None:
-        self.generators = generators
+    What a policy draws by itself (initial weights, dropout) comes from torch's own generator, which is put
+    in the place of the user's for as long as that takes.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.predict_rng = np.random.default_rng((seed, 1))
+        seeded = torch.Generator().manual_seed(int(self.rng.integers(2**31)))
+        self._torch: Tensor | None = seeded.get_state()
+
+    @contextmanager
+    def torch_of_this_run(self) -> Iterator[None]:
+        """Within the block, torch draws from this run's generator."""
+        assert self._torch is not None, "this run is drawing already"
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._torch)
+            self._torch = None
+            try:
+                yield
+            finally:
+                self._torch = torch.get_rng_state()
 
     def state(self) -> dict[str, Any]:
         """Return where each of them is."""
-        return {str(i): generator.bit_generator.state for i, generator in enumerate(self.generators)}
+        now = torch.get_rng_state() if self._torch is None else self._torch
+        states = {"rng": self.rng.bit_generator.state, "predict_rng": self.predict_rng.bit_generator.state}
+        return {**states, "torch": now.numpy()}
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Go back to there."""
-        for i, generator in enumerate(self.generators):
-            generator.bit_generator.state = states[str(i)]
+        self.rng.bit_generator.state = states["rng"]
+        self.predict_rng.bit_generator.state = states["predict_rng"]
+        self._torch = torch.from_numpy(np.array(states["torch"]))
 
 
 class Tensors:

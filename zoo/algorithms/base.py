@@ -23,11 +23,11 @@ from zoo.algorithms.callback import Callback, CallbackSchedule
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
-from zoo.envs.making import make_vec_env
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe, spaces_differ
 from zoo.envs.stepper import EnvStepper, Step
+from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
 from zoo.optim.program import UpdateProgram

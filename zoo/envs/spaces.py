@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,28 @@ def spaces_differ(a: Space, b: Space) -> str | None:
 
 
 def is_image(space: Space) -> bool:
-    """Whether ``space`` holds pixels: bytes in two or three dimensions."""
+    """Whether ``space`` holds pixels: bytes in two dimensions (grey) or three (with channels)."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
+
+
+def channels_first(shape: Sequence[int]) -> bool:
+    """Whether an image's shape is (channels, height, width): its first side is smaller than its last."""
+    return len(shape) == 3 and shape[0] < shape[-1]
+
+
+def mask_size(action_space: Space) -> int | None:
+    """Return the length of a mask of valid actions, or None for actions that have none.
+
+    Discrete: one value an action. MultiDiscrete: those of its parts, laid end to end. MultiBinary: for each
+    bit whether it may be 0 and whether it may be 1.
+    """
+    if isinstance(action_space, spaces.Discrete):
+        return int(action_space.n)
+    if isinstance(action_space, spaces.MultiDiscrete):
+        return int(action_space.nvec.sum())
+    if isinstance(action_space, spaces.MultiBinary):
+        return 2 * int(np.prod(action_space.shape))
+    return None
 
 
 def unsupported_space(space: Space) -> str:

@@ -14,8 +14,8 @@ from gymnasium.vector import VectorEnv
 
 from zoo.algorithms.callback import Callback
 from zoo.config import atomic
-from zoo.envs.making import make_vec_env
 from zoo.envs.stepper import EnvStepper
+from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.training.problems import tell, told

@@ -12,9 +12,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.config import EnvConfig
-from zoo.envs.making import make_vec_env
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
+from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.problems import tell
 

@@ -216,7 +216,7 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     from zoo.algorithms.base import Algorithm
     from zoo.algorithms.callback import Callback
     from zoo.algorithms.registry import algorithm_class
-    from zoo.envs.making import make_vec_env
+    from zoo.envs.vec_env import make_vec_env
     from zoo.training.eval_callback import EvalCallback
     from zoo.training.loggers import CsvLogger
     from zoo.training.logging_callback import LoggingCallback

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from zoo.algorithms.ppo2 import PPO2
     from zoo.algorithms.sac import SAC
     from zoo.config.composing import compose
-    from zoo.envs.checker import check_env
-    from zoo.envs.making import make_vec_env
+    from zoo.envs.trial import check_env
+    from zoo.envs.vec_env import make_vec_env
     from zoo.errors import ZooError
     from zoo.training.evaluation import evaluate_policy
 
@@ -49,10 +49,10 @@ _HOMES = {
     "PPO2": "zoo.algorithms.ppo2",
     "SAC": "zoo.algorithms.sac",
     "ZooError": "zoo.errors",
-    "check_env": "zoo.envs.checker",
+    "check_env": "zoo.envs.trial",
     "compose": "zoo.config.composing",
     "evaluate_policy": "zoo.training.evaluation",
-    "make_vec_env": "zoo.envs.making",
+    "make_vec_env": "zoo.envs.vec_env",
 }
 
 

@@ -74,7 +74,7 @@ class Noisy(gym.Env[Any, Any]):
                 "token": spaces.Discrete(4, start=-1),
             }
         )
-        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = spaces.MultiDiscrete([2, 3])
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -90,7 +90,8 @@ class Noisy(gym.Env[Any, Any]):
         return self._mask
 
     def _draw(self) -> dict[str, Any]:
-        self._mask = self.np_random.random(3) < 0.5
+        self._mask = self.np_random.random(5) < 0.5
+        self._mask[[0, 2]] = True
         return {
             "image": self.np_random.integers(0, 256, (3, 4), dtype=np.uint8),
             "state": self.np_random.normal(size=3),

@@ -10,7 +10,7 @@ import pytest
 
 from zoo.envs import EnvStepper, make_vec_env
 from zoo.envs.atari import FireOnReset, LifeLoss
-from zoo.envs.in_process import find_wrapper
+from zoo.envs.wrappers import find_wrapper
 
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")

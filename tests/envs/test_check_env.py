@@ -196,7 +196,7 @@ def test_raising_env_shows_its_own_traceback() -> None:
         ),
         (
             {"reset": lambda env: (np.random.default_rng().random(2).astype(np.float32), {})},
-            "with the same seed began differently",
+            "two new ones with the same seed and actions began differently; it does not honour its seed",
         ),
     ],
 )
@@ -303,7 +303,7 @@ def test_slow_env_is_not_tried_for_long() -> None:
 
     start = time.monotonic()
     check_env(Slow)
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 3.0
 
 
 def test_check_can_be_switched_off() -> None:

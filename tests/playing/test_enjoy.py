@@ -217,7 +217,7 @@ def test_other_environment_with_the_same_spaces_is_played(capsys: pytest.Capture
 
 
 def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
-    from zoo.envs.making import make_vec_env
+    from zoo.envs.vec_env import make_vec_env
 
     save_agent("agent", env=make_vec_env("CartPole-v1"))
     assert "does not say in which environment it was trained; give env=ID" in refusal("agent=agent")

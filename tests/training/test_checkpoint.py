@@ -20,7 +20,7 @@ from zoo.algorithms.callback import Callback
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.ppo2 import PPO2
 from zoo.algorithms.sac import SAC
-from zoo.envs.making import make_vec_env
+from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
 from zoo.training.making import make_callbacks

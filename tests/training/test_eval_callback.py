@@ -15,7 +15,7 @@ from gymnasium.wrappers import TimeLimit
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo2 import PPO2
-from zoo.envs.making import make_vec_env
+from zoo.envs.vec_env import make_vec_env
 from zoo.training.eval_callback import EvalCallback, read_evaluations
 from zoo.training.evaluation import evaluate
 from zoo.training.run_folder import RunFolder

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.in_process import InProcessVectorEnv
-from zoo.envs.making import make_vec_env
+from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.evaluation import (
     Evaluation,

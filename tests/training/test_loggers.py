@@ -20,7 +20,7 @@ from gymnasium.wrappers import TimeLimit
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from zoo.algorithms.ppo2 import PPO2
-from zoo.envs.making import make_vec_env
+from zoo.envs.vec_env import make_vec_env
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger, Report
 from zoo.training.logging_callback import LoggingCallback

@@ -91,8 +91,8 @@ def _drawing_explained(agent: OpenedAgent) -> Iterator[None]:
 
 def _make(agent: OpenedAgent, render_mode: str | None = None) -> EnvStepper:
     """Make one environment, in this process: that is where windows are, and one needs no worker."""
-    from zoo.envs.making import make_vec_env
     from zoo.envs.stepper import EnvStepper
+    from zoo.envs.vec_env import make_vec_env
 
     native = agent.env.vectorization == "native" and render_mode is None
     config = replace(agent.env, render_mode=render_mode, vectorization="native" if native else "auto")

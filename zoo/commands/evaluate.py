@@ -30,8 +30,8 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _evaluated(agent: OpenedAgent, settings: EvaluateSettings) -> Evaluation:
-    from zoo.envs.making import make_vec_env
     from zoo.envs.stepper import EnvStepper
+    from zoo.envs.vec_env import make_vec_env
     from zoo.training.evaluation import evaluate
 
     n_envs = min(settings.n_envs, settings.n_episodes)

@@ -86,8 +86,8 @@ def _speak_as_wanted(verbose: int) -> None:
 
 def _algorithm(config: Config, env: EnvConfig) -> Algorithm[Any]:
     from zoo.algorithms.registry import algorithm_class
-    from zoo.envs.making import make_vec_env
     from zoo.envs.stepper import EnvStepper
+    from zoo.envs.vec_env import make_vec_env
     from zoo.policies.config import PolicyConfig
 
     found = algorithm_class(config["algo"]["name"])

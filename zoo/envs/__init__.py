@@ -1,13 +1,13 @@
 """Environments: made, stepped side by side, normalised, watched, checked."""
 
 from zoo.envs import toys
-from zoo.envs.checker import check_env
 from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
 from zoo.envs.ids import folder_name
-from zoo.envs.making import make_vec_env
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize
 from zoo.envs.stepper import EnvStepper, Step
+from zoo.envs.trial import check_env
+from zoo.envs.vec_env import make_vec_env
 
 toys.register()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,12 @@ from zoo.config.fields import build, hyperparameter
 
 ATARI_FRAMES = 4
 """Frames of an Atari game that are seen at once unless the config says otherwise."""
+
+DEFAULT_RESEED_EVERY, ATARI_RESEED_EVERY = 1_000, 10_000
+"""Steps between two seeds of an environment; more for the emulator, whose seeding loads the game again."""
+
+KEEPING_THE_PAST = r"(.+:)?(BipedalWalker.*|.*BulletEnv-v\d+)"
+"""Ids of environments whose reset keeps something of the past, so that the same seed begins differently."""
 
 
 @dataclass
@@ -82,6 +89,19 @@ class EnvConfig:
     atari: bool | dict[str, Any] | None = hyperparameter(
         None, "Atari preprocessing: true, false or the values of AtariConfig; null: for Atari ids"
     )
+    reseed_every: int | None = hyperparameter(
+        None,
+        "an episode's end after so many steps is followed by a reset with the next seed; "
+        f"null: {DEFAULT_RESEED_EVERY:,}, and {ATARI_RESEED_EVERY:,} for Atari",
+        unit="steps of each environment",
+        ge=1,
+    )
+    renew: bool | str = hyperparameter(
+        "auto",
+        "make the environment anew where it gets a seed, for those whose reset keeps something of the past; "
+        "auto: BipedalWalker and PyBullet",
+        choices=("auto", True, False),
+    )
     nan_check: bool = hyperparameter(False, "stop at the first NaN or infinity and say where it came from")
     check: bool = hyperparameter(True, "try the environment for a moment before the first step")
     info_keywords: list[str] = hyperparameter(
@@ -125,7 +145,25 @@ def atari_config(config: EnvConfig) -> AtariConfig | None:
     return build(AtariConfig, wanted if isinstance(wanted, dict) else {}, "env.atari")
 
 
+def steps_between_seeds(config: EnvConfig) -> int:
+    """Return ``reseed_every``, or what stands for null."""
+    if config.reseed_every is not None:
+        return config.reseed_every
+    return ATARI_RESEED_EVERY if _is_emulated(config.id) else DEFAULT_RESEED_EVERY
+
+
+def is_renewed(config: EnvConfig) -> bool:
+    """Whether a seed goes to a new environment; never to one in a window, which would close each time."""
+    if isinstance(config.renew, bool):
+        return config.renew
+    return config.render_mode != "human" and re.fullmatch(KEEPING_THE_PAST, config.id) is not None
+
+
 def is_atari(config: EnvConfig) -> bool:
     """Whether the id is that of an Atari game seen through its screen."""
     from_memory = config.kwargs.get("obs_type") == "ram" or "-ram" in config.id
-    return not from_memory and (config.id.startswith("ALE/") or "NoFrameskip" in config.id)
+    return not from_memory and _is_emulated(config.id)
+
+
+def _is_emulated(env_id: str) -> bool:
+    return env_id.startswith("ALE/") or "NoFrameskip" in env_id

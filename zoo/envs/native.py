@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from zoo.envs.atari import silence_emulator
 from zoo.envs.config import ATARI_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
 from zoo.envs.ids import ENVPOOL_PREFIX, missing_packages_named, resolve
-from zoo.envs.same_step import derived_seed
+from zoo.envs.seeds import derived_seeds, random_seed
 from zoo.envs.spaces import check_supported
 from zoo.errors import ZooError, nearest
 
@@ -72,7 +72,7 @@ def _made_seeded(env: AnyVectorEnv, seed: int | None) -> AnyVectorEnv:
     check_supported(env.single_observation_space, env.single_action_space)
     if seed is not None:
         env.reset(seed=seed)
-        env.action_space.seed(derived_seed(seed, 0))
+        env.action_space.seed(derived_seeds(seed, 1)[0])
     return env
 
 
@@ -217,7 +217,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
     def __init__(self, name: str, num_envs: int, arguments: dict[str, Any]) -> None:
         self._name, self._arguments = name, arguments
         self.num_envs = num_envs
-        self._pool = self._made(int(np.random.SeedSequence().generate_state(1)[0]))
+        self._pool = self._made(random_seed())
         self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space = self._pool.observation_space
         self.single_action_space = self._pool.action_space

@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zoo.envs.config import NormalizeConfig
-from zoo.envs.same_step import Observations
 from zoo.envs.spaces import Space, describe, is_image
+from zoo.envs.step_arrays import Observations
 from zoo.errors import ZooError, nearest
 
 SINGLE = ""

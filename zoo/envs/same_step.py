@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,20 +12,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from zoo.envs.env_group import EnvState, EpisodeEnd, Info
+from zoo.envs.env_states import from_tree, to_tree
+from zoo.envs.seeds import derived_seeds
 from zoo.envs.spaces import Space, check_supported
-
-Observations = Any
-"""An array with one row an environment, or a dict of such arrays for a Dict space."""
-
-Info = dict[str, Any]
-
-
-class EpisodeEnd(NamedTuple):
-    """What an environment gave at the last step of an episode, before it was reset."""
-
-    env_index: int
-    observation: Any
-    info: Info
+from zoo.envs.step_arrays import Observations, StepArrays, copied
 
 
 class Transition(NamedTuple):
@@ -34,6 +26,7 @@ class Transition(NamedTuple):
     rewards: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    action_masks: NDArray[np.bool_] | None
     ends: list[EpisodeEnd]
     infos: list[Info]
 
@@ -44,7 +37,14 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
     `step` is Gymnasium's; `transition` is the same step without the merging of infos, which costs more
     than the step itself where an environment fills its info. ``seed`` is what the first `reset` without a
     seed uses: environment i gets ``seed + i``.
+
+    Each environment has seeds of its own sequence, which a seed given to `reset` begins: at the first end of
+    an episode after some steps it is reset with the next one (see `zoo.envs.env_group`). `state` is those
+    seeds and the actions since; `load_state` replays them.
     """
+
+    mask_size: int | None = None
+    """Values in an environment's mask of valid actions; None if there are no masks."""
 
     def __init__(
         self, num_envs: int, observation_space: Space, action_space: Space, *, seed: int | None = None
@@ -55,11 +55,13 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         self.single_action_space = action_space
         self.observation_space = batch_space(observation_space, num_envs)
         self.action_space = batch_space(action_space, num_envs)
-        self.action_space.seed(None if seed is None else derived_seed(seed, 0))
+        self.action_space.seed(None if seed is None else derived_seeds(seed, 1)[0])
         self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self._first_seed = seed
         self._action_shape = (num_envs, *(action_space.shape or ()))
         self._action_dtype = action_space.dtype
+        self._arrays = StepArrays.allocate(num_envs, observation_space, action_space)
+        self.last_ends: Sequence[EpisodeEnd] = ()
 
     @abc.abstractmethod
     def transition(self, actions: Any) -> Transition:
@@ -76,8 +78,46 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         """Call the method ``name`` of each environment, or read the attribute, and return the results."""
 
     @abc.abstractmethod
+    def env_states(self) -> list[EnvState]:
+        """Return how each environment comes to be where it is."""
+
+    @abc.abstractmethod
+    def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
+        """Bring each environment there, or to its next seed; return which came out different."""
+
+    def state(self) -> dict[str, Any]:
+        """Return, for each environment, its seed, the actions since, and what came of them: a state tree."""
+        return to_tree(self.env_states())
+
+    def load_state(self, tree: Mapping[str, Any]) -> list[int]:
+        """Reset every environment with its seed, replay its actions and compare what came of them.
+
+        Returns the environments that came out different: they are named in a warning, and start an episode
+        with their next seed. Raises `ZooError` for a state of other environments.
+        """
+        states = from_tree(tree, self._arrays)
+        self._first_seed = None
+        different = self.load_env_states(states)
+        if different:
+            which = f"env {different[0]}" if len(different) == 1 else f"envs {', '.join(map(str, different))}"
+            warnings.warn(
+                f"{self._env_name()}: {which} came out different when the actions were replayed; an "
+                "environment must follow from its seed alone (env.renew=true helps where reset() keeps "
+                "something of the past). These episodes are cut",
+                stacklevel=2,
+            )
+        return different
+
+    def shown(self) -> tuple[Observations, NDArray[np.bool_] | None]:
+        """Return copies of the observations that the environments show now, and of their masks."""
+        return copied(self._arrays.observations), self.action_masks()
+
     def action_masks(self) -> NDArray[np.bool_] | None:
-        """Return which actions are valid now, (num_envs, actions), or None if the environments don't say."""
+        """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
+        if self.mask_size is None:
+            return None
+        assert self._arrays.action_masks is not None
+        return self._arrays.action_masks.copy()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -104,7 +144,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         self, actions: Any
     ) -> tuple[Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Step all environments; ``final_obs`` and ``final_info`` hold the end of those that finished."""
-        observations, rewards, terminated, truncated, ends, infos = self.transition(actions)
+        observations, rewards, terminated, truncated, _, ends, infos = self.transition(actions)
         return observations, rewards, terminated, truncated, self.merged_infos(infos, ends)
 
     def merged_infos(self, infos: Sequence[Info], ends: Sequence[EpisodeEnd]) -> Info:
@@ -122,6 +162,23 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return the attribute ``name`` of each environment."""
         return self.call(name)
+
+    def _transition(self, ends: list[EpisodeEnd], infos: list[Info]) -> Transition:
+        """Return what stands in the arrays after a step."""
+        arrays = self._arrays
+        self.last_ends = ends
+        return Transition(
+            copied(arrays.observations),
+            arrays.rewards.copy(),
+            arrays.terminated.copy(),
+            arrays.truncated.copy(),
+            None if self.mask_size is None else self.action_masks(),
+            ends,
+            infos,
+        )
+
+    def _env_name(self) -> str:
+        return "the environment" if self.spec is None else self.spec.id
 
     def own_actions(self, actions: Any) -> NDArray[Any]:
         """Return a copy of ``actions`` in the space's dtype, which the environments may write into."""
@@ -145,15 +202,3 @@ def info_of(infos: Mapping[str, Any], index: int) -> Info:
         elif isinstance(values, np.ndarray | list | tuple) and len(values) > index:
             single[key] = values[index]
     return single
-
-
-def copied(observations: Observations) -> Observations:
-    """Return a copy of an array or of a dict of arrays."""
-    if isinstance(observations, dict):
-        return {key: values.copy() for key, values in observations.items()}
-    return observations.copy()
-
-
-def derived_seed(seed: int, stream: int) -> int:
-    """Return the seed of one of many streams of random numbers that come from one seed."""
-    return int(np.random.SeedSequence((seed, stream)).generate_state(1)[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,14 +63,42 @@ def spaces_differ(a: Space, b: Space) -> str | None:
     return None if a == b else f"{describe(a)} is not {describe(b)}"
 
 
+def interfaces_differ(agent: Any, env: Any) -> str | None:
+    """Return how an env's spaces differ from an agent's: ``"observations differ from the agent's: …"``.
+
+    Both have an ``observation_space`` and an ``action_space``; None if these are the same.
+    """
+    for what in ("observation", "action"):
+        name = f"{what}_space"
+        difference = spaces_differ(getattr(agent, name), getattr(env, name))
+        if difference is not None:
+            return f"{what}s differ from the agent's: {difference}"
+    return None
+
+
 def is_image(space: Space) -> bool:
-    """Whether ``space`` holds pixels: bytes in two or three dimensions."""
+    """Whether ``space`` holds pixels: bytes in two dimensions (grey) or three (with channels)."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
 
 
-def channels_first(shape: tuple[int, ...]) -> bool:
+def channels_first(shape: Sequence[int]) -> bool:
     """Whether a picture of this shape is (channels, height, width): fewer channels than pixels a side."""
     return len(shape) == 3 and shape[0] < min(shape[1:])
+
+
+def mask_size(action_space: Space) -> int | None:
+    """Return the length of a mask of valid actions, or None for actions that have none.
+
+    Discrete: one value an action. MultiDiscrete: those of its parts, laid end to end. MultiBinary: for each
+    bit whether it may be 0 and whether it may be 1.
+    """
+    if isinstance(action_space, spaces.Discrete):
+        return int(action_space.n)
+    if isinstance(action_space, spaces.MultiDiscrete):
+        return int(action_space.nvec.sum())
+    if isinstance(action_space, spaces.MultiBinary):
+        return 2 * int(np.prod(action_space.shape))
+    return None
 
 
 def unsupported_space(space: Space) -> str:

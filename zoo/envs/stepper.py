@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
+from zoo.envs.env_group import EpisodeEnd, Info
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
+from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import Normalizer, VecNormalize
-from zoo.envs.same_step import EpisodeEnd, Info, Observations, SameStepVectorEnv, info_of
+from zoo.envs.same_step import SameStepVectorEnv, info_of
+from zoo.envs.step_arrays import Observations
 from zoo.errors import ZooError, nearest
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -29,6 +32,9 @@ class Step:
     ``observations`` shows no more where the environment was reset within the step. ``valid`` is None if all
     rows are real transitions; a row that merely reset its environment is False there and belongs in no
     memory and no count.
+
+    ``action_masks`` says which actions are valid for ``observations``, (num_envs, mask_size), and
+    ``final_action_masks`` which were for ``final_observations``; both are None without masks.
     """
 
     observations: Observations
@@ -39,6 +45,8 @@ class Step:
     final_observations: Observations | None
     valid: NDArray[np.bool_] | None
     episodes: list[EpisodeRecord]
+    action_masks: NDArray[np.bool_] | None
+    final_action_masks: NDArray[np.bool_] | None
     _infos: Any = field(repr=False)
     _env: VectorEnv[Any, Any, Any] = field(repr=False)
     _ends: Sequence[EpisodeEnd] = field(default=(), repr=False)
@@ -59,6 +67,9 @@ class EnvStepper:
     values of the action space itself: those of ``Discrete(3, start=1)`` are 1, 2 and 3. A `VecNormalize`
     is unwrapped: ``env`` and all values are raw, ``normalizer`` is its statistics. ``monitor`` defaults to
     the one that `make_vec_env` attached.
+
+    ``observations`` is what the environments show now, None before the first reset; ``mask_size`` the length
+    of a mask of valid actions, None without masks (known after the first reset at the latest).
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], monitor: EpisodeMonitor | None = None) -> None:
@@ -78,12 +89,15 @@ class EnvStepper:
         self._info_keywords: tuple[str, ...] = tuple(_attached(env, "info_keywords") or ())
         self._autoreset = _autoreset_mode(env)
         self._same_step = env if isinstance(env, SameStepVectorEnv) else None
+        self._own = env.unwrapped if isinstance(env.unwrapped, SameStepVectorEnv) else None
+        self.observations: Observations = None
+        self._action_masks: NDArray[np.bool_] | None = None
+        self.mask_size: int | None = None if self._own is None else self._own.mask_size
         self._start = self.monitor.start if self.monitor is not None else time.time()
         self._returns = np.zeros(self.num_envs)
         self._n_steps = 0
         self._first_steps = np.zeros(self.num_envs, dtype=np.int64)
         self._to_reset = np.zeros(self.num_envs, dtype=np.bool_)
-        self._last_infos: Mapping[str, Any] = {}
         self._seed_form = 0
 
     @property
@@ -101,18 +115,21 @@ class EnvStepper:
         if seeds is not None and len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         if seeds is None:
-            observations, self._last_infos = self.env.reset()
+            observations, infos = self.env.reset()
         else:
-            observations, self._last_infos = self._reset_with([int(seed) for seed in seeds])
+            observations, infos = self._reset_with([int(seed) for seed in seeds])
+        self.observations = observations
+        self._take_masks(infos)
         return observations
 
     def step(self, actions: Any) -> Step:
         """Step all environments with values of the action space, (num_envs, …)."""
         if self._same_step is None:
             return self._step_any(actions)
-        observations, rewards, terminated, truncated, ends, infos = self._same_step.transition(actions)
-        self._returns += rewards
+        observations, rewards, terminated, truncated, masks, ends, infos = self._same_step.transition(actions)
         self._n_steps += 1
+        self.observations = observations
+        self._action_masks = masks
         step = Step(
             observations,
             rewards.astype(np.float32),
@@ -122,6 +139,8 @@ class EnvStepper:
             None,
             None,
             [],
+            masks,
+            None,
             infos,
             self._same_step,
             ends,
@@ -130,20 +149,50 @@ class EnvStepper:
             step.truncated = truncated & ~terminated
             step.finished = np.array([end.env_index for end in ends], dtype=np.int64)
             step.final_observations = _stacked([end.observation for end in ends])
-            step.episodes = self._records((end.env_index, end.info) for end in ends)
+            step.final_action_masks = _final_masks(ends)
+            step.episodes = self._records(
+                (end.env_index, end.info, end.episode_return, end.length) for end in ends
+            )
         return step
 
     def action_masks(self) -> NDArray[np.bool_] | None:
-        """Return which actions are valid now, (num_envs, actions), or None if the environments don't say."""
-        if self._same_step is not None:
-            return self._same_step.action_masks()
-        innermost = self.env.unwrapped
-        if isinstance(innermost, SameStepVectorEnv):
-            return innermost.action_masks()
-        masks: Any = self._last_infos.get("action_mask")
-        if isinstance(innermost, SyncVectorEnv) and innermost.envs[0].has_wrapper_attr("action_masks"):
-            masks = innermost.call("action_masks")
-        return None if masks is None else np.asarray(masks, dtype=np.bool_).reshape(self.num_envs, -1)
+        """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
+        return self._action_masks
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether `state` can be taken: not where a vector environment resets its own out of reach."""
+        return self._own is not None and _keeps_nothing(self.env)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that `load_state` needs to go on as if nothing had happened: a state tree."""
+        return {
+            "envs": self._replayable().state(),
+            "seconds": time.time() - self._start,
+        }
+
+    def load_state(self, tree: Mapping[str, Any]) -> list[int]:
+        """Bring the environments where they were when `state` returned ``tree``, by replaying their actions.
+
+        Returns those that came out different: they are named in a warning, and their episodes are cut, that
+        is, they are reset with their next seed, and the running return of the normaliser starts anew. No
+        episode is recorded twice. Raises `ZooError` for a state of other environments.
+        """
+        env = self._replayable()
+        different = env.load_state(tree["envs"])
+        self.observations, self._action_masks = env.shown()
+        self.mask_size = env.mask_size
+        self._returns = np.array(tree["envs"]["returns"], dtype=np.float64)
+        lengths = np.array(tree["envs"]["lengths"], dtype=np.int64)
+        lengths[different] = 0
+        self._returns[different] = 0.0
+        self._first_steps = self._n_steps - lengths
+        self._to_reset[:] = False
+        if self.monitor is None:
+            self._start = time.time() - float(tree["seconds"])
+        if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
+            self.normalizer.returns[different] = 0.0
+        return different
 
     def longest_unfinished_episode(self) -> int:
         """Return the steps of the longest episode that is still going on."""
@@ -177,7 +226,8 @@ class EnvStepper:
         self._n_steps += 1
         done = terminated | truncated
         self._to_reset = done
-        self._last_infos = infos
+        self.observations = observations
+        self._take_masks(infos)
         step = Step(
             observations,
             np.asarray(rewards, dtype=np.float32),
@@ -187,6 +237,8 @@ class EnvStepper:
             None,
             valid,
             [],
+            self._action_masks,
+            None,
             infos,
             self.env,
         )
@@ -201,28 +253,63 @@ class EnvStepper:
         if self._autoreset is AutoresetMode.SAME_STEP:
             step.final_observations = _final_observations(infos, finished)
             final_infos = infos.get("final_info", {})
-            step.episodes = self._records(
-                (i, {**info_of({"episode": infos.get("episode", {})}, i), **info_of(final_infos, i)})
+            last_infos = [
+                {**info_of({"episode": infos.get("episode", {})}, i), **info_of(final_infos, i)}
                 for i in finished.tolist()
-            )
-            return
-        step.final_observations = _rows(step.observations, finished)
-        step.episodes = self._records((i, info_of(infos, i)) for i in finished.tolist())
+            ]
+            step.final_action_masks = self._final_masks(last_infos)
+        else:
+            step.final_observations = _rows(step.observations, finished)
+            step.final_action_masks = None if step.action_masks is None else step.action_masks[finished]
+            last_infos = [info_of(infos, i) for i in finished.tolist()]
+        step.episodes = self._records(
+            (i, info, float(self._returns[i]), int(self._n_steps - self._first_steps[i]))
+            for i, info in zip(finished.tolist(), last_infos, strict=True)
+        )
         if self._autoreset is AutoresetMode.DISABLED:
             options = {"reset_mask": self._to_reset.copy()}
-            step.observations, self._last_infos = self.env.reset(options=options)
+            step.observations, reset_infos = self.env.reset(options=options)
+            self.observations = step.observations
+            self._take_masks(reset_infos)
+            step.action_masks = self._action_masks
 
-    def _records(self, ends: Any) -> list[EpisodeRecord]:
-        """Return one record for each whole episode that ended; a life lost ends none."""
+    def _take_masks(self, infos: Mapping[str, Any]) -> None:
+        """Find the masks of what is shown now: our own environments hold them, others say or are asked."""
+        if self._own is not None:
+            masks = self._own.action_masks()
+        else:
+            given = infos.get("action_mask")
+            if isinstance(self.env.unwrapped, SyncVectorEnv) and self._has_method():
+                given = self.env.unwrapped.call("action_masks")
+            masks = None if given is None else np.array(given, dtype=np.bool_).reshape(self.num_envs, -1)
+        self._action_masks = masks
+        self.mask_size = None if masks is None else masks.shape[1]
+
+    def _has_method(self) -> bool:
+        env: Any = self.env.unwrapped
+        return bool(env.envs[0].has_wrapper_attr("action_masks"))
+
+    def _final_masks(self, last_infos: Sequence[Info]) -> NDArray[np.bool_] | None:
+        """Return the masks at the ends of episodes; all actions where nobody asked in time."""
+        if self.mask_size is None:
+            return None
+        if self._own is not None:
+            return _final_masks(self._own.last_ends)
+        masks = [info.get("action_mask", np.ones(self.mask_size)) for info in last_infos]
+        return np.array(masks, dtype=np.bool_).reshape(len(masks), -1)
+
+    def _records(self, ends: Iterable[tuple[int, Info, float, int]]) -> list[EpisodeRecord]:
+        """Return one record for each whole episode that ended; a life lost ends none.
+
+        ``ends`` are index, last info, and the return and length that were summed up here.
+        """
         records = []
-        for index, info in ends:
+        for index, info, total, length in ends:
             if info.get("episode_continues"):
                 continue
             episode = info.get("episode")
             if episode:
                 total, length = float(episode["r"]), int(episode["l"])
-            else:
-                total, length = float(self._returns[index]), int(self._n_steps - self._first_steps[index])
             self._returns[index] = 0.0
             self._first_steps[index] = self._n_steps
             record = EpisodeRecord(index, total, length, time.time() - self._start, self._logged(info))
@@ -246,6 +333,14 @@ class EnvStepper:
             logged[key] = _plain(info[key])
         return logged
 
+    def _replayable(self) -> SameStepVectorEnv:
+        if self._own is None or not self.is_replayable:
+            raise ZooError(
+                f"{type(self.env).__name__} resets its environments out of reach, so what became of them "
+                "can't be replayed; with env.vectorization=sync or workers it can"
+            )
+        return self._own
+
     def _reset_with(self, seeds: list[int]) -> tuple[Observations, Any]:
         """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
         forms: list[Any] = [seeds, np.array(seeds), seeds[0]]
@@ -256,6 +351,18 @@ class EnvStepper:
                 if self._seed_form == len(forms) - 1:
                     raise
                 self._seed_form += 1
+
+
+def _keeps_nothing(env: VectorEnv[Any, Any, Any]) -> bool:
+    """Whether nothing with a state of its own is around our own vector environment."""
+    while isinstance(env, NanCheck):
+        env = env.env
+    return isinstance(env, SameStepVectorEnv)
+
+
+def _final_masks(ends: Sequence[EpisodeEnd]) -> NDArray[np.bool_] | None:
+    masks = [end.action_masks for end in ends if end.action_masks is not None]
+    return np.stack(masks) if masks else None
 
 
 def _attached(env: Any, name: str) -> Any:

@@ -1,277 +1,162 @@
-"""A short trial of an environment before the first step: what was expected, what came, how to mend it."""
+"""A short trial of an environment before the first step: does it work, and does it follow from its seed?"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import random
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 
-from zoo.envs.in_process import explained, seed_spaces
-from zoo.envs.spaces import Space, check_supported, describe
-from zoo.errors import ZooError, nearest
+from zoo.envs.config import EnvConfig, env_config, is_renewed
+from zoo.envs.env_group import env_error
+from zoo.envs.first_steps import allowed_action, try_out
+from zoo.envs.seeds import random_seed, seed_spaces
+from zoo.envs.single_env import make_env, source_of
 
 Env = gym.Env[Any, Any]
 
-RESET = "def reset(self, *, seed=None, options=None): … return observation, info"
-STEP = "def step(self, action): … return observation, reward, terminated, truncated, info"
+REPEATED_STEPS, REPEATED_SECONDS = 100, 0.2
+"""How far an environment is stepped to see whether its seed repeats it."""
+SLOW_TO_MAKE = 1.0
+"""Seconds from which on an environment is not made again to be compared with."""
 
 
-def try_out(env: Env, name: str, seed: int, *, n_steps: int = 100, seconds: float = 1.0) -> list[str]:
-    """Step ``env`` up to ``n_steps`` times or for ``seconds``, whichever is less.
+def check_env(env: str | EnvConfig | Env | Callable[[], Env], **options: Any) -> list[str]:
+    """Try an environment for a moment, with all the wrappers that ``options`` (`EnvConfig`) put around it.
 
-    Raises `ZooError` for what would fail or spoil training later. Returns, in words, what is merely
-    suspicious. The global random generators are left as they were.
+    Raises `ZooError` for what would fail or spoil training later: what was expected, what came, how to mend
+    it. Returns what is merely suspicious. An environment of its own is made for the trial, so those that
+    are trained on never notice; only a given instance is tried itself.
     """
-    python_state, numpy_state = random.getstate(), np.random.get_state()
+    return findings(env, env_config(env, **options))
+
+
+def findings(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) -> list[str]:
+    """Try one environment out; a given one cannot be made again, so it is tried with a seed by chance."""
+    with _global_generators_kept():
+        if isinstance(env, gym.Env):
+            return try_out(env, config.id, random_seed()) + _unrepeatable(env, config.id)
+        source = source_of(env, config, 1)
+        config = _without_recorders(config)
+        return _Maker(lambda: make_env(config, source), config).findings()
+
+
+class _Trace(NamedTuple):
+    """What was done from a seed on, and what came of each step, the reset first."""
+
+    actions: list[Any]
+    shown: list[Any]
+
+
+class _Maker:
+    """Makes environments of one kind, one at a time, and tries them."""
+
+    def __init__(self, make: Callable[[], Env], config: EnvConfig) -> None:
+        self.make, self.config, self.name = make, config, config.id
+        self.findings_at_close: list[str] = []
+
+    def findings(self) -> list[str]:
+        started = time.monotonic()
+        with self._made() as env:
+            is_slow = time.monotonic() - started > SLOW_TO_MAKE
+            found = try_out(env, self.name, seed=0)
+            used = None if is_slow or is_renewed(self.config) else _traced(env, self.name)
+        if not is_slow:
+            found += self._differences(used)
+        return found + self.findings_at_close
+
+    def _differences(self, used: _Trace | None) -> list[str]:
+        """Compare a used environment with a new one, and if they differ, that one with another new one."""
+        new = self._traced_anew(used)
+        if used is not None and _difference(used, new) is None:
+            return []
+        again = self._traced_anew(new)
+        where = _difference(new, again)
+        if where is not None:
+            return [f"{self.name}: two new ones with the same seed and actions {where}; {ADVICE}"]
+        if used is None:
+            return []
+        return [
+            f"{self.name} needs env.renew=true for exact resume: with the same seed and actions, a used one "
+            f"and a new one {_difference(used, new)}; or let reset() set everything back"
+        ]
+
+    def _traced_anew(self, earlier: _Trace | None) -> _Trace:
+        with self._made() as env:
+            return _traced(env, self.name, None if earlier is None else earlier.actions)
+
+    @contextlib.contextmanager
+    def _made(self) -> Iterator[Env]:
+        """Give a new environment and close it; what closing raises is a finding, unless there is worse."""
+        try:
+            env = self.make()
+        except Exception as error:
+            raise env_error(error, self.name, "while it was made") from error
+        try:
+            yield env
+        except BaseException:
+            with contextlib.suppress(Exception):
+                env.close()
+            raise
+        try:
+            env.close()
+        except Exception as error:
+            finding = f"{self.name}: close() raised {type(error).__name__}: {error}"
+            if finding not in self.findings_at_close:
+                self.findings_at_close.append(finding)
+
+
+ADVICE = (
+    "it does not honour its seed, so runs cannot be repeated or resumed exactly; "
+    "call super().reset(seed=seed) and draw from self.np_random alone"
+)
+
+
+def _unrepeatable(env: Env, name: str) -> list[str]:
+    """Compare a given environment with itself."""
+    seed = random_seed()
+    first = _traced(env, name, None, seed)
+    where = _difference(first, _traced(env, name, first.actions, seed))
+    return [] if where is None else [f"{name}: the same seed and actions, given twice, {where}; {ADVICE}"]
+
+
+def _traced(env: Env, name: str, actions: Sequence[Any] | None = None, seed: int = 1) -> _Trace:
+    """Reset with ``seed`` and step with ``actions``, or with random ones for a moment."""
+    deadline = time.monotonic() + REPEATED_SECONDS
+    space = copy.deepcopy(env.action_space)  # An environment may draw from its own.
+    space.seed(seed)
+    seed_spaces(env, seed)
+    done: list[Any] = []
     try:
-        return _Trial(env, name, seed).run(n_steps, seconds)
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-
-
-class _Trial:
-    """One environment being tried."""
-
-    def __init__(self, env: Any, name: str, seed: int) -> None:
-        self.env, self.name, self.seed = env, name, seed
-        self.findings: list[str] = []
-
-    def run(self, n_steps: int, seconds: float) -> list[str]:
-        start = time.monotonic()
-        self._check_spaces()
-        observation = self._reset(self.seed)
-        self._check_repeatable(observation)
-        lengths, length = [], 0
-        for _ in range(n_steps):
-            length += 1
-            if self._step():
-                lengths.append(length)
-                length = 0
-                self._reset(None)
-            if time.monotonic() - start > seconds:
+        observation, _ = env.reset(seed=seed)
+        shown = [_flat(observation)]
+        while len(done) < (REPEATED_STEPS if actions is None else len(actions)):
+            if actions is None and time.monotonic() > deadline:
                 break
-        if len(lengths) >= 5 and max(lengths) == 1:
-            self._suspect(
-                f"each of {len(lengths)} episodes ended at its first step; "
-                "unless that is meant, look at `terminated` and at what reset() sets back"
-            )
-        return self.findings
-
-    def _fail(self, message: str) -> ZooError:
-        return ZooError(f"{self.name}: {message}")
-
-    def _suspect(self, message: str) -> None:
-        text = f"{self.name}: {message}"
-        if text not in self.findings:
-            self.findings.append(text)
-
-    def _check_spaces(self) -> None:
-        for name in ("observation_space", "action_space"):
-            space = getattr(self.env, name, None)
-            if not isinstance(space, spaces.Space):
-                raise self._fail(
-                    f"{name} is {space!r}; set self.{name} to a gymnasium.spaces.Space in __init__"
-                )
-        try:
-            check_supported(self.env.observation_space, self.env.action_space)
-        except ZooError as error:
-            raise self._fail(str(error)) from error
-        for where, space in _parts("observation_space", self.env.observation_space):
-            self._check_bounds(where, space)
-            self._check_picture(where, space)
-        self._check_action_bounds()
-
-    def _check_bounds(self, where: str, space: Space) -> None:
-        if not isinstance(space, spaces.Box):
-            return
-        crossed = np.argwhere(space.low > space.high)
-        if len(crossed):
-            at = tuple(crossed[0].tolist())
-            raise self._fail(
-                f"{where}: low {space.low[at]:g} is above high {space.high[at]:g} at {list(at)}; swap them"
-            )
-
-    def _check_action_bounds(self) -> None:
-        space = self.env.action_space
-        self._check_bounds("action_space", space)
-        if not isinstance(space, spaces.Box):
-            return
-        equal = np.argwhere(space.low == space.high)
-        if len(equal):
-            at = tuple(equal[0].tolist())
-            raise self._fail(
-                f"action_space: low equals high ({space.low[at]:g}) at {list(at)}, so nothing can be chosen "
-                "there; widen the bounds or leave that part out"
-            )
-        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            self._suspect("action_space has infinite bounds; algorithms that scale actions need finite ones")
-
-    def _check_picture(self, where: str, space: Space) -> None:
-        looks_so = isinstance(space, spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= 16
-        if looks_so and space.dtype != np.uint8:
-            self._suspect(
-                f"{where}: {describe(space)} looks like a picture; declare pictures as uint8 from 0 to 255"
-            )
-
-    def _reset(self, seed: int | None) -> Any:
-        try:
-            result = self.env.reset(seed=seed)
-        except TypeError as error:
-            if "unexpected keyword argument" in str(error):
-                raise self._fail(f"reset() does not take `seed` (the old API); expected: {RESET}") from error
-            raise explained(error, self.name, "in reset()") from error
-        except Exception as error:
-            raise explained(error, self.name, "in reset()") from error
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise self._fail(f"reset() returned {_kind(result)} (the old API?); expected two values: {RESET}")
-        observation, info = result
-        self._check_info(info, "reset()")
-        self._check_observation(observation, "reset()")
-        return observation
-
-    def _check_repeatable(self, first: Any) -> None:
-        """Reset with the same seed again; what differs cannot be repeated or resumed exactly."""
-        kept = _flat(first)
-        seed_spaces(self.env, self.seed)
-        again = [_flat(self._reset(self.seed))]
-        seed_spaces(self.env, self.seed)
-        again.append(_flat(self._reset(self.seed)))
-        if not np.array_equal(again[0], again[1]) and not np.array_equal(kept, again[1]):
-            self._suspect(
-                "reset(seed=…) with the same seed began differently, so runs cannot be repeated or resumed "
-                "exactly; call super().reset(seed=seed) and draw from self.np_random alone"
-            )
-
-    def _step(self) -> bool:
-        """Take one step, and return whether the episode ended."""
-        action = self._action()
-        try:
-            result = self.env.step(action)
-        except Exception as error:
-            raise explained(error, self.name, f"in step({action!r})") from error
-        if not isinstance(result, tuple) or len(result) != 5:
-            old = isinstance(result, tuple) and len(result) == 4
-            advice = " (the old API: split `done` into terminated and truncated)" if old else ""
-            raise self._fail(f"step() returned {_kind(result)}{advice}; expected five values: {STEP}")
-        observation, reward, terminated, truncated, info = result
-        self._check_observation(observation, "step()")
-        self._check_reward(reward)
-        for name, value in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(value, bool | np.bool_ | int | np.integer):
-                raise self._fail(f"step() returned {name}={value!r}, {_kind(value)}; expected True or False")
-        self._check_info(info, "step()")
-        return bool(terminated or truncated)
-
-    def _action(self) -> Any:
-        space = self.env.action_space
-        if isinstance(space, spaces.Discrete) and self.env.has_wrapper_attr("action_masks"):
-            mask = np.asarray(self.env.get_wrapper_attr("action_masks")(), dtype=np.int8).ravel()
-            if mask.shape != (space.n,):
-                raise self._fail(
-                    f"action_masks() has shape {mask.shape}; expected one value an action: ({space.n},)"
-                )
-            if not mask.any():
-                raise self._fail(
-                    "action_masks() allows no action at all; allow one, or end the episode before"
-                )
-            return space.sample(mask)
-        return space.sample()
-
-    def _check_reward(self, reward: Any) -> None:
-        if isinstance(reward, np.ndarray) and reward.ndim > 0:
-            raise self._fail(
-                f"the reward is an array of shape {reward.shape}; return one number: float(reward)"
-            )
-        try:
-            number = float(reward)
-        except (TypeError, ValueError):
-            raise self._fail(f"the reward is {reward!r}, {_kind(reward)}; return one number") from None
-        if not np.isfinite(number):
-            raise self._fail(f"the reward is {number}; rewards must be finite")
-
-    def _check_info(self, info: Any, where: str) -> None:
-        if not isinstance(info, dict):
-            raise self._fail(f"{where} returned {_kind(info)} as info; expected a dict (an empty one: {{}})")
-
-    def _check_observation(self, observation: Any, where: str) -> None:
-        space = self.env.observation_space
-        if not isinstance(space, spaces.Dict):
-            self._check_part(observation, space, f"the observation of {where}")
-            return
-        if not isinstance(observation, Mapping):
-            raise self._fail(
-                f"{where} returned {_kind(observation)} as observation; "
-                f"expected a dict with the keys {', '.join(space)}"
-            )
-        for key, part in space.items():
-            if key not in observation:
-                raise self._fail(
-                    f"the observation of {where} has no `{key}`{nearest(key, observation)}; "
-                    f"observation_space has the keys {', '.join(space)}"
-                )
-            self._check_part(observation[key], part, f"observation `{key}` of {where}")
-
-    def _check_part(self, value: Any, space: Space, what: str) -> None:
-        """Check one part of an observation against its space."""
-        try:
-            array = np.asarray(value)
-        except (TypeError, ValueError):
-            array = np.asarray(None)
-        if array.dtype.kind not in "biuf":
-            raise self._fail(f"{what} is {_kind(value)}; expected numbers: {describe(space)}")
-        if array.shape != space.shape:
-            raise self._fail(
-                f"{what} has shape {array.shape}; observation_space says {space.shape} ({describe(space)})"
-            )
-        assert space.dtype is not None
-        if not np.can_cast(array.dtype, space.dtype, "same_kind") and not _fits(array, space.dtype):
-            raise self._fail(
-                f"{what} is {array.dtype}, which does not fit in {space.dtype}; return "
-                f"observation.astype(np.{space.dtype}), or declare the space with dtype=np.{array.dtype}"
-            )
-        if array.dtype.kind == "f" and np.isnan(array).any():
-            at = np.argwhere(np.isnan(array))[0].tolist()
-            raise self._fail(f"{what} is NaN at {at}; look for a division by zero or an unset value")
-        self._check_inside(array, space, what)
-
-    def _check_inside(self, array: Any, space: Space, what: str) -> None:
-        if isinstance(space, spaces.Box):
-            outside = np.argwhere((array < space.low) | (array > space.high))
-            if len(outside):
-                at = tuple(outside[0].tolist())
-                self._suspect(
-                    f"{what} is {array[at]:g} at {list(at)}, outside the bounds "
-                    f"[{space.low[at]:g}, {space.high[at]:g}] of observation_space; widen them"
-                )
-        elif not space.contains(array.astype(space.dtype)) and not space.contains(array.item(0)):
-            raise self._fail(f"{what} is {array.tolist()}, which is not in {space}")
+            action = allowed_action(env, space) if actions is None else actions[len(done)]
+            done.append(copy.deepcopy(action))
+            observation, reward, terminated, truncated, _ = env.step(action)
+            shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))
+            if terminated or truncated:
+                observation, _ = env.reset()
+                shown[-1] = np.append(shown[-1], _flat(observation))
+    except Exception as error:
+        raise env_error(error, name, "while its seed was tried out") from error
+    return _Trace(done, shown)
 
 
-def _parts(name: str, space: Space) -> list[tuple[str, Space]]:
-    """Return a space, or the parts of a Dict space, each with its name."""
-    if isinstance(space, spaces.Dict):
-        return [(f"{name}[{key!r}]", part) for key, part in space.items()]
-    return [(name, space)]
-
-
-def _kind(value: Any) -> str:
-    """Say in a few words what a value is."""
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape}"
-    if isinstance(value, tuple):
-        return f"{len(value)} values"
-    return "nothing" if value is None else f"a {type(value).__name__}"
-
-
-def _fits(array: Any, dtype: Any) -> bool:
-    """Whether whole numbers of another kind survive the conversion to ``dtype``."""
-    return bool(array.dtype.kind in "biu" and (array.astype(dtype) == array).all())
+def _difference(one: _Trace, other: _Trace) -> str | None:
+    """Say where two traces went apart, or return None if they did not."""
+    for n, (first, second) in enumerate(zip(one.shown, other.shown, strict=False)):
+        if not np.array_equal(first, second, equal_nan=True):
+            return "began differently" if n == 0 else f"went apart at step {n}"
+    return None
 
 
 def _flat(observation: Any) -> Any:
@@ -279,3 +164,23 @@ def _flat(observation: Any) -> Any:
     if isinstance(observation, Mapping):
         return np.concatenate([_flat(observation[key]) for key in sorted(observation)])
     return np.array(observation, dtype=np.float64).ravel()
+
+
+@contextlib.contextmanager
+def _global_generators_kept() -> Iterator[None]:
+    """Leave the global random generators as they were."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+def _without_recorders(config: EnvConfig) -> EnvConfig:
+    """Return the config without wrappers that would leave videos of the trial behind."""
+    names = [
+        wrapper if isinstance(wrapper, str) else wrapper.get("_target_", "") for wrapper in config.wrappers
+    ]
+    kept = zip(config.wrappers, names, strict=True)
+    return replace(config, wrappers=[wrapper for wrapper, name in kept if "RecordVideo" not in str(name)])

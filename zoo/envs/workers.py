@@ -1,9 +1,4 @@
-"""Environments stepped in worker processes: several in each, arrays in shared memory, the same results.
-
-A worker runs the same `EnvGroup` as `InProcessVectorEnv`, on its rows of the shared arrays. Messages
-through its pipe only say that there is something to do or to read; infos and final observations travel
-through it where there are any.
-"""
+"""Environments stepped in worker processes: several in each, arrays in shared memory, the same results."""
 
 from __future__ import annotations
 
@@ -14,30 +9,26 @@ import os
 import pickle
 import select
 import signal
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import reduction, util
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
-from numpy.typing import NDArray
 
-from zoo.envs.in_process import EnvGroup
-from zoo.envs.same_step import EpisodeEnd, Info, Observations, SameStepVectorEnv, Transition, copied
-from zoo.envs.spaces import Space, batch_array, spaces_differ
+from zoo.envs.config import DEFAULT_RESEED_EVERY
+from zoo.envs.env_group import EnvState, EpisodeEnd, Info
+from zoo.envs.same_step import SameStepVectorEnv, Transition
+from zoo.envs.spaces import Space, spaces_differ
+from zoo.envs.step_arrays import Observations, anonymous_memory, copied
+from zoo.envs.worker_process import ERROR, NOTHING, REFUSED, STEP, message, run_worker
 from zoo.errors import ZooError
 
 Env = gym.Env[Any, Any]
-
-STEP = b""
-"""The message for the most frequent command; every other one is pickled."""
-NOTHING, RESULT, REFUSED, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
-"""First byte of a reply: no infos and no ends; a pickled result; why a call failed; why all has ended."""
 
 SECONDS_TO_CLOSE = 5.0
 """How long a worker may take to close its environments before it is killed."""
@@ -66,14 +57,17 @@ class WorkersVectorEnv(SameStepVectorEnv):
         n_workers: int | None = None,
         start_method: str = "forkserver",
         seed: int | None = None,
+        reseed_every: int = DEFAULT_RESEED_EVERY,
+        renew: bool = False,
     ) -> None:
         self._owner = os.getpid()
         self._workers: list[Worker] = []
         self._unread: list[Worker] = []
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self._started = False
         self._finalizer = util.Finalize(self, _shut_down, (self._workers, self._owner), exitpriority=10)
         try:
-            self._start(make_envs, n_workers or len(os.sched_getaffinity(0)), start_method)
+            life = {"reseed_every": reseed_every, "renew": renew}
+            self._start(make_envs, n_workers or len(os.sched_getaffinity(0)), start_method, life)
             observation_space, action_space = self._read_spaces()
             super().__init__(len(make_envs), observation_space, action_space, seed=seed)
             self._share_arrays()
@@ -83,7 +77,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
 
     def transition(self, actions: Any) -> Transition:
         """Step every environment with its row of ``actions``."""
-        self._arrays["actions"][...] = self.own_actions(actions)
+        self._arrays.actions[...] = self.own_actions(actions)
         replies = self._ask_all([STEP] * len(self._workers))
         ends: list[EpisodeEnd] = []
         infos: list[Info] = []
@@ -91,14 +85,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
             own_ends, own_infos = reply if reply is not None else ([], [{} for _ in worker.rows])
             ends.extend(own_ends)
             infos.extend(own_infos)
-        return Transition(
-            copied(self._observations),
-            self._arrays["rewards"].copy(),
-            self._arrays["terminated"].copy(),
-            self._arrays["truncated"].copy(),
-            ends,
-            infos,
-        )
+        return self._transition(ends, infos)
 
     def reset_rows(
         self, seeds: Sequence[int | None], options: dict[str, Any] | None, rows: Sequence[int]
@@ -108,18 +95,31 @@ class WorkersVectorEnv(SameStepVectorEnv):
         for worker in self._workers:
             own_seeds = [seeds[i] for i in worker.rows]
             own_rows = [i - worker.rows.start for i in rows if i in worker.rows]
-            commands.append(_message("reset", own_seeds, options, own_rows))
-        infos = [info for reply in self._ask_all(commands) for info in reply]
-        return copied(self._observations), infos
+            commands.append(message("reset", own_seeds, options, own_rows))
+        infos: list[Info] = []
+        for own_infos, mask_size in self._ask_all(commands):
+            infos.extend(own_infos)
+            self.mask_size = mask_size
+        return copied(self._arrays.observations), infos
 
-    def action_masks(self) -> NDArray[np.bool_] | None:
-        """Return which actions are valid now, (num_envs, actions), or None."""
-        masks = self._ask_all([_message("action_masks")] * len(self._workers))
-        return None if masks[0] is None else np.concatenate(masks)
+    def env_states(self) -> list[EnvState]:
+        """Return how each environment comes to be where it is."""
+        replies = self._ask_all([message("states")] * len(self._workers))
+        return [state for reply in replies for state in reply]
+
+    def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
+        """Bring each environment there, or to its next seed; return which came out different."""
+        commands = [message("load_states", [states[i] for i in worker.rows]) for worker in self._workers]
+        different: list[int] = []
+        replies = self._ask_all(commands)
+        for worker, (own_different, mask_size) in zip(self._workers, replies, strict=True):
+            self.mask_size = mask_size
+            different.extend(worker.rows.start + i for i in own_different)
+        return different
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment, or read an attribute; what comes back must be picklable."""
-        replies = self._ask_all([_message("call", name, args, kwargs)] * len(self._workers))
+        replies = self._ask_all([message("call", name, args, kwargs)] * len(self._workers))
         return tuple(result for reply in replies for result in reply)
 
     def set_attr(self, name: str, values: Any) -> None:
@@ -127,9 +127,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
         each = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
         if len(each) != self.num_envs:
             raise ValueError(f"{len(each)} values for {self.num_envs} environments")
-        self._ask_all(
-            [_message("set_attr", name, [each[i] for i in worker.rows]) for worker in self._workers]
-        )
+        self._ask_all([message("set_attr", name, [each[i] for i in worker.rows]) for worker in self._workers])
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame an environment."""
@@ -142,7 +140,13 @@ class WorkersVectorEnv(SameStepVectorEnv):
         self._finalizer()
         self._unread = []
 
-    def _start(self, make_envs: Sequence[Callable[[], Env]], n_workers: int, start_method: str) -> None:
+    def _start(
+        self,
+        make_envs: Sequence[Callable[[], Env]],
+        n_workers: int,
+        start_method: str,
+        life: dict[str, Any],
+    ) -> None:
         """Start the workers, each with as many environments as the others, give or take one."""
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
@@ -153,7 +157,10 @@ class WorkersVectorEnv(SameStepVectorEnv):
             makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
             inherited = ours if start_method == "fork" else None
             process = context.Process(
-                target=run_worker, args=(makers, rows, theirs, inherited), name=f"zoo env worker {rows.start}"
+                target=run_worker,
+                args=(makers, rows, theirs, inherited),
+                kwargs=life,
+                name=f"zoo env worker {rows.start}",
             )
             try:
                 process.start()
@@ -178,21 +185,21 @@ class WorkersVectorEnv(SameStepVectorEnv):
                 if difference is not None:
                     raise ZooError(f"env {worker.rows.start} has another {name} than env 0: {difference}")
         self.metadata, self.render_mode = first["metadata"], first["render_mode"]
+        self.mask_size = first["mask_size"]
         return first["observation_space"], first["action_space"]
 
     def _share_arrays(self) -> None:
         """Lay the arrays out in one block of shared memory and hand each worker its rows."""
-        spaces = (self.single_observation_space, self.single_action_space)
-        size = _layout(self.num_envs, *spaces, None)[1]
-        with _anonymous_memory(size) as file:
+        size = self._arrays.n_bytes
+        with anonymous_memory(size) as file:
             for worker in self._workers:
                 worker.connection.send((size, self.num_envs))
                 reduction.send_handle(worker.connection, file.fileno(), worker.process.pid)
                 self._unread.append(worker)
-            self._arrays, _ = _layout(self.num_envs, *spaces, mmap.mmap(file.fileno(), size))
-        self._observations = _observation_arrays(self._arrays)
+            self._arrays = self._arrays.within(mmap.mmap(file.fileno(), size))
         for worker in self._workers:
             self._read(worker)
+        self._started = True
 
     def _ask_all(self, messages: Sequence[bytes]) -> list[Any]:
         """Send each worker its message, then read all replies."""
@@ -201,9 +208,9 @@ class WorkersVectorEnv(SameStepVectorEnv):
         for worker in list(self._unread):
             with contextlib.suppress(AttributeError):
                 self._read(worker)
-        for worker, message in zip(self._workers, messages, strict=True):
+        for worker, own_message in zip(self._workers, messages, strict=True):
             try:
-                worker.connection.send_bytes(message)
+                worker.connection.send_bytes(own_message)
             except OSError:
                 raise self._death_of(worker) from None
             self._unread.append(worker)
@@ -233,154 +240,11 @@ class WorkersVectorEnv(SameStepVectorEnv):
         """End everything and say how a worker died."""
         _wait_for(worker.process, time.monotonic() + 1.0)
         code = worker.process.exitcode
-        started = bool(self._arrays)
+        started = self._started
         self.close()
         first, last = worker.rows.start, worker.rows.stop - 1
         which = f"env {first}" if first == last else f"envs {first} to {last}"
         return ZooError(f"the worker process of {which} died: {_cause(code, started)}")
-
-
-def run_worker(
-    makers: Sequence[Callable[[], Env]], rows: range, connection: Connection, inherited: Connection | None
-) -> None:
-    """Make the environments ``rows`` and do as the pipe says until it is closed.
-
-    Ctrl-C and SIGTERM reach a whole process group; the parent decides what comes of them.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if inherited is not None:
-        inherited.close()
-    group: EnvGroup | None = None
-    try:
-        group = EnvGroup(makers, rows.start)
-        connection.send_bytes(RESULT + pickle.dumps(_facts(group)))
-        size, num_envs = connection.recv()
-        descriptor = reduction.recv_handle(connection)
-        memory = mmap.mmap(descriptor, size)
-        os.close(descriptor)
-        _serve(group, connection, memory, rows, num_envs)
-    except ZooError as error:
-        with contextlib.suppress(OSError):
-            connection.send_bytes(ERROR + str(error).encode())
-    except (EOFError, OSError, KeyboardInterrupt):
-        pass  # The parent is gone, or an environment brought Ctrl-C back.
-    finally:
-        if group is not None:
-            with contextlib.suppress(Exception):
-                group.close()
-        connection.close()
-
-
-def _facts(group: EnvGroup) -> dict[str, Any]:
-    first = group.envs[0]
-    return {
-        "observation_space": group.observation_space,
-        "action_space": group.action_space,
-        "metadata": first.metadata,
-        "render_mode": first.render_mode,
-    }
-
-
-def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: range, num_envs: int) -> None:
-    """Answer commands until the parent says ``close``."""
-    arrays, _ = _layout(num_envs, group.observation_space, group.action_space, memory)
-    own = {name: array[rows.start : rows.stop] for name, array in arrays.items()}
-    group.use_arrays(_observation_arrays(own), own["rewards"], own["terminated"], own["truncated"])
-    actions = own["actions"]
-    commands: dict[str, Callable[..., Any]] = {
-        "reset": group.reset,
-        "action_masks": group.action_masks,
-        "call": lambda name, args, kwargs: group.call(name, *args, **kwargs),
-        "set_attr": group.set_attr,
-    }
-    connection.send_bytes(NOTHING)
-    while True:
-        message = connection.recv_bytes()
-        if message == STEP:
-            ends = group.step(actions.copy())
-            if not ends and not any(group.last_infos):
-                connection.send_bytes(NOTHING)
-            else:
-                connection.send_bytes(_result((_placed(ends, rows), group.last_infos)))
-            continue
-        command, *arguments = pickle.loads(message)
-        if command == "close":
-            return
-        try:
-            reply = _result(commands[command](*arguments))
-        except AttributeError as error:
-            reply = REFUSED + str(error).encode()
-        connection.send_bytes(reply)
-
-
-def _result(result: Any) -> bytes:
-    try:
-        return RESULT + pickle.dumps(result)
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise ZooError(
-            f"the environment gave something that cannot be sent between processes: {error}; "
-            "leave it out of the info, or use env.vectorization=sync"
-        ) from error
-
-
-def _placed(ends: Sequence[EpisodeEnd], rows: range) -> list[EpisodeEnd]:
-    """Return the ends with the indices that their environments have among all."""
-    return [end._replace(env_index=rows.start + end.env_index) for end in ends]
-
-
-def _message(command: str, *arguments: Any) -> bytes:
-    return pickle.dumps((command, *arguments))
-
-
-def _layout(
-    num_envs: int, observation_space: Space, action_space: Space, memory: mmap.mmap | None
-) -> tuple[dict[str, NDArray[Any]], int]:
-    """Return the arrays in ``memory``, or how they would be, and the bytes that they take.
-
-    ``observations`` is one array, or ``observations/<key>`` one a key. Each begins at a cache line.
-    """
-    observations = batch_array(observation_space, num_envs)
-    parts = (
-        {f"observations/{key}": array for key, array in observations.items()}
-        if isinstance(observations, dict)
-        else {"observations": observations}
-    )
-    like: dict[str, NDArray[Any]] = {
-        **parts,
-        "actions": batch_array(action_space, num_envs),
-        "rewards": np.zeros(num_envs),
-        "terminated": np.zeros(num_envs, dtype=np.bool_),
-        "truncated": np.zeros(num_envs, dtype=np.bool_),
-    }
-    arrays: dict[str, NDArray[Any]] = {}
-    offset = 0
-    for name, array in like.items():
-        arrays[name] = (
-            array if memory is None else np.ndarray(array.shape, array.dtype, memory, offset=offset)
-        )
-        offset += -(-array.nbytes // 64) * 64
-    return arrays, offset
-
-
-@contextlib.contextmanager
-def _anonymous_memory(size: int) -> Iterator[IO[bytes]]:
-    """Give a file without a name that lives in memory for as long as somebody maps it."""
-    in_memory = hasattr(os, "memfd_create")
-    with os.fdopen(os.memfd_create("zoo-envs"), "r+b") if in_memory else tempfile.TemporaryFile() as file:
-        try:
-            os.truncate(file.fileno(), size)
-        except OSError as error:
-            raise ZooError(f"no memory for {size} bytes of observations: {error.strerror}") from error
-        yield file
-
-
-def _observation_arrays(arrays: dict[str, NDArray[Any]]) -> Observations:
-    """Return the array of observations, or a dict of them, out of all shared arrays."""
-    if "observations" in arrays:
-        return arrays["observations"]
-    prefix = "observations/"
-    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _cause(exit_code: int | None, started: bool) -> str:
@@ -406,7 +270,7 @@ def _shut_down(workers: list[Worker], owner: int) -> None:
         return
     for worker in workers:
         with contextlib.suppress(OSError):
-            worker.connection.send_bytes(_message("close"))
+            worker.connection.send_bytes(message("close"))
             worker.connection.close()
     deadline = time.monotonic() + SECONDS_TO_CLOSE
     for worker in workers:

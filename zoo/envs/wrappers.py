@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zoo.envs.config import EnvConfig
-from zoo.envs.spaces import Space, describe, is_image
+from zoo.envs.spaces import Space, channels_first, describe, is_image
 from zoo.errors import ZooError, nearest
 
 Env = gym.Env[Any, Any]
@@ -45,7 +45,8 @@ def wrapped(env: Env, config: EnvConfig) -> Env:
     if config.mask_velocities:
         env = MaskVelocities(env)
     if config.wrappers:
-        env = EpisodeStatistics(env)
+        if find_wrapper(env, EpisodeStatistics) is None:
+            env = EpisodeStatistics(env)
         for wrapper in config.wrappers:
             env = _wrapped_by_name(env, wrapper)
     if config.history is not None:
@@ -53,6 +54,15 @@ def wrapped(env: Env, config: EnvConfig) -> Env:
     if config.time_feature is not False:
         env = TimeFeature(env, **(config.time_feature if isinstance(config.time_feature, dict) else {}))
     return env
+
+
+def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
+    """Return the outermost wrapper of a class around ``env``, or None."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, wrapper_class):
+            return env
+        env = env.env
+    return None
 
 
 class EpisodeStatistics(Wrapper):
@@ -258,9 +268,7 @@ class _Stack:
             low, high = low[np.newaxis], high[np.newaxis]
             self._axis = 0
         else:
-            sides = list(space.shape)
-            channels_first = len(sides) == 3 and sides[0] <= 4 < sides[-1]
-            self._axis = 0 if channels_first else -1
+            self._axis = 0 if channels_first(space.shape) else -1
         low, high = (np.concatenate([bound] * n, axis=self._axis) for bound in (low, high))
         self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=_dtype(space))
         self._frames = np.zeros(low.shape, dtype=space.dtype)

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
-from zoo.envs.making import make_vec_env
 from zoo.envs.stepper import EnvStepper
+from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate

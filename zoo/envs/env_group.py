@@ -1,0 +1,397 @@
+"""Environments stepped one after the other: in this process, or in a worker's.
+
+Each has seeds of its own sequence. At the first end of an episode after ``reseed_every`` steps it is reset
+with the next one, so that its state is never more than a seed and the actions since: see `EnvGroup.states`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from zoo.envs.action_log import ActionLog
+from zoo.envs.seeds import env_seed, random_seed, seed_spaces
+from zoo.envs.spaces import Space, describe, mask_size, spaces_differ
+from zoo.envs.step_arrays import Observations, StepArrays
+from zoo.envs.wrappers import EpisodeStatistics, find_wrapper
+from zoo.errors import ZooError
+
+Env = gym.Env[Any, Any]
+Info = dict[str, Any]
+
+
+class EpisodeEnd(NamedTuple):
+    """What an environment gave at the last step of an episode, before it was reset."""
+
+    env_index: int
+    observation: Any
+    info: Info
+    action_masks: NDArray[np.bool_] | None
+    episode_return: float
+    """Sum of the rewards and number of steps since the last whole episode (see ``episode_continues``)."""
+    length: int
+
+
+class EnvState(NamedTuple):
+    """How one environment comes to be where it is, and what it must show then."""
+
+    seed: int | None
+    """The seed that its sequence begins with; None before the first reset."""
+    n_reseeded: int
+    actions: NDArray[Any]
+    observation: Any
+    episode_return: float
+    length: int
+
+
+class EnvGroup:
+    """Some environments and the arrays that they are stepped into.
+
+    ``first_index`` is the place of the first one in the whole vector environment, for messages. With
+    ``renew`` an environment that was used is closed and made anew to be seeded, for those whose reset keeps
+    something of the past.
+    """
+
+    def __init__(
+        self,
+        make_envs: Sequence[Callable[[], Env]],
+        first_index: int = 0,
+        *,
+        reseed_every: int,
+        renew: bool,
+    ) -> None:
+        n = len(make_envs)
+        self.envs: list[Env] = []
+        self.first_index = first_index
+        self._make_envs, self._reseed_every, self._renew = make_envs, reseed_every, renew
+        for i, make_env in enumerate(make_envs):
+            try:
+                self.envs.append(make_env())
+            except Exception as error:
+                self.close()
+                raise env_error(error, f"env {first_index + i}", "while it was made") from error
+        self.observation_space: Space = self.envs[0].observation_space
+        self.action_space: Space = self.envs[0].action_space
+        self._check_same_spaces()
+        self._space_keys = (
+            list(self.observation_space) if isinstance(self.observation_space, spaces.Dict) else None
+        )
+        self._steps = [env.step for env in self.envs]
+        self._statistics = [find_wrapper(env, EpisodeStatistics) for env in self.envs]
+        self._mask_methods = [_mask_method(env) for env in self.envs]
+        self.mask_size = self._method_mask_size()
+        self.last_infos: list[Info] = [{} for _ in self.envs]
+        self._used = [False] * n
+        self._seeds: list[int | None] = [None] * n
+        self._n_reseeded = [0] * n
+        self._log = ActionLog(n, self.action_space)
+        self._returns = np.zeros(n)
+        self._first_steps = [0] * n
+
+    def use_arrays(self, arrays: StepArrays) -> None:
+        """Take the arrays that every step and reset writes into."""
+        self._arrays = arrays
+
+    def step(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
+        """Step every environment, reset the finished ones, and return how those ended.
+
+        The environments may keep ``actions``, or write into them.
+        """
+        rewards = self._arrays.rewards
+        self._arrays.terminated.fill(False)
+        self._arrays.truncated.fill(False)
+        self._log.add(actions)
+        infos: list[Info] = []
+        ends: list[EpisodeEnd] = []
+        plain = self._arrays.observations if self._space_keys is None else None
+        i = 0
+        try:
+            for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
+                observation, rewards[i], terminated, truncated, info = step(action)
+                if terminated or truncated:
+                    end = self._end(i, observation, terminated, truncated, info)
+                    ends.append(end)
+                    observation, info = self._next_episode(i, end.info)
+                if plain is not None:
+                    plain[i] = observation
+                else:
+                    self._write(i, observation)
+                infos.append(info)
+        except Exception as error:
+            raise env_error(error, self._name(i), "in a step") from error
+        self._returns += rewards
+        for end in ends:
+            if not end.info.get("episode_continues"):
+                self._start_record(end.env_index)
+        self.last_infos = infos
+        if self.mask_size is not None:
+            self._write_masks()
+        return ends
+
+    def reset(
+        self, seeds: Sequence[int | None], options: dict[str, Any] | None, rows: Sequence[int]
+    ) -> list[Info]:
+        """Reset the environments ``rows`` and return the infos of all.
+
+        A seed begins a new sequence; without one, the environment is reset with the next of its own.
+        """
+        infos: list[Info] = [{} for _ in self.envs]
+        for i in rows:
+            seed = seeds[i]
+            if seed is not None:
+                self._seeds[i], self._n_reseeded[i] = seed, 0
+            elif self._seeds[i] is not None:
+                self._n_reseeded[i] += 1
+            else:
+                self._seeds[i] = random_seed()
+            self._start_record(i)
+            try:
+                observation, infos[i] = self._seeded_reset(i, options)
+                self._write(i, observation)
+            except Exception as error:
+                raise env_error(error, self._name(i), "in a reset") from error
+        self.last_infos = [infos[i] if i in rows else info for i, info in enumerate(self.last_infos)]
+        if self.mask_size is None and "action_mask" in self.last_infos[0]:
+            self.mask_size = mask_size(self.action_space)
+        if self.mask_size is not None and len(rows):
+            self._write_masks()
+        return infos
+
+    def states(self) -> list[EnvState]:
+        """Return, for each environment, what `load_states` brings it back with."""
+        return [
+            EnvState(
+                self._seeds[i],
+                self._n_reseeded[i],
+                self._log.since_start(i),
+                self._shown(i),
+                float(self._returns[i]),
+                self._log.n_steps - self._first_steps[i],
+            )
+            for i in range(len(self.envs))
+        ]
+
+    def load_states(self, states: Sequence[EnvState]) -> list[int]:
+        """Seed every environment, replay its actions, and return which came out different.
+
+        Those are reset with the next seed of their sequence.
+        """
+        self.last_infos = list(self.last_infos)
+        came_out_same = [self._replay(i, state) for i, state in enumerate(states)]
+        self._log.restore([state.actions for state in states])
+        self._first_steps = [self._log.n_steps - state.length for state in states]
+        different = [i for i, same in enumerate(came_out_same) if not same]
+        if different:
+            self.reset([None] * len(self.envs), None, different)
+        if self.mask_size is None and "action_mask" in self.last_infos[0]:
+            self.mask_size = mask_size(self.action_space)
+        if self.mask_size is not None and states[0].seed is not None:
+            self._write_masks()
+        return different
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of each environment, or read an attribute."""
+        results = []
+        for env in self.envs:
+            attribute = env.get_wrapper_attr(name)
+            results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
+        return results
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment to its own value."""
+        for env, value in zip(self.envs, values, strict=True):
+            env.set_wrapper_attr(name, value)
+
+    def close(self) -> None:
+        """Close every environment, also where one raises."""
+        errors = []
+        for env in self.envs:
+            try:
+                env.close()
+            except Exception as error:
+                errors.append(error)
+        self.envs = []
+        if errors:
+            raise errors[0]
+
+    # -- episodes and seeds -----------------------------------------------------------------------------
+
+    def _end(
+        self, i: int, observation: Any, terminated: bool, truncated: bool, info: Info | None
+    ) -> EpisodeEnd:
+        """Keep what the reset that comes next would overwrite."""
+        arrays = self._arrays
+        arrays.terminated[i], arrays.truncated[i] = terminated, truncated
+        info = {} if info is None else info
+        statistics = self._statistics[i]
+        if statistics is not None and "episode" not in info:
+            info = {**info, "episode": statistics.so_far()}
+        return EpisodeEnd(
+            i,
+            _own(self.observation_space, observation),
+            info,
+            None if self.mask_size is None else self._mask(i, info),
+            float(self._returns[i] + arrays.rewards[i]),
+            self._log.n_steps - self._first_steps[i],
+        )
+
+    def _next_episode(self, i: int, last_info: Info) -> tuple[Any, Info]:
+        """Reset an environment whose episode ended; with its next seed, once a whole one has ended."""
+        if self._log.steps_since_start(i) < self._reseed_every or last_info.get("episode_continues"):
+            return self.envs[i].reset()
+        self._n_reseeded[i] += 1
+        return self._seeded_reset(i)
+
+    def _seeded_reset(self, i: int, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Bring an environment into a state that its seed alone decides, and keep its actions from here."""
+        first = self._seeds[i]
+        assert first is not None
+        if self._renew and self._used[i]:
+            self._make_anew(i)
+        self._used[i] = True
+        self._log.start(i)
+        seed = env_seed(first, self._n_reseeded[i])
+        seed_spaces(self.envs[i], seed)
+        return self.envs[i].reset(seed=seed, options=options)
+
+    def _make_anew(self, i: int) -> None:
+        self.envs[i].close()
+        env = self.envs[i] = self._make_envs[i]()
+        self._steps[i] = env.step
+        self._statistics[i] = find_wrapper(env, EpisodeStatistics)
+        self._mask_methods[i] = _mask_method(env)
+
+    def _start_record(self, i: int) -> None:
+        self._returns[i] = 0.0
+        self._first_steps[i] = self._log.n_steps
+
+    def _replay(self, i: int, state: EnvState) -> bool:
+        """Do what ``state`` says that was done; return whether the same came of it."""
+        self._seeds[i], self._n_reseeded[i] = state.seed, state.n_reseeded
+        self._returns[i] = state.episode_return
+        if state.seed is None:
+            return True
+        total, length = np.float64(0.0), 0
+        try:
+            observation, info = self._seeded_reset(i)
+            for action in state.actions.copy():
+                observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
+                total, length = total + self._arrays.rewards[i], length + 1
+                if terminated or truncated:
+                    if not info.get("episode_continues"):
+                        total, length = np.float64(0.0), 0
+                    observation, info = self.envs[i].reset()
+            self._write(i, observation)
+        except Exception:  # An env that went another way may well refuse an action.
+            return False
+        self.last_infos[i] = info
+        return (
+            _same(self._shown(i), state.observation)
+            and _same(total, state.episode_return)
+            and length == state.length
+        )
+
+    # -- arrays -----------------------------------------------------------------------------------------
+
+    def _write(self, i: int, observation: Any) -> None:
+        if self._space_keys is None:
+            self._arrays.observations[i] = observation
+            return
+        for key in self._space_keys:
+            self._arrays.observations[key][i] = observation[key]
+
+    def _shown(self, i: int) -> Any:
+        """Return a copy of what an environment shows now."""
+        observations: Observations = self._arrays.observations
+        if self._space_keys is None:
+            return observations[i].copy()
+        return {key: observations[key][i].copy() for key in self._space_keys}
+
+    def _write_masks(self) -> None:
+        masks = self._arrays.action_masks
+        assert masks is not None
+        for i, info in enumerate(self.last_infos):
+            masks[i] = self._mask(i, info)
+
+    def _mask(self, i: int, info: Info) -> NDArray[np.bool_]:
+        """Ask an environment which actions are valid now."""
+        method = self._mask_methods[i]
+        if method is None and "action_mask" not in info:
+            raise ZooError(f"{self._name(i)} gave no `action_mask` in its info, but did at the first reset")
+        mask = flat_mask(info["action_mask"] if method is None else method())
+        if mask.size != self.mask_size:
+            raise ZooError(
+                f"{self._name(i)} gave a mask of {mask.size} actions; {describe(self.action_space)} "
+                f"takes {self.mask_size}"
+            )
+        return mask
+
+    def _method_mask_size(self) -> int | None:
+        """Return the length of a mask where the environments have the method `action_masks`."""
+        if self._mask_methods[0] is None:
+            return None
+        size = mask_size(self.action_space)
+        if size is None:
+            raise ZooError(
+                f"the environment has a method `action_masks`, but actions of {describe(self.action_space)} "
+                "cannot be masked; those of Discrete, MultiDiscrete and MultiBinary can"
+            )
+        return size
+
+    def _check_same_spaces(self) -> None:
+        for i, env in enumerate(self.envs):
+            for name in ("observation_space", "action_space"):
+                difference = spaces_differ(getattr(self, name), getattr(env, name))
+                if difference is not None:
+                    first = self.first_index
+                    raise ZooError(f"env {first + i} has another {name} than env {first}: {difference}")
+
+    def _name(self, i: int) -> str:
+        first = self._seeds[i]
+        seed = "" if first is None else f" (seed {env_seed(first, self._n_reseeded[i])})"
+        return f"env {self.first_index + i}{seed}"
+
+
+def env_error(error: Exception, who: str, when: str) -> ZooError:
+    """Return an environment's own error, with its own traceback, as one for the user."""
+    if isinstance(error, ZooError):
+        return error if when == "while it was made" else ZooError(f"{who}: {error}")
+    if isinstance(error, gym.error.DependencyNotInstalled):
+        return ZooError(f"{who} needs a package: {error}")
+    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return ZooError(f"{who} raised {type(error).__name__} {when}:\n{text}")
+
+
+def _own(space: Space, observation: Any) -> Any:
+    """Return a copy of one observation in the dtype of its space."""
+    if isinstance(space, spaces.Dict):
+        return {key: np.array(observation[key], dtype=inner.dtype) for key, inner in space.items()}
+    return np.array(observation, dtype=space.dtype)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two observations are equal bit for bit; a NaN is equal to itself."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
+
+
+def _mask_method(env: Env) -> Callable[[], Any] | None:
+    if not env.has_wrapper_attr("action_masks"):
+        return None
+    method: Callable[[], Any] = env.get_wrapper_attr("action_masks")
+    return method
+
+
+def flat_mask(mask: Any) -> NDArray[np.bool_]:
+    """Return a mask as one row; the parts of a MultiDiscrete action may come as a list of arrays."""
+    if isinstance(mask, list | tuple) and len(mask) and isinstance(mask[0], np.ndarray | list | tuple):
+        return np.concatenate([np.asarray(part, dtype=np.bool_).ravel() for part in mask])
+    return np.asarray(mask, dtype=np.bool_).ravel()

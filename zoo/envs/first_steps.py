@@ -1,0 +1,273 @@
+"""Stepping an environment for a moment and checking all that it returns: what was expected, what came."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from zoo.envs.env_group import env_error, flat_mask
+from zoo.envs.seeds import seed_spaces
+from zoo.envs.spaces import Space, check_supported, describe, mask_size
+from zoo.errors import ZooError, nearest
+
+Env = gym.Env[Any, Any]
+
+RESET = "def reset(self, *, seed=None, options=None): … return observation, info"
+STEP = "def step(self, action): … return observation, reward, terminated, truncated, info"
+
+
+def try_out(env: Env, name: str, seed: int, *, n_steps: int = 100, seconds: float = 1.0) -> list[str]:
+    """Step ``env`` up to ``n_steps`` times or for ``seconds``, whichever is less.
+
+    Raises `ZooError` for what would fail or spoil training later. Returns, in words, what is merely
+    suspicious.
+    """
+    return _Trial(env, name, seed).run(n_steps, seconds)
+
+
+class _Trial:
+    """One environment being tried."""
+
+    def __init__(self, env: Any, name: str, seed: int) -> None:
+        self.env, self.name, self.seed = env, name, seed
+        self.findings: list[str] = []
+
+    def run(self, n_steps: int, seconds: float) -> list[str]:
+        start = time.monotonic()
+        self._check_spaces()
+        seed_spaces(self.env, self.seed)
+        self._reset(self.seed)
+        lengths, length = [], 0
+        for _ in range(n_steps):
+            length += 1
+            if self._step():
+                lengths.append(length)
+                length = 0
+                self._reset(None)
+            if time.monotonic() - start > seconds:
+                break
+        if len(lengths) >= 5 and max(lengths) == 1:
+            self._suspect(
+                f"each of {len(lengths)} episodes ended at its first step; "
+                "unless that is meant, look at `terminated` and at what reset() sets back"
+            )
+        return self.findings
+
+    def _fail(self, message: str) -> ZooError:
+        return ZooError(f"{self.name}: {message}")
+
+    def _suspect(self, message: str) -> None:
+        text = f"{self.name}: {message}"
+        if text not in self.findings:
+            self.findings.append(text)
+
+    def _check_spaces(self) -> None:
+        for name in ("observation_space", "action_space"):
+            space = getattr(self.env, name, None)
+            if not isinstance(space, spaces.Space):
+                raise self._fail(
+                    f"{name} is {space!r}; set self.{name} to a gymnasium.spaces.Space in __init__"
+                )
+        try:
+            check_supported(self.env.observation_space, self.env.action_space)
+        except ZooError as error:
+            raise self._fail(str(error)) from error
+        for where, space in _parts("observation_space", self.env.observation_space):
+            self._check_bounds(where, space)
+            self._check_picture(where, space)
+        self._check_action_bounds()
+
+    def _check_bounds(self, where: str, space: Space) -> None:
+        if not isinstance(space, spaces.Box):
+            return
+        crossed = np.argwhere(space.low > space.high)
+        if len(crossed):
+            at = tuple(crossed[0].tolist())
+            raise self._fail(
+                f"{where}: low {space.low[at]:g} is above high {space.high[at]:g} at {list(at)}; swap them"
+            )
+
+    def _check_action_bounds(self) -> None:
+        space = self.env.action_space
+        self._check_bounds("action_space", space)
+        if not isinstance(space, spaces.Box):
+            return
+        equal = np.argwhere(space.low == space.high)
+        if len(equal):
+            at = tuple(equal[0].tolist())
+            raise self._fail(
+                f"action_space: low equals high ({space.low[at]:g}) at {list(at)}, so nothing can be chosen "
+                "there; widen the bounds or leave that part out"
+            )
+        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+            self._suspect("action_space has infinite bounds; algorithms that scale actions need finite ones")
+
+    def _check_picture(self, where: str, space: Space) -> None:
+        looks_so = isinstance(space, spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= 16
+        if looks_so and space.dtype != np.uint8:
+            self._suspect(
+                f"{where}: {describe(space)} looks like a picture; declare pictures as uint8 from 0 to 255"
+            )
+
+    def _reset(self, seed: int | None) -> Any:
+        try:
+            result = self.env.reset(seed=seed)
+        except TypeError as error:
+            if "unexpected keyword argument" in str(error):
+                raise self._fail(f"reset() does not take `seed` (the old API); expected: {RESET}") from error
+            raise env_error(error, self.name, "in reset()") from error
+        except Exception as error:
+            raise env_error(error, self.name, "in reset()") from error
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._fail(f"reset() returned {_kind(result)} (the old API?); expected two values: {RESET}")
+        observation, info = result
+        self._check_info(info, "reset()")
+        self._check_observation(observation, "reset()")
+        return observation
+
+    def _step(self) -> bool:
+        """Take one step, and return whether the episode ended."""
+        action = self._action()
+        try:
+            result = self.env.step(action)
+        except Exception as error:
+            raise env_error(error, self.name, f"in step({action!r})") from error
+        if not isinstance(result, tuple) or len(result) != 5:
+            old = isinstance(result, tuple) and len(result) == 4
+            advice = " (the old API: split `done` into terminated and truncated)" if old else ""
+            raise self._fail(f"step() returned {_kind(result)}{advice}; expected five values: {STEP}")
+        observation, reward, terminated, truncated, info = result
+        self._check_observation(observation, "step()")
+        self._check_reward(reward)
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(value, bool | np.bool_ | int | np.integer):
+                raise self._fail(f"step() returned {name}={value!r}, {_kind(value)}; expected True or False")
+        self._check_info(info, "step()")
+        return bool(terminated or truncated)
+
+    def _action(self) -> Any:
+        try:
+            return allowed_action(self.env, self.env.action_space)
+        except ZooError as error:
+            raise self._fail(str(error)) from error
+
+    def _check_reward(self, reward: Any) -> None:
+        if isinstance(reward, np.ndarray) and reward.ndim > 0:
+            raise self._fail(
+                f"the reward is an array of shape {reward.shape}; return one number: float(reward)"
+            )
+        try:
+            number = float(reward)
+        except (TypeError, ValueError):
+            raise self._fail(f"the reward is {reward!r}, {_kind(reward)}; return one number") from None
+        if not np.isfinite(number):
+            raise self._fail(f"the reward is {number}; rewards must be finite")
+
+    def _check_info(self, info: Any, where: str) -> None:
+        if not isinstance(info, dict):
+            raise self._fail(f"{where} returned {_kind(info)} as info; expected a dict (an empty one: {{}})")
+
+    def _check_observation(self, observation: Any, where: str) -> None:
+        space = self.env.observation_space
+        if not isinstance(space, spaces.Dict):
+            self._check_part(observation, space, f"the observation of {where}")
+            return
+        if not isinstance(observation, Mapping):
+            raise self._fail(
+                f"{where} returned {_kind(observation)} as observation; "
+                f"expected a dict with the keys {', '.join(space)}"
+            )
+        for key, part in space.items():
+            if key not in observation:
+                raise self._fail(
+                    f"the observation of {where} has no `{key}`{nearest(key, observation)}; "
+                    f"observation_space has the keys {', '.join(space)}"
+                )
+            self._check_part(observation[key], part, f"observation `{key}` of {where}")
+
+    def _check_part(self, value: Any, space: Space, what: str) -> None:
+        """Check one part of an observation against its space."""
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError):
+            array = np.asarray(None)
+        if array.dtype.kind not in "biuf":
+            raise self._fail(f"{what} is {_kind(value)}; expected numbers: {describe(space)}")
+        if array.shape != space.shape:
+            raise self._fail(
+                f"{what} has shape {array.shape}; observation_space says {space.shape} ({describe(space)})"
+            )
+        assert space.dtype is not None
+        if not np.can_cast(array.dtype, space.dtype, "same_kind") and not _fits(array, space.dtype):
+            raise self._fail(
+                f"{what} is {array.dtype}, which does not fit in {space.dtype}; return "
+                f"observation.astype(np.{space.dtype}), or declare the space with dtype=np.{array.dtype}"
+            )
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            at = np.argwhere(np.isnan(array))[0].tolist()
+            raise self._fail(f"{what} is NaN at {at}; look for a division by zero or an unset value")
+        self._check_inside(array, space, what)
+
+    def _check_inside(self, array: Any, space: Space, what: str) -> None:
+        if isinstance(space, spaces.Box):
+            outside = np.argwhere((array < space.low) | (array > space.high))
+            if len(outside):
+                at = tuple(outside[0].tolist())
+                self._suspect(
+                    f"{what} is {array[at]:g} at {list(at)}, outside the bounds "
+                    f"[{space.low[at]:g}, {space.high[at]:g}] of observation_space; widen them"
+                )
+        elif not space.contains(array.astype(space.dtype)) and not space.contains(array.item(0)):
+            raise self._fail(f"{what} is {array.tolist()}, which is not in {space}")
+
+
+def _parts(name: str, space: Space) -> list[tuple[str, Space]]:
+    """Return a space, or the parts of a Dict space, each with its name."""
+    if isinstance(space, spaces.Dict):
+        return [(f"{name}[{key!r}]", part) for key, part in space.items()]
+    return [(name, space)]
+
+
+def _kind(value: Any) -> str:
+    """Say in a few words what a value is."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    if isinstance(value, tuple):
+        return f"{len(value)} values"
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def _fits(array: Any, dtype: Any) -> bool:
+    """Whether whole numbers of another kind survive the conversion to ``dtype``."""
+    return bool(array.dtype.kind in "biu" and (array.astype(dtype) == array).all())
+
+
+def allowed_action(env: Any, space: Space) -> Any:
+    """Return a random action of ``space`` that the environment allows. Raises `ZooError` for a wrong mask."""
+    if not env.has_wrapper_attr("action_masks"):
+        return space.sample()
+    size = mask_size(space)
+    if size is None:
+        raise ZooError(
+            f"there is a method action_masks(), but actions of {describe(space)} cannot be masked; "
+            "those of Discrete, MultiDiscrete and MultiBinary can"
+        )
+    mask = flat_mask(env.get_wrapper_attr("action_masks")())
+    if mask.shape != (size,):
+        raise ZooError(
+            f"action_masks() has shape {mask.shape}; expected one value an action: ({size},) "
+            f"for {describe(space)}"
+        )
+    if not mask.any():
+        raise ZooError("action_masks() allows no action at all; allow one, or end the episode before")
+    values = mask.astype(np.int8)
+    if isinstance(space, spaces.Discrete):
+        return space.sample(values)
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return space.sample(tuple(np.split(values, np.cumsum(space.nvec)[:-1])))
+    return space.sample()

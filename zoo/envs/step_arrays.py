@@ -1,0 +1,107 @@
+"""The arrays that environments are stepped into: one row each, in this process or shared by several."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.envs.spaces import Space, batch_array, mask_size
+from zoo.errors import ZooError
+
+Observations = Any
+"""An array with one row an environment, or a dict of such arrays for a Dict space."""
+
+CACHE_LINE = 64
+
+
+@dataclass
+class StepArrays:
+    """What one step of all environments takes and gives, (num_envs, …) each."""
+
+    observations: Observations
+    actions: NDArray[Any]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    action_masks: NDArray[np.bool_] | None
+    """Filled where the environments have masks; None where their actions can have none."""
+
+    @classmethod
+    def allocate(cls, num_envs: int, observation_space: Space, action_space: Space) -> StepArrays:
+        """Return zeroed arrays."""
+        n_masks = mask_size(action_space)
+        return cls(
+            batch_array(observation_space, num_envs),
+            batch_array(action_space, num_envs),
+            np.zeros(num_envs),
+            np.zeros(num_envs, dtype=np.bool_),
+            np.zeros(num_envs, dtype=np.bool_),
+            None if n_masks is None else np.zeros((num_envs, n_masks), dtype=np.bool_),
+        )
+
+    def rows(self, start: int, stop: int) -> StepArrays:
+        """Return views of the rows from ``start`` to ``stop``."""
+        return StepArrays(*(_each(lambda array: array[start:stop], part) for part in vars(self).values()))
+
+    @property
+    def n_bytes(self) -> int:
+        """How much memory `within` needs, each array at a cache line of its own."""
+        total = 0
+
+        def add(array: NDArray[Any]) -> None:
+            nonlocal total
+            total += _aligned(array.nbytes)
+
+        for part in vars(self).values():
+            _each(add, part)
+        return total
+
+    def within(self, memory: mmap.mmap) -> StepArrays:
+        """Return arrays of the same shapes and types that lie in ``memory``."""
+        offset = 0
+
+        def placed(array: NDArray[Any]) -> NDArray[Any]:
+            nonlocal offset
+            inside: NDArray[Any] = np.ndarray(array.shape, array.dtype, memory, offset=offset)
+            offset += _aligned(array.nbytes)
+            return inside
+
+        return StepArrays(*(_each(placed, part) for part in vars(self).values()))
+
+
+@contextlib.contextmanager
+def anonymous_memory(size: int) -> Iterator[IO[bytes]]:
+    """Give a file without a name that lives in memory for as long as somebody maps it."""
+    in_memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("zoo-envs"), "r+b") if in_memory else tempfile.TemporaryFile() as file:
+        try:
+            os.truncate(file.fileno(), size)
+        except OSError as error:
+            raise ZooError(f"no memory for {size} bytes of observations: {error.strerror}") from error
+        yield file
+
+
+def copied(observations: Observations) -> Observations:
+    """Return a copy of an array or of a dict of arrays."""
+    if isinstance(observations, dict):
+        return {key: values.copy() for key, values in observations.items()}
+    return observations.copy()
+
+
+def _each(function: Any, part: Any) -> Any:
+    """Apply a function to an array, to each of a dict of them, or to nothing."""
+    if isinstance(part, dict):
+        return {key: function(array) for key, array in part.items()}
+    return None if part is None else function(part)
+
+
+def _aligned(n_bytes: int) -> int:
+    return -(-n_bytes // CACHE_LINE) * CACHE_LINE

@@ -1,0 +1,131 @@
+"""What runs in a worker process: an `EnvGroup` on its rows of the shared arrays, which a pipe commands.
+
+A message only says that there is something to do or to read. Infos, final observations and states travel
+through the pipe where there are any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import signal
+from collections.abc import Callable, Sequence
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any
+
+import gymnasium as gym
+
+from zoo.envs.env_group import EnvGroup, EpisodeEnd
+from zoo.envs.step_arrays import StepArrays
+from zoo.errors import ZooError
+
+Env = gym.Env[Any, Any]
+
+STEP = b""
+"""The message for the most frequent command; every other one is a `message`."""
+NOTHING, RESULT, REFUSED, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
+"""First byte of a reply: no infos and no ends; a pickled result; why a call failed; why all has ended."""
+
+
+def message(command: str, *arguments: Any) -> bytes:
+    """Return what tells a worker to do ``command``."""
+    return pickle.dumps((command, *arguments))
+
+
+def run_worker(
+    makers: Sequence[Callable[[], Env]],
+    rows: range,
+    connection: Connection,
+    inherited: Connection | None,
+    *,
+    reseed_every: int,
+    renew: bool,
+) -> None:
+    """Make the environments ``rows`` and do as the pipe says until it is closed.
+
+    Ctrl-C and SIGTERM reach a whole process group; the parent decides what comes of them.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if inherited is not None:
+        inherited.close()
+    group: EnvGroup | None = None
+    try:
+        group = EnvGroup(makers, rows.start, reseed_every=reseed_every, renew=renew)
+        connection.send_bytes(RESULT + pickle.dumps(_facts(group)))
+        size, num_envs = connection.recv()
+        descriptor = reduction.recv_handle(connection)
+        memory = mmap.mmap(descriptor, size)
+        os.close(descriptor)
+        _serve(group, connection, memory, rows, num_envs)
+    except ZooError as error:
+        with contextlib.suppress(OSError):
+            connection.send_bytes(ERROR + str(error).encode())
+    except (EOFError, OSError, KeyboardInterrupt):
+        pass  # The parent is gone, or an environment brought Ctrl-C back.
+    finally:
+        if group is not None:
+            with contextlib.suppress(Exception):
+                group.close()
+        connection.close()
+
+
+def _facts(group: EnvGroup) -> dict[str, Any]:
+    first = group.envs[0]
+    return {
+        "observation_space": group.observation_space,
+        "action_space": group.action_space,
+        "metadata": first.metadata,
+        "render_mode": first.render_mode,
+        "mask_size": group.mask_size,
+    }
+
+
+def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: range, num_envs: int) -> None:
+    """Answer commands until the parent says ``close``."""
+    arrays = StepArrays.allocate(num_envs, group.observation_space, group.action_space).within(memory)
+    own = arrays.rows(rows.start, rows.stop)
+    group.use_arrays(own)
+    commands: dict[str, Callable[..., Any]] = {
+        "reset": lambda *arguments: (group.reset(*arguments), group.mask_size),
+        "states": group.states,
+        "load_states": lambda states: (group.load_states(states), group.mask_size),
+        "call": lambda name, args, kwargs: group.call(name, *args, **kwargs),
+        "set_attr": group.set_attr,
+    }
+    connection.send_bytes(NOTHING)
+    while True:
+        received = connection.recv_bytes()
+        if received == STEP:
+            ends = group.step(own.actions.copy())
+            if not ends and not any(group.last_infos):
+                connection.send_bytes(NOTHING)
+            else:
+                connection.send_bytes(_result((_placed(ends, rows), group.last_infos)))
+            continue
+        command, *arguments = pickle.loads(received)
+        if command == "close":
+            return
+        try:
+            reply = _result(commands[command](*arguments))
+        except AttributeError as error:
+            reply = REFUSED + str(error).encode()
+        connection.send_bytes(reply)
+
+
+def _result(result: Any) -> bytes:
+    try:
+        return RESULT + pickle.dumps(result)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise ZooError(
+            f"the environment gave something that cannot be sent between processes: {error}; "
+            "leave it out of the info, or use env.vectorization=sync"
+        ) from error
+
+
+def _placed(ends: Sequence[EpisodeEnd], rows: range) -> list[EpisodeEnd]:
+    """Return the ends with the indices that their environments have among all."""
+    return [end._replace(env_index=rows.start + end.env_index) for end in ends]

@@ -130,7 +130,8 @@ def test_observations_are_normalised_as_in_training() -> None:
     assert isinstance(model, PPO2)
     assert model.normalizer is not None
     raw = observations(model)
-    mean = model.policy.action_parameters(torch.from_numpy(model.normalizer.normalize_observations(raw)))
+    seen = {"observations": torch.from_numpy(model.normalizer.normalize_observations(raw))}
+    mean = model.policy.action_parameters(seen)[0][:, :1]
     np.testing.assert_allclose(model.predict(raw)[0], mean.detach().numpy().clip(-2, 2), rtol=1e-4, atol=1e-5)
 
 
@@ -372,8 +373,8 @@ def test_environments_come_in_every_form(env: Any) -> None:
         (PPO2, "CartPole-v1", {"n_steps": "many"}, "has the wrong type; expected int"),
         (PPO2, "CartPole-v1", {"learning_rate": "fast_1"}, "unknown schedule 'fast'"),
         (DQN, "CartPole-v1", {"tau": 0}, r"`dqn\.tau=0` is out of range"),
-        (DQN, "Pendulum-v1", {}, "dqn acts in Discrete spaces, but .*; sac learns continuous actions"),
-        (SAC, "CartPole-v1", {}, "sac acts in Box spaces, but .*; dqn, ppo2 and a2c take Discrete actions"),
+        (DQN, "Pendulum-v1", {}, "dqn acts in Discrete spaces, but .*; a2c, ppo2, sac can take them"),
+        (SAC, "CartPole-v1", {}, "sac acts in Box spaces, but .*; a2c, dqn, ppo2 can take them"),
         (SAC, "Pendulum-v1", {"n_critics": 0}, "out of range"),
         (PPO2, "CartPole-v1", {"policy": "MlpPolcy"}, "unknown policy 'MlpPolcy'; did you mean 'MlpPolicy'"),
         (PPO2, "CartPole-v1", {"policy": {"net_arc": [8]}}, r"did you mean `policy\.net_arch`\?"),

@@ -10,7 +10,7 @@ from logged_envs import Logged, logged_vector_env
 
 from zoo import A2C, DQN, PPO2, make_vec_env
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 
 SMALL = {"net_arch": [8]}
 
@@ -19,18 +19,18 @@ class Diary(Callback):
     """Writes down each call."""
 
     def __init__(
-        self, every: int = 0, *, name: str = "", barrier: bool = False, diary: list[Any] | None = None
+        self, every: int = 0, *, name: str = "", last: bool = False, diary: list[Any] | None = None
     ) -> None:
-        self.every, self.barrier, self.name = every, barrier, name
+        self.every, self.last, self.name = every, last, name
         self.diary: list[Any] = [] if diary is None else diary
 
-    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_start(self, algorithm: Training) -> None:
         self.diary.append(("start", self.name, algorithm.num_timesteps))
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Training) -> None:
         self.diary.append(("steps", self.name, algorithm.num_timesteps))
 
-    def on_training_end(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_end(self, algorithm: Training) -> None:
         self.diary.append(("end", self.name, algorithm.num_timesteps))
 
     def steps(self) -> list[int]:
@@ -92,25 +92,59 @@ def test_off_policy_intervals_count_environment_steps_too() -> None:
     assert diary.steps() == [12, 21, 30, 42]
 
 
-def test_barriers_come_after_all_others_and_reset_before_their_callback() -> None:
+def test_callbacks_that_come_last_are_called_after_all_others() -> None:
     calls: list[Any] = []
-
-    class Watching(A2C):
-        def barrier(self) -> None:
-            calls.append(("barrier", "", self.num_timesteps))
-            super().barrier()
-
-    model = Watching(SMALL, "CartPole-v1", n_envs=2, seed=0, compile=False)
     callbacks = [
-        Diary(10, name="checkpoint", barrier=True, diary=calls),
+        Diary(10, name="checkpoint", last=True, diary=calls),
         Diary(10, name="evaluation", diary=calls),
     ]
-    model.learn(20, callbacks)
-    assert [call[:2] for call in calls if call[0] in ("steps", "barrier")] == [
-        ("steps", "evaluation"),
-        ("barrier", ""),
-        ("steps", "checkpoint"),
-    ] * 2
+    a2c().learn(20, callbacks)
+    assert [name for what, name, _ in calls if what == "steps"] == ["evaluation", "checkpoint"] * 2
+
+
+class Preempted(Diary):
+    """Hears of a signal while it is called for the n-th time, and finishes or not."""
+
+    def __init__(self, *, at: int, finishes: bool, **options: Any) -> None:
+        super().__init__(10, **options)
+        self.at, self.finishes = at, finishes
+
+    def on_steps(self, algorithm: Training) -> None:
+        if len(self.steps()) + 1 == self.at:
+            self.at = 0
+            algorithm.request_stop(PREEMPTED)
+            if not self.finishes:
+                raise InterruptedCallbackError
+        super().on_steps(algorithm)
+
+    def on_preemption(self, algorithm: Training) -> None:
+        self.diary.append(("preemption", self.name, algorithm.num_timesteps))
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_what_a_signal_kept_from_being_done_is_done_when_the_run_goes_on(finishes: bool) -> None:
+    calls: list[Any] = []
+    callbacks = [Preempted(at=2, finishes=finishes, name="first", diary=calls), Diary(10, name="second", diary=calls)]
+    model = a2c()
+    model.learn(40, callbacks)
+    assert model.num_timesteps == 20
+    done_at_20 = [("steps", "first", 20)] * finishes
+    assert [call for call in calls if call[2] == 20] == [
+        *done_at_20,
+        ("preemption", "first", 20),
+        ("end", "first", 20),
+        ("end", "second", 20),
+    ]
+    state = model.state()
+    calls.clear()
+    resumed = a2c()
+    resumed.load_state(state)
+    resumed.learn(20, callbacks, reset_num_timesteps=False)
+    caught_up = [("steps", "first", 20)] * (not finishes) + [("steps", "second", 20)]
+    assert [call for call in calls if call[0] == "steps"] == [
+        *caught_up,
+        *[("steps", name, at) for at in (30, 40) for name in ("first", "second")],
+    ]
 
 
 class StopAt(Callback):
@@ -119,11 +153,11 @@ class StopAt(Callback):
     def __init__(self, every: int, *, at_start: bool = False) -> None:
         self.every, self.at_start = every, at_start
 
-    def on_training_start(self, algorithm: Algorithm[Any]) -> None:
+    def on_training_start(self, algorithm: Training) -> None:
         if self.at_start:
             algorithm.request_stop("not today")
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Training) -> None:
         algorithm.request_stop("enough")
 
 
@@ -149,7 +183,7 @@ class Episodes(Callback):
     def __init__(self) -> None:
         self.episodes: list[tuple[int, float, int]] = []
 
-    def on_episode(self, algorithm: Algorithm[Any], episode: Any) -> None:
+    def on_episode(self, algorithm: Training, episode: Any) -> None:
         self.episodes.append((episode.env_index, episode.episode_return, episode.length))
         assert algorithm.recent_episodes[-1] is episode
 
@@ -196,7 +230,7 @@ def test_an_error_in_a_callback_is_not_swallowed() -> None:
     class Broken(Callback):
         every = 10
 
-        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        def on_steps(self, algorithm: Training) -> None:
             raise RuntimeError("a bug of mine")
 
     with pytest.raises(RuntimeError, match="a bug of mine"):

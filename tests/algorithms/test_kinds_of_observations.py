@@ -118,7 +118,7 @@ def test_rollouts_of_normalised_environments_are_normalised_in_all_their_parts()
     steps, _, final_observations = truncations
     assert len(steps) >= 2
     stored = memory.columns["observations"]
-    for array in (stored, final_observations, model._last_observations):
+    for array in (stored, final_observations, model.interaction.seen["observations"]):
         assert array.dtype == np.float32
         assert np.abs(array).max() < 10
     assert np.abs(stored.mean((0, 1))).max() < 2

@@ -154,6 +154,6 @@ def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, setti
         values = model.policy(model._tensors(np.arange(1, 6)))[:, 1].tolist()
         assert values == pytest.approx([0.9**4, 0.9**3, 0.9**2, 0.9, 1.0], abs=0.1)
     else:
-        values = model.policy.values(model._tensors(np.arange(1, 6))).tolist()
+        values = model.policy.values({"observations": model._tensors(np.arange(1, 6))}).tolist()
         assert values[0] > 0.1
         assert values[-1] > values[0] + 0.15

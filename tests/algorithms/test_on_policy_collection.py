@@ -74,12 +74,11 @@ def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminate
     kind: str, gae_lambda: float
 ) -> None:
     model, logs = collected(kind)
-    rows = torch.from_numpy(model.memory.rows()["observations"])
-    with torch.no_grad():
-        values = model.policy.values(rows)
-    advantages, returns = model.advantages_and_returns(values, 0.9, gae_lambda)
-    torch.testing.assert_close(returns, advantages + values)
-    table = advantages.reshape(N_STEPS, N_ENVS).numpy()
+    model.config.gamma, model.config.gae_lambda = 0.9, gae_lambda
+    rollout = model.finished_rollout()
+    torch.testing.assert_close(rollout["values"], model.policy.values(rollout))
+    torch.testing.assert_close(rollout["returns"], rollout["advantages"] + rollout["values"])
+    table = rollout["advantages"].reshape(N_STEPS, N_ENVS).numpy()
     for env, log in enumerate(logs):
         assert any(step.truncated for step in log) == (env != 2)
         np.testing.assert_allclose(

@@ -14,8 +14,9 @@ from logged_envs import Logged
 
 from zoo import A2C, DQN, PPO2, SAC, make_vec_env
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
+from zoo.files.trees import join, split
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
 
@@ -71,12 +72,12 @@ def make(
 
 def numbers(model: Algorithm[Any]) -> dict[str, bytes]:
     """Return everything that the rest of a run depends on, to the bit."""
-    arrays, values = model.checkpoint()
-    plain = {key: value for key, value in values.items() if key not in ("timings", "recent_episodes")}
+    arrays, values = split(model.state())
+    del values["counts"]["timings"], values["recent_episodes"]
     episodes = [(e.env_index, e.episode_return, e.length) for e in model.recent_episodes]
     return {
         **{name: array.tobytes() for name, array in arrays.items()},
-        "values": json.dumps([plain, episodes]).encode(),
+        "values": json.dumps([values, episodes]).encode(),
     }
 
 
@@ -107,38 +108,41 @@ def test_worker_processes_change_no_number(name: str) -> None:
 
 
 class Keep(Callback):
-    """Keeps what each barrier leaves, as files would."""
+    """Keeps the state of a run, as files would."""
 
-    barrier = True
+    last = True
 
     def __init__(self, every: int) -> None:
         self.every = every
         self.kept: dict[int, tuple[dict[str, np.ndarray], str]] = {}
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
-        arrays, values = algorithm.checkpoint()
+    def on_steps(self, algorithm: Training) -> None:
+        assert algorithm.envs is not None
+        if not algorithm.envs.is_replayable:
+            algorithm.barrier()
+        arrays, values = split(algorithm.state())
         self.kept[algorithm.num_timesteps] = copy.deepcopy(arrays), json.dumps(values)
 
 
 class Watch(Callback):
-    """Records something between the barriers, as evaluations do."""
+    """Records something between the checkpoints, as evaluations do."""
 
     every = 70
 
-    def on_steps(self, algorithm: Algorithm[Any]) -> None:
+    def on_steps(self, algorithm: Training) -> None:
         algorithm.record("watch/steps", algorithm.num_timesteps)
         algorithm.predict(np.zeros((3, *algorithm.observation_space.shape), np.float32))  # type: ignore[misc]
 
 
 def assert_goes_on_exactly(straight: Algorithm[Any], fresh: list[Algorithm[Any]], total: int) -> None:
-    """Run once through, then from each of the first barriers in another object."""
+    """Run once through, then from each of the first checkpoints in another object."""
     keep = Keep(110)
     straight.learn(total, [Watch(), keep])
     metrics = straight.read_metrics()
     straight_record = numbers(straight)
     assert len(keep.kept) > len(fresh)
     for resumed, (timesteps, (arrays, values)) in zip(fresh, keep.kept.items(), strict=False):
-        resumed.restore(arrays, json.loads(values))
+        resumed.load_state(join(arrays, json.loads(values)))
         assert resumed.num_timesteps == timesteps
         again = Keep(110)
         resumed.learn(total - timesteps, [Watch(), again], reset_num_timesteps=False)
@@ -192,14 +196,14 @@ def test_a_barrier_resets_the_environments_with_seeds_of_the_runs_generator() ->
     ours, theirs = make("ppo2"), make("ppo2")
     for model in (ours, theirs):
         model.learn(64)
-    before = ours._observations
+    before = ours.interaction.seen["observations"]
     ours.barrier()
     theirs.barrier()
-    assert np.array_equal(ours._observations, theirs._observations)
-    assert not np.array_equal(ours._observations, before)
-    assert ours._env_seeds == theirs._env_seeds
+    after = ours.interaction.seen["observations"]
+    assert np.array_equal(after, theirs.interaction.seen["observations"])
+    assert not np.array_equal(after, before)
     ours.barrier()
-    assert ours._env_seeds != theirs._env_seeds
+    assert not np.array_equal(after, ours.interaction.seen["observations"])
 
 
 def test_episodes_cut_by_a_barrier_are_not_counted() -> None:
@@ -214,7 +218,7 @@ def test_a_checkpoint_of_other_networks_is_refused() -> None:
     small = make("dqn").learn(50)
     large = DQN({"net_arch": [9]}, "CartPole-v1", n_envs=2, compile=False)
     with pytest.raises(ZooError, match="has shape"):
-        large.restore(*small.checkpoint())
+        large.load_state(small.state())
 
 
 def test_a_run_with_another_length_of_its_schedules_is_told_apart_by_its_total() -> None:

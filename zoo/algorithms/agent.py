@@ -179,7 +179,8 @@ class Agent(ABC, Generic[Config]):
             "timesteps": self.num_timesteps,
             **(card or {}),
         }
-        normalization = None if self.normalizer is None else self.normalizer.state()
+        statistics = None if self.normalizer is None else self.normalizer.state()
+        normalization = None if statistics is None else (statistics["arrays"], statistics["values"])
         return write_agent(path, AgentFiles(config, self.get_parameters(), normalization, full_card))
 
     @classmethod
@@ -199,7 +200,8 @@ class Agent(ABC, Generic[Config]):
         agent.num_timesteps = int(files.card.get("timesteps") or 0)
         agent.env_config = env_of(files)
         if files.normalization is not None:
-            agent.normalizer = Normalizer.from_state(files.normalization)
+            arrays, values = files.normalization
+            agent.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})
         if env is not None:
             agent.set_env(env, n_envs=int(files.config.get("n_envs", 1)) if isinstance(env, str) else 1)
         return agent

@@ -23,6 +23,7 @@ class _Counter(TorchDispatchMode):
 
 def counted(function: Callable[[], Result]) -> tuple[Result, int]:
     """Call the function; return its result and the number of tensor operations that it took."""
-    with _Counter() as counter:
+    counter = _Counter()  # type: ignore[no-untyped-call]
+    with counter:
         result = function()
     return result, counter.count

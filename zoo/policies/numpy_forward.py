@@ -11,10 +11,10 @@ functions return None, and modules do the work.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 import numpy as np
 from torch import Tensor, nn
-from typing_extensions import TypeGuard
 
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.encoders import VectorEncoder

@@ -101,7 +101,8 @@ class BoxCodec(Codec):
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.shape)
-        return np.clip(shaped, self.space.low, self.space.high).astype(self.space.dtype, copy=False)
+        clipped = np.minimum(np.maximum(shaped, self.space.low), self.space.high)
+        return clipped.astype(self.space.dtype, copy=False)
 
     def from_env(self, actions: Any) -> Array:
         return np.asarray(actions, np.float32).reshape(len(actions), -1)

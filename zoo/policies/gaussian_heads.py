@@ -37,8 +37,10 @@ class _Gaussian(Head):
         return rng.standard_normal((*shape, self.noise_size), dtype=np.float32)
 
     def sample(self, parameters: Array, noise: Array) -> Array:
-        n = self.noise_size
-        return parameters[..., :n] + np.exp(parameters[..., n:]) * noise
+        actions = np.exp(parameters[..., self.noise_size :])
+        actions *= noise
+        actions += parameters[..., : self.noise_size]
+        return actions
 
     def mode(self, parameters: Array) -> Array:
         return parameters[..., : self.noise_size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,20 +21,25 @@ class MultiCategorical(Choices):
 
     def __init__(self, space: spaces.MultiDiscrete, features_dim: int) -> None:
         self.sizes = [int(n) for n in space.nvec.reshape(-1)]
+        ends = itertools.accumulate(self.sizes)
+        self.slices = [slice(end - size, end) for size, end in zip(self.sizes, ends, strict=True)]
         super().__init__(sum(self.sizes), features_dim)
 
     def _has_choice(self, masks: Array) -> bool:
         return all(bool(part.any(-1).all()) for part in self._parts(masks))
 
     def mode(self, parameters: Array) -> Array:
-        return np.stack([part.argmax(-1) for part in self._parts(parameters)], axis=-1)
+        actions = np.empty((*parameters.shape[:-1], len(self.sizes)), np.int64)
+        for index, part in enumerate(self._parts(parameters)):
+            actions[..., index] = part.argmax(-1)
+        return actions
 
     def describe(self, parameters: Array) -> list[Array]:
         """Return a list of probabilities (…, n), one array for each choice."""
         return [softmax(part) for part in self._parts(parameters)]
 
     def _parts(self, parameters: Array) -> list[Array]:
-        return np.split(parameters, np.cumsum(self.sizes)[:-1], axis=-1)
+        return [parameters[..., part] for part in self.slices]
 
     def _tables(self, parameters: Tensor) -> Sequence[Tensor]:
         return [F.log_softmax(logits, dim=-1) for logits in parameters.split(self.sizes, dim=-1)]
@@ -63,7 +69,7 @@ class Bernoulli(Choices):
         return rng.logistic(size=(*shape, self.noise_size)).astype(np.float32)
 
     def mode(self, parameters: Array) -> Array:
-        return (parameters > 0).astype(np.int8)
+        return (parameters > 0).view(np.int8)
 
     def describe(self, parameters: Array) -> Array:
         """Return the probability of each bit (…, bits)."""

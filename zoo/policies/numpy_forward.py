@@ -11,6 +11,7 @@ functions return None, and modules do the work.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 import numpy as np
 from torch import Tensor, nn
@@ -52,9 +53,9 @@ def _is_plain(module: nn.Module) -> bool:
 
 def _chain(encoder: nn.Module, *networks: nn.Module) -> ArrayFunction | None:
     encode = encoder_in_numpy(encoder)
-    steps = [step for network in networks for step in _steps(network)]
-    known = [step for step in steps if step is not None]
-    if encode is None or len(known) < len(steps):
+    layers = [layer for network in networks for layer in _layers(network)]
+    known = [step for step in map(_step, layers) if step is not None]
+    if encode is None or len(known) < len(layers) or type(layers[0]) in _WORKING_IN_PLACE:
         return None
 
     def forward(observations: Array) -> Array:
@@ -79,49 +80,65 @@ def encoder_in_numpy(encoder: nn.Module) -> ArrayFunction | None:
     return flattened
 
 
-def _steps(network: nn.Module) -> list[ArrayFunction | None]:
-    """Return the functions of a row of layers, or of a head; None for each that is not known."""
-    if type(network) in (Mlp, nn.Sequential):
-        return [_layer(layer) for layer in network.children()]
-    return [_head(network)]
+_WORKING_IN_PLACE = (nn.Tanh, nn.ReLU)
+"""Layers that overwrite what they are given; in front of them always stands one that made it."""
 
 
-def _layer(layer: nn.Module) -> ArrayFunction | None:
-    if type(layer) is nn.Linear and layer.bias is not None:
+def _layers(network: nn.Module) -> list[nn.Module]:
+    if type(network) is Mlp:
+        return list(network.children())
+    return [network.logits] if type(network) in _LOGIT_HEADS else [network]  # type: ignore[list-item]
+
+
+_LOGIT_HEADS = (Categorical, MultiCategorical, Bernoulli)
+
+
+def _step(layer: nn.Module) -> ArrayFunction | None:
+    """Return what a layer or a Gaussian head does, None if it is not known."""
+    if _is_linear(layer):
         return _linear(layer)
     if type(layer) is nn.Tanh:
-        return np.tanh
+        return lambda values: np.tanh(values, out=values)
     if type(layer) is nn.ReLU:
-        return lambda values: np.maximum(values, 0.0)
+        return lambda values: np.maximum(values, 0.0, out=values)
     if type(layer) is nn.LayerNorm and layer.elementwise_affine and layer.bias is not None:
         weight, bias, eps = _view(layer.weight), _view(layer.bias), np.float32(layer.eps)
         return lambda values: _normalised(values, eps) * weight + bias
-    return None
-
-
-def _head(head: nn.Module) -> ArrayFunction | None:
-    if type(head) in (Categorical, MultiCategorical, Bernoulli):
-        return _layer(head.logits)  # type: ignore[arg-type]
-    if type(head) is DiagonalGaussian and type(head.mean) is nn.Linear:
-        mean, log_std = _linear(head.mean), _view(head.log_std)
-
-        def constant_deviation(features: Array) -> Array:
-            means = mean(features)
-            return np.concatenate([means, np.broadcast_to(log_std, means.shape)], axis=-1)
-
-        return constant_deviation
-    if type(head) is SquashedGaussian and type(head.mean) is type(head.log_std) is nn.Linear:
-        mean, log_std_of = _linear(head.mean), _linear(head.log_std)
-        low, high = LOG_STD_RANGE
+    if type(layer) is DiagonalGaussian and _is_linear(layer.mean):
+        return _constant_deviation(layer.mean, layer.log_std)
+    if type(layer) is SquashedGaussian and _is_linear(layer.mean) and _is_linear(layer.log_std):
+        mean, log_std, (low, high) = _linear(layer.mean), _linear(layer.log_std), LOG_STD_RANGE
         return lambda features: np.concatenate(
-            [mean(features), np.minimum(np.maximum(log_std_of(features), low), high)], axis=-1
+            [mean(features), np.minimum(np.maximum(log_std(features), low), high)], axis=-1
         )
     return None
 
 
+def _constant_deviation(mean: nn.Linear, log_std: Tensor) -> ArrayFunction:
+    n, means, deviations = mean.out_features, _linear(mean), _view(log_std)
+
+    def parameters(features: Array) -> Array:
+        result = np.empty((len(features), 2 * n), np.float32)
+        result[:, :n] = means(features)
+        result[:, n:] = deviations
+        return result
+
+    return parameters
+
+
+def _is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    return type(layer) is nn.Linear and layer.bias is not None
+
+
 def _linear(layer: nn.Linear) -> ArrayFunction:
     weight, bias = _view(layer.weight).T, _view(layer.bias)
-    return lambda values: values @ weight + bias
+
+    def linear(values: Array) -> Array:
+        result = values.dot(weight)
+        result += bias
+        return result
+
+    return linear
 
 
 def _view(parameter: Tensor) -> Array:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from zoo.envs.making import make_vec_env
     from zoo.errors import ZooError
     from zoo.training.evaluation import evaluate_policy
+    from zoo.training.experiment import train
 
 __all__ = [
     "A2C",
@@ -41,6 +42,7 @@ __all__ = [
     "evaluate_policy",
     "load",
     "make_vec_env",
+    "train",
 ]
 
 _HOMES = {
@@ -53,6 +55,7 @@ _HOMES = {
     "compose": "zoo.config.composing",
     "evaluate_policy": "zoo.training.evaluation",
     "make_vec_env": "zoo.envs.making",
+    "train": "zoo.training.experiment",
 }
 
 

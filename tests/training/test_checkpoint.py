@@ -23,7 +23,7 @@ from zoo.algorithms.sac import SAC
 from zoo.envs.making import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
-from zoo.training.making import make_callbacks
+from zoo.training.configured_callbacks import make_callbacks
 from zoo.training.run_folder import RunFolder
 from zoo.training.signals import PREEMPTED
 

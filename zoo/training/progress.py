@@ -51,6 +51,10 @@ class ProgressBarCallback(Callback):
     def on_training_end(self, algorithm: Algorithm[Any]) -> None:
         """Show where the run ended."""
         self._show(algorithm)
+        self.close()
+
+    def close(self) -> None:
+        """Take down the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -6,6 +6,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from zoo.algorithms.registry import CLASSES
 from zoo.version import __version__
 
 # These have to stand before NumPy and torch are imported. OpenBLAS' own threads fight torch's. And torch's
@@ -15,7 +16,7 @@ from zoo.version import __version__
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says nothing
     from pathlib import Path
 
     from zoo.algorithms.a2c import A2C
@@ -28,32 +29,20 @@ if TYPE_CHECKING:
     from zoo.envs.vec_env import make_vec_env
     from zoo.errors import ZooError
     from zoo.training.evaluation import evaluate_policy
-
-__all__ = [
-    "A2C",
-    "DQN",
-    "PPO2",
-    "SAC",
-    "ZooError",
-    "__version__",
-    "check_env",
-    "compose",
-    "evaluate_policy",
-    "load",
-    "make_vec_env",
-]
+    from zoo.training.experiment import train
 
 _HOMES = {
-    "A2C": "zoo.algorithms.a2c",
-    "DQN": "zoo.algorithms.dqn",
-    "PPO2": "zoo.algorithms.ppo2",
-    "SAC": "zoo.algorithms.sac",
+    **CLASSES,
     "ZooError": "zoo.errors",
     "check_env": "zoo.envs.trial",
     "compose": "zoo.config.composing",
     "evaluate_policy": "zoo.training.evaluation",
     "make_vec_env": "zoo.envs.vec_env",
+    "train": "zoo.training.experiment",
 }
+"""Where each public name is; the algorithms are those of the registry."""
+
+__all__ = ["__version__", "load", *_HOMES]
 
 
 def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm[Any]:

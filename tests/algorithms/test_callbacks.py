@@ -124,7 +124,10 @@ class Preempted(Diary):
 @pytest.mark.parametrize("finishes", [False, True])
 def test_what_a_signal_kept_from_being_done_is_done_when_the_run_goes_on(finishes: bool) -> None:
     calls: list[Any] = []
-    callbacks = [Preempted(at=2, finishes=finishes, name="first", diary=calls), Diary(10, name="second", diary=calls)]
+    callbacks = [
+        Preempted(at=2, finishes=finishes, name="first", diary=calls),
+        Diary(10, name="second", diary=calls),
+    ]
     model = a2c()
     model.learn(40, callbacks)
     assert model.num_timesteps == 20

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiences import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from experiences import experience
 
 from zoo.files.trees import join, split
 from zoo.memory.columns import ColumnSpec
@@ -74,14 +74,16 @@ class World:
         following, after = self.numbers(), self.numbers()
         valid = ~self.resets if self.next_step else np.ones(self.n_envs, bool)
         terminated, ended = terminated & valid, ended & valid
-        self.memory.add(experience(
-            {"observations": shown(observations, self.dictionary), "actions": actions},
-            shown(following, self.dictionary),
-            rewards.astype(np.float32),
-            terminated,
-            ended,
-            None if valid.all() and self.rng.random() < 0.5 else valid,
-        ))
+        self.memory.add(
+            experience(
+                {"observations": shown(observations, self.dictionary), "actions": actions},
+                shown(following, self.dictionary),
+                rewards.astype(np.float32),
+                terminated,
+                ended,
+                None if valid.all() and self.rng.random() < 0.5 else valid,
+            )
+        )
         for i in np.flatnonzero(valid):
             self.lists[i].append(
                 (observations[i], actions[i], following[i], np.float32(rewards[i]), terminated[i])
@@ -191,14 +193,16 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
     rng = np.random.default_rng(0)
     for step in range(30):
         numbers = 100 * np.arange(3) + step
-        memory.add(experience(
-            {"observations": shown(numbers, False), "actions": numbers},
-            shown(numbers + 1, False),
-            np.zeros(3, np.float32),
-            np.zeros(3, bool),
-            np.zeros(3, bool),
-            np.array([True, step % 2 == 0, step < 3]),
-        ))
+        memory.add(
+            experience(
+                {"observations": shown(numbers, False), "actions": numbers},
+                shown(numbers + 1, False),
+                np.zeros(3, np.float32),
+                np.zeros(3, bool),
+                np.zeros(3, bool),
+                np.array([True, step % 2 == 0, step < 3]),
+            )
+        )
     n_stored = len(memory)
     assert n_stored == (20 - optimize) + 15 + 3
     n_draws = 400 * n_stored
@@ -212,13 +216,15 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
 def test_truncated_and_terminated_ends_differ_in_terminated_alone() -> None:
     memory = ReplayMemory(10, 2, PLAIN)
     numbers = np.array([1, 2])
-    memory.add(experience(
-        {"observations": shown(numbers, False), "actions": numbers},
-        shown(numbers + 10, False),
-        np.zeros(2, np.float32),
-        np.array([True, False]),
-        np.array([True, True]),
-    ))
+    memory.add(
+        experience(
+            {"observations": shown(numbers, False), "actions": numbers},
+            shown(numbers + 10, False),
+            np.zeros(2, np.float32),
+            np.array([True, False]),
+            np.array([True, True]),
+        )
+    )
     batch = memory.sample(np.random.default_rng(0), (50,))
     assert batch["terminated"].dtype == np.float32
     assert (batch["terminated"] == (batch["actions"] == 1)).all()
@@ -228,13 +234,15 @@ def test_truncated_and_terminated_ends_differ_in_terminated_alone() -> None:
 def test_final_are_kept_without_those_of_other_environments() -> None:
     memory = ReplayMemory(20, 4, DICT, optimize_memory_usage=True)
     numbers = np.arange(4)
-    memory.add(experience(
-        {"observations": shown(numbers, True), "actions": numbers},
-        shown(numbers + 4, True),
-        np.zeros(4, np.float32),
-        numbers == 1,
-        numbers == 1,
-    ))
+    memory.add(
+        experience(
+            {"observations": shown(numbers, True), "actions": numbers},
+            shown(numbers + 4, True),
+            np.zeros(4, np.float32),
+            numbers == 1,
+            numbers == 1,
+        )
+    )
     (kept,) = memory._final.values()
     assert all(part.base is None for part in kept["observations"].values())
 
@@ -255,13 +263,15 @@ def test_only_rows_in_use_are_saved() -> None:
     memory = ReplayMemory(1000, 1, PLAIN)
     for i in range(3):
         one = np.array([i])
-        memory.add(experience(
-            {"observations": shown(one, False), "actions": one},
-            shown(one, False),
-            np.zeros(1, np.float32),
-            np.zeros(1, bool),
-            np.zeros(1, bool),
-        ))
+        memory.add(
+            experience(
+                {"observations": shown(one, False), "actions": one},
+                shown(one, False),
+                np.zeros(1, np.float32),
+                np.zeros(1, bool),
+                np.zeros(1, bool),
+            )
+        )
     assert memory.state()["columns"]["observations"].shape == (3, 1, 2)
 
 
@@ -270,13 +280,15 @@ def test_final_go_with_their_transitions() -> None:
     numbers, zeros = np.arange(2), np.zeros(2, np.float32)
     for step in range(100):
         ended = np.full(2, step < 50)
-        memory.add(experience(
-            {"observations": shown(numbers, False), "actions": numbers},
-            shown(numbers, False),
-            zeros,
-            ended & False,
-            ended,
-        ))
+        memory.add(
+            experience(
+                {"observations": shown(numbers, False), "actions": numbers},
+                shown(numbers, False),
+                zeros,
+                ended & False,
+                ended,
+            )
+        )
         assert len(memory._final) <= len(memory)
     assert not memory._final
 

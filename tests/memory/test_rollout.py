@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from experiences import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from experiences import experience
 
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.rollout import RolloutMemory, generalized_advantages

@@ -16,16 +16,15 @@ import numpy as np
 import pytest
 
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.ppo2 import PPO2
 from zoo.algorithms.sac import SAC
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
-from zoo.training.making import make_callbacks
+from zoo.training.configured_callbacks import make_callbacks
 from zoo.training.run_folder import RunFolder
-from zoo.training.signals import PREEMPTED
 
 SMALL = {"name": "MlpPolicy", "net_arch": [8]}
 

@@ -13,13 +13,12 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
 
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.training.eval_callback import EvalCallback, read_evaluations
 from zoo.training.evaluation import evaluate
 from zoo.training.run_folder import RunFolder
-from zoo.training.signals import PREEMPTED
 
 
 class Spy(Callback):

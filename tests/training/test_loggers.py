@@ -255,7 +255,7 @@ class TestTensorBoard:
 
     def test_tensorboard_is_imported_with_the_first_report_only(self) -> None:
         program = (
-            "import sys, zoo.training.making\n"
+            "import sys, zoo.training.configured_callbacks\n"
             "heavy = {'tensorboard', 'wandb', 'rich.progress', 'pandas', 'matplotlib'}\n"
             "print(sorted(heavy & set(sys.modules)))"
         )

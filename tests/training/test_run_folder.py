@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from zoo.algorithms.callback import PREEMPTED
 from zoo.algorithms.ppo2 import PPO2
 from zoo.errors import ZooError
 from zoo.training.run_folder import RunFolder
-from zoo.training.signals import PREEMPTED
 
 
 def test_runs_started_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:

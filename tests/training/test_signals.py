@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from zoo.algorithms.callback import Callback
+from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo2 import PPO2
-from zoo.training.signals import PREEMPTED, stop_on_signals
+from zoo.training.signals import stop_on_signals
 
 
 class Kill(Callback):

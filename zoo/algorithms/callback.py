@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import numpy as np
-from torch import Tensor
+if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
+    import numpy as np
+    from torch import Tensor
 
-from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.stepper import EnvStepper
+    from zoo.envs.monitor import EpisodeRecord
+    from zoo.envs.stepper import EnvStepper
 
 PREEMPTED = "preempted"
 """The ``stop_reason`` of a run that a signal ended: what was due then is still due when it goes on."""

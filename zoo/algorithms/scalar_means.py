@@ -51,6 +51,9 @@ class ScalarMeans:
         """Take over what `state` returned."""
         rows = zip(state["names"], state["totals"], state["counts"], strict=True)
         self._sums = {
-            tuple(names): (torch.tensor(total, device=self._device) if isinstance(total, list) else total, count)
+            tuple(names): (
+                torch.tensor(total, device=self._device) if isinstance(total, list) else total,
+                count,
+            )
             for names, total, count in rows
         }

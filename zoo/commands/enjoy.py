@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.commands.opening import OpenedAgent, open_agent
 from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.settings import EnjoySettings
 from zoo.errors import ZooError
+from zoo.training.opened_agent import OpenedAgent, open_agent
 
 if TYPE_CHECKING:
     from zoo.envs.monitor import EpisodeRecord
@@ -44,7 +44,7 @@ def run(config: Mapping[str, Any]) -> None:
 @contextlib.contextmanager
 def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[EnvStepper]:
     """Give one environment, with a window or a camera where they are wanted."""
-    from zoo.commands.record import has_display, render_offscreen
+    from zoo.envs.filming import has_display, render_offscreen
 
     render_offscreen()
     envs = _make(agent)
@@ -101,7 +101,7 @@ def _make(agent: OpenedAgent, render_mode: str | None = None) -> EnvStepper:
 
 @contextlib.contextmanager
 def _filmed(agent: OpenedAgent, modes: list[str], frames_per_second: float | None) -> Iterator[EnvStepper]:
-    from zoo.commands.record import Filmed, filming
+    from zoo.envs.filming import Filmed, filming
     from zoo.envs.in_process import InProcessVectorEnv
     from zoo.envs.stepper import EnvStepper
 

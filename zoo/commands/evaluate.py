@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from zoo.commands.opening import OpenedAgent, open_agent
 from zoo.config.fields import build
 from zoo.config.settings import EvaluateSettings
+from zoo.training.opened_agent import OpenedAgent, open_agent
 
 if TYPE_CHECKING:
     from zoo.training.evaluation import Evaluation

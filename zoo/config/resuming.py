@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.hydra_internals import Override, parse_overrides
 from zoo.errors import ZooError
+from zoo.files.plain_data import parse_yaml
 
 KEY = "resume"
 
-FREE = (KEY, "verbose", "progress_bar")
-"""Settings that change what is shown, not what is computed."""
+FREE = (KEY, "job", "verbose", "progress_bar")
+"""Settings that change what is shown and how a run is called, not what is computed."""
 
 
 class ResumedRun:
@@ -96,13 +96,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise ZooError(f"resume: there is no folder {folder}")
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = parse_yaml(path.read_bytes())
     except FileNotFoundError as error:
         raise ZooError(f"resume: there is no run in {folder}: it has no config.yaml") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         raise ZooError(f"can't read the run's config {path}: {error}") from error
-    if not isinstance(config, dict) or not all(
-        isinstance(config.get(section), dict) for section in ("algo", "env", "policy")
-    ):
+    if not all(isinstance(config.get(section), dict) for section in ("algo", "env", "policy")):
         raise ZooError(f"{path} is not the config of a run: it has no sections algo, env and policy")
     return config

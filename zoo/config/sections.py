@@ -6,8 +6,12 @@ and imported when a config needs them.
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 SECTIONS = {
@@ -40,6 +44,16 @@ def algorithm_names() -> Iterable[str]:
     """Return the names of all algorithms."""
     names: Iterable[str] = _imported(_ALGORITHMS)
     return names
+
+
+def algorithm_summary(name: str) -> str:
+    """Return what an algorithm's file says first about itself, without its source; nothing is imported."""
+    module = _imported(_ALGORITHMS)[name].partition(":")[0]
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    description = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return re.split(r" \(|[.\n]", description)[0] + "."
 
 
 def policy_names() -> Iterable[str]:

@@ -25,6 +25,9 @@ class TrainSettings:
     threads: int | str = hyperparameter(help="threads of an update; auto: from the size of the work")
     init_from: str | None = hyperparameter(help="agent whose weights a new run starts with")
     resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly as it was")
+    job: str | None = hyperparameter(
+        help="name of a job: its unfinished run with this config goes on; null: a requeued Slurm job's does"
+    )
     runs_dir: str = hyperparameter(help="folder that gets <algo>/<env>/<time>_s<seed>")
     progress_bar: bool = hyperparameter(help="steps per second, time left and mean return")
     verbose: int = hyperparameter(help="0: only problems, 1: what the run does, 2: more", ge=0, le=2)
@@ -32,34 +35,32 @@ class TrainSettings:
 
 
 @dataclass
-class EnjoySettings:
-    """What `zoo enjoy` takes."""
+class PlaySettings:
+    """What every command takes in which a saved agent plays."""
 
-    algo: str | None = hyperparameter(help="algorithm of the agent to play")
+    algo: str | None = hyperparameter(help="algorithm of the agent")
     env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
     agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
     n_episodes: int = hyperparameter(help="episodes to play", ge=1)
     deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
-    record: bool = hyperparameter(help="write a video")
-    render: bool | None = hyperparameter(help="open a window; null: if there is a display")
-    seed: int | None = hyperparameter(help="of the first episode; null: drawn", ge=0)
+    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
     runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
     trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
 
 
 @dataclass
-class EvaluateSettings:
+class EnjoySettings(PlaySettings):
+    """What `zoo enjoy` takes."""
+
+    record: bool = hyperparameter(help="write a video")
+    render: bool | None = hyperparameter(help="open a window; null: if there is a display")
+
+
+@dataclass
+class EvaluateSettings(PlaySettings):
     """What `zoo evaluate` takes."""
 
-    algo: str | None = hyperparameter(help="algorithm of the agent to evaluate")
-    env: str | None = hyperparameter(help="its environment; with agent=: another one to evaluate in")
-    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
-    n_episodes: int = hyperparameter(help="episodes to play", ge=1)
     n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
-    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
-    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
-    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
-    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
 
 
 @dataclass

@@ -97,9 +97,11 @@ def _groups(loader: ConfigLoader) -> Iterator[str]:
         if group == "tuned":
             continue
         table = {option: source.header(f"{group}/{option}").partition("\n")[0] for option in options}
-        more = {"env": ": any Gymnasium id; module:Id imports the module first. With a file of their own:"}
-        if options:
-            yield "\n".join([f"{group}=NAME{more.get(group, '')}", *_table(table)])
+        if group == "env":
+            title = "env=ID: any Gymnasium id; module:Id imports the module first"
+            yield "\n".join([f"{title}. With a file of their own:" if options else title, *_table(table)])
+        elif options:
+            yield "\n".join([f"{group}=NAME", *_table(table)])
 
 
 def _settings(command: str, config: Mapping[str, Any]) -> str:

@@ -33,6 +33,9 @@ USUAL_POLICY = "MlpPolicy"
 ATARI_POLICY = "CnnPolicy"
 
 GLOBAL = {"package": "_global_"}
+WITHOUT_FILES = ("algo", "env", "policy", "tuned")
+"""Groups of which there are options without a file."""
+
 LOCAL: dict[str, str | None] = {"package": None}
 
 
@@ -57,7 +60,7 @@ class ZooConfigSource(ConfigSource):
     def is_group(self, config_path: str) -> bool:
         if config_path in self.plain_keys:
             return False
-        return config_path == "tuned" or any((folder / config_path).is_dir() for folder in self.folders)
+        return config_path in WITHOUT_FILES or any((folder / config_path).is_dir() for folder in self.folders)
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.partition("/")
@@ -92,8 +95,11 @@ class ZooConfigSource(ConfigSource):
         return sorted(names)
 
     def header(self, config_path: str) -> str:
-        """Return the comment at the top of a file, which says what it is, or an empty string."""
+        """Return the comment at the top of a file, which says what it is; empty if it says nothing."""
         file = self._file(config_path)
+        group, _, name = config_path.partition("/")
+        if file is None and group == "algo" and name in sections.algorithm_names():
+            return sections.algorithm_summary(name)
         lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
         comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
         return "\n".join(line[1:].removeprefix(" ") for line in comments if not line.startswith("# @"))

@@ -27,7 +27,9 @@ from zoo.training.run_folder import CHECKPOINT_VALUES
 
 FORMAT = 2
 
-_OURS = re.compile(rf"\d+-[0-9a-f]{{8}}\.safetensors|\.(\d+-[0-9a-f]{{8}}\.safetensors|{CHECKPOINT_VALUES})\..+")
+_OURS = re.compile(
+    rf"\d+-[0-9a-f]{{8}}\.safetensors|\.(\d+-[0-9a-f]{{8}}\.safetensors|{CHECKPOINT_VALUES})\..+"
+)
 """The names of what is written beside ``checkpoint.json``: arrays, and either's unfinished beginnings."""
 
 

@@ -70,13 +70,17 @@ class EvalCallback(Callback):
 
     def on_training_end(self, algorithm: Training) -> None:
         """Close the environments that were made here, and write the last score into the run's record."""
-        if self._own_envs is not None:
-            self._own_envs.close()
-            self._own_envs = None
+        self.close()
         if self.run is not None and self.last is not None and self.run.record.exists():
             with told("the run's record lacks its score"):
                 summary = {"timesteps": self.evaluated_at, **self.last.summary()}
                 self.run.update_record(evaluation=summary)
+
+    def close(self) -> None:
+        """Close the environments that were made here."""
+        if self._own_envs is not None:
+            self._own_envs.close()
+            self._own_envs = None
 
     def state(self) -> dict[str, Any]:
         """Return what later evaluations depend on, and how many rows of ``evaluations.npz`` are valid."""

@@ -43,6 +43,10 @@ class LoggingCallback(Callback):
         if algorithm.num_timesteps > self._reported_step:
             self._write(self._report(algorithm))
         self._elapsed_before += time.perf_counter() - self._started
+        self.close()
+
+    def close(self) -> None:
+        """Close the outputs."""
         for output in self.outputs:
             try:
                 output.close()

@@ -48,6 +48,10 @@ class ProgressBarCallback(Callback):
     def on_training_end(self, algorithm: Training) -> None:
         """Show where the run ended."""
         self._show(algorithm)
+        self.close()
+
+    def close(self) -> None:
+        """Take down the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

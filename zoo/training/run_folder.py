@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
 import platform
 import shlex
@@ -12,21 +11,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import yaml
-
 from zoo.agents.card import versions
+from zoo.algorithms.callback import PREEMPTED
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.training.signals import PREEMPTED
+from zoo.files.plain_data import parse_json, parse_yaml, to_yaml
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-    from zoo.training.evaluation import Evaluation
 
 CHECKPOINT_VALUES = "checkpoint.json"
 """The file whose presence makes a checkpoint: see `zoo.training.checkpoint`."""
@@ -84,45 +81,68 @@ class RunFolder:
             run._remove_logs()
         return run
 
+    @classmethod
+    def of_job(
+        cls, root: str | os.PathLike[str], job: str, is_same: Callable[[dict[str, Any]], bool]
+    ) -> RunFolder | None:
+        """Take up the newest unfinished run of a job whose config is the same, or return None.
+
+        Runs that still go on in another process, a neighbour in the same job, are left alone.
+        """
+        folders = [record.parent for record in Path(root).glob("*/*/*/run.json")]
+        for folder in sorted(folders, key=lambda folder: folder.name, reverse=True):
+            run = cls(folder)
+            try:
+                record = run.read_record()
+                is_wanted = record.get("job") == job and record.get("status") != "finished"
+                if is_wanted and is_same(run.read_config()):
+                    return cls.reopen(folder)
+            except ZooError:
+                # Damaged, or somebody else's.
+                continue
+        return None
+
     @property
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
         return (self.checkpoint / CHECKPOINT_VALUES).is_file()
 
-    def write_config(self, config: Mapping[str, Any] | str) -> None:
-        """Write the whole resolved config, given as plain data or as YAML."""
-        text = config if isinstance(config, str) else yaml.safe_dump(dict(config), sort_keys=False)
-        atomic.write_text(self.config, text)
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write the whole resolved config."""
+        atomic.write_text(self.config, to_yaml(config))
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
         try:
-            config = yaml.safe_load(self.config.read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            return parse_yaml(self.config.read_bytes())
+        except (OSError, ValueError) as error:
             raise ZooError(f"can't read the run's config {self.config}: {error}") from error
-        if not isinstance(config, dict):
-            raise ZooError(f"the run's config {self.config} is damaged: it holds no mapping")
-        return config
 
     def read_record(self) -> dict[str, Any]:
         """Return ``run.json``. Raises `ZooError` if there is no run here."""
         try:
-            record = json.loads(self.record.read_text())
+            return parse_json(self.record.read_bytes())
         except FileNotFoundError as error:
             raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
         except (OSError, ValueError) as error:
             raise ZooError(f"can't read the run's record {self.record}: {error}") from error
-        if not isinstance(record, dict):
-            raise ZooError(f"the run's record {self.record} is damaged: it holds no mapping")
-        return record
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
         record = self.read_record() if self.record.exists() else {}
         atomic.write_json(self.record, record | values)
 
-    def start(self, *, seed: int, command: Sequence[str] | None = None) -> None:
-        """Record that the run is going on: who, where, with what. ``command`` is `sys.argv` if not given."""
+    def close(self) -> None:
+        """Let other processes take up the run."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def start(self, *, seed: int, command: Sequence[str] | None = None, job: str | None = None) -> None:
+        """Record that the run is going on: who, where, with what. ``command`` is `sys.argv` if not given.
+
+        ``job`` is the job that the run belongs to, by whatever name `of_job` will ask for it.
+        """
         earlier = self.read_record() if self.record.exists() else {}
         now = _now()
         again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
@@ -130,6 +150,7 @@ class RunFolder:
             status="running",
             command=shlex.join(sys.argv if command is None else command),
             seed=seed,
+            job=job or earlier.get("job"),
             host=platform.node(),
             started=earlier.get("started", now),
             ended=None,
@@ -143,13 +164,15 @@ class RunFolder:
         self.update_record(status=status, ended=_now(), **values)
 
     @contextlib.contextmanager
-    def tracked(self, algorithm: Algorithm[Any], *, command: Sequence[str] | None = None) -> Iterator[None]:
+    def tracked(
+        self, algorithm: Algorithm[Any], *, command: Sequence[str] | None = None, job: str | None = None
+    ) -> Iterator[None]:
         """Record the run's start, and its end as the block leaves it.
 
         The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
         ``finished``. A run that is resumed has been restored before.
         """
-        self.start(seed=algorithm.seed, command=command)
+        self.start(seed=algorithm.seed, command=command, job=job)
         speed = _Speed(algorithm)
         try:
             yield
@@ -160,10 +183,6 @@ class RunFolder:
                 self.end("preempted" if preempted else "failed", **message, **speed.summary())
             raise
         self.end("preempted" if algorithm.stop_reason == PREEMPTED else "finished", **speed.summary())
-
-    def record_evaluation(self, evaluation: Evaluation) -> None:
-        """Write the score of the agent that the run ended with into ``run.json``."""
-        self.update_record(evaluation=evaluation.summary())
 
     def _remove_logs(self) -> None:
         for folder in (self.monitor, self.tensorboard):

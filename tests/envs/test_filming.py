@@ -8,7 +8,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from zoo.commands.record import filming
+from zoo.envs.filming import filming
 from zoo.errors import ZooError
 
 

@@ -13,9 +13,9 @@ from zoo.config.composing import compose
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback
+from zoo.training.configured_callbacks import make_callbacks
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.logging_callback import LoggingCallback
-from zoo.training.making import make_callbacks
 from zoo.training.run_folder import RunFolder
 
 

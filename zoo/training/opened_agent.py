@@ -11,13 +11,14 @@ from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
 from zoo.agents.finding import find_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment
+from zoo.config import sections
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-    from zoo.config.settings import EnjoySettings, EvaluateSettings
+    from zoo.config.settings import PlaySettings
     from zoo.envs.config import EnvConfig
     from zoo.envs.stepper import EnvStepper
 
@@ -62,7 +63,7 @@ class OpenedAgent:
                 )
 
 
-def open_agent(settings: EnjoySettings | EvaluateSettings) -> OpenedAgent:
+def open_agent(settings: PlaySettings) -> OpenedAgent:
     """Find, read and rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name.
 
     Raises `ZooError` if there is none, or it is damaged or not trusted.
@@ -78,7 +79,7 @@ def open_agent(settings: EnjoySettings | EvaluateSettings) -> OpenedAgent:
     return OpenedAgent(path, files, algorithm, env)
 
 
-def _path(settings: EnjoySettings | EvaluateSettings) -> Path:
+def _path(settings: PlaySettings) -> Path:
     if settings.agent is not None:
         if settings.algo is not None:
             raise ZooError("give either agent=PATH, or algo= and env=, not both")
@@ -92,14 +93,12 @@ def _path(settings: EnjoySettings | EvaluateSettings) -> Path:
 
 def _check_algorithm(name: str, runs: str) -> None:
     presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
-    known = sorted(presets | {agent.algo for agent in list_agents(runs=runs)})
+    known = sorted({*sections.algorithm_names(), *presets, *(agent.algo for agent in list_agents(runs=runs))})
     if name not in known:
         raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 
 
-def _env_config(
-    trained_in: Mapping[str, Any] | None, settings: EnjoySettings | EvaluateSettings, origin: str
-) -> EnvConfig:
+def _env_config(trained_in: Mapping[str, Any] | None, settings: PlaySettings, origin: str) -> EnvConfig:
     """Return the environment of the training, with the id that the user gave, if one.
 
     Observations and rewards stay raw: the agent normalises with its own statistics.

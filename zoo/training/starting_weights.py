@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.agents.agent_folder import AgentFiles, read_agent
-from zoo.agents.finding import resolve_agent
-from zoo.config.paths import shown
 from zoo.envs.spaces import space_from_dict, spaces_differ
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
@@ -18,13 +16,12 @@ if TYPE_CHECKING:
 SECTIONS = ("algo", "policy", "env")
 
 
-def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any]) -> None:
-    """Copy the agent's weights and running statistics, and print which of its settings are others today.
+def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any]) -> list[str]:
+    """Copy the agent's weights and running statistics, and return which of its settings are others today.
 
     Nothing of the agent is run. Raises `ZooError` if there is none, or it does not fit.
     """
-    path = resolve_agent(agent)
-    files = read_agent(path, trust=True, own_env=True)
+    files = read_agent(agent, trust=True, own_env=True)
     _check_spaces(algorithm, files, agent)
     try:
         algorithm.set_parameters(files.tensors)
@@ -32,10 +29,7 @@ def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any
         raise ZooError(f"the weights of {agent} don't fit {config['algo']['name']}: {error}") from error
     if algorithm.normalizer is not None and files.normalization is not None:
         algorithm.normalizer.load_state(*files.normalization)
-    if config["verbose"]:
-        print(f"start   with the weights of {shown(path.absolute())}")
-        for line in differences(files.config, algorithm, config):
-            print(f"        {line}")
+    return list(differences(files.config, algorithm, config))
 
 
 def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> None:

@@ -5,13 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from zoo.errors import ZooError
-
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
-    from zoo.envs.stepper import EnvStepper
 
 SHARE = 0.9
 """What a replay memory may take of what is free."""
@@ -21,22 +16,18 @@ GIB = 2**30
 logger = logging.getLogger(__name__)
 
 
-def refuse_too_large_memory(algorithm: type[Algorithm[Any]], config: Any, envs: EnvStepper) -> None:
-    """Raise `ZooError` with the size that fits if the algorithm's memory needs more than is free."""
-    memory_bytes = getattr(algorithm, "memory_bytes", None)
-    if memory_bytes is None:
-        return
-    needed = int(memory_bytes(config, envs.observation_space, envs.action_space, envs.num_envs))
+def refuse_too_large_memory(needed: int, buffer_size: int) -> None:
+    """Raise `ZooError` with the size that fits if a memory needs more bytes than are free."""
     free = free_bytes()
     if free is None or needed <= SHARE * free:
         logger.log(
             logging.INFO if needed > GIB else logging.DEBUG, "the replay memory takes %.2f GiB", needed / GIB
         )
         return
-    fitting = int(config.buffer_size * SHARE * free / needed)
+    fitting = int(buffer_size * SHARE * free / needed)
     fitting -= fitting % 1000 if fitting > 1000 else 0
     raise ZooError(
-        f"`algo.buffer_size={config.buffer_size}` needs {needed / GIB:.1f} GiB of memory, but"
+        f"`algo.buffer_size={buffer_size}` needs {needed / GIB:.1f} GiB of memory, but"
         f" {free / GIB:.1f} GiB are free; algo.buffer_size={fitting} fits"
     )
 

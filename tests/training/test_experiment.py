@@ -1,0 +1,221 @@
+"""A config is run from Python, in parts or as a whole, and leaves the process as it was."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import zoo
+from zoo.algorithms.callback import PREEMPTED, Callback
+from zoo.errors import ZooError
+from zoo.training.experiment import Experiment, train
+from zoo.training.run_folder import RunFolder
+
+SHORT = [
+    "n_timesteps=256",
+    "n_envs=2",
+    "algo.n_steps=32",
+    "algo.batch_size=64",
+    "algo.n_epochs=1",
+    "tuned=none",
+    "threads=1",
+    "compile=false",
+    "progress_bar=false",
+    "logger=csv",
+    "callbacks.eval.n_episodes=2",
+    "seed=3",
+]
+
+
+@pytest.fixture(autouse=True)
+def _working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def config_of(*overrides: str) -> dict[str, Any]:
+    return dict(zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", *SHORT, *overrides]))
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def runs() -> list[Path]:
+    return sorted(path.parent for path in Path("runs").glob("*/*/*/run.json"))
+
+
+def state_of_the_process() -> dict[str, Any]:
+    # The memory that workers share lives as long as the arrays in it.
+    gc.collect()
+    return {
+        "signals": {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)},
+        "handlers": [logging.getLogger(name).handlers[:] for name in (None, "zoo")],
+        "level": logging.getLogger("zoo").level,
+        "threads": torch.get_num_threads(),
+        "flushes": bool(torch.full((), 1e-40) * 0.5 == 0),
+        "torch": torch.get_rng_state().tolist(),
+        "open files": sorted(
+            os.readlink(f"/proc/self/fd/{name}")
+            for name in os.listdir("/proc/self/fd")
+            if os.path.exists(f"/proc/self/fd/{name}")
+        ),
+    }
+
+
+def test_config_is_trained_evaluated_and_saved() -> None:
+    result = zoo.train(config_of())
+    assert result.is_complete
+    assert result.run.read_record()["status"] == "finished"
+    assert result.run.read_record()["timesteps"] == 256
+    assert result.evaluation is not None
+    assert result.best_mean is not None
+    assert result.agent == result.run.best_agent
+    card = json.loads((result.run.agent / "card.json").read_text())
+    assert card["mean_return"] == pytest.approx(result.evaluation.mean)
+    action, _ = result.algorithm.predict(np.zeros(4, np.float32))
+    assert action in (0, 1)
+
+
+def test_parts_can_be_called_alone() -> None:
+    whole = zoo.train(config_of()).algorithm.get_parameters()
+    with Experiment(config_of("callbacks.eval=null")) as experiment:
+        experiment.learn()
+        experiment.evaluate()
+        assert experiment.result().evaluation is None
+        assert not experiment.run.agent.exists()
+        experiment.save()
+    assert experiment.run.agent.exists()
+    assert same(zoo.load(experiment.run.agent).get_parameters(), whole)
+
+
+def test_two_experiments_in_one_process_equal_each_alone() -> None:
+    first = zoo.train(config_of()).algorithm.get_parameters()
+    other = zoo.train(config_of("seed=4", "threads=2")).algorithm.get_parameters()
+    again = zoo.train(config_of()).algorithm.get_parameters()
+    assert same(first, again)
+    assert not same(first, other)
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_process_is_left_as_it_was(flushes: bool) -> None:
+    config = config_of("env.vectorization=workers", "logger=[csv,tensorboard]")
+    # Python keeps a server for worker processes from the first one on.
+    zoo.train(config)
+    torch.set_num_threads(2)
+    torch.set_flush_denormal(flushes)
+    before = state_of_the_process()
+    zoo.train(config)
+    assert state_of_the_process() == before
+    torch.set_num_threads(1)
+
+
+def test_process_is_left_as_it_was_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo.train(config_of())
+    before = state_of_the_process()
+    monkeypatch.setattr(Experiment, "save", _fail)
+    with pytest.raises(RuntimeError, match="halfway"):
+        zoo.train(config_of())
+    assert [RunFolder(run).read_record()["status"] for run in runs()].count("failed") == 1
+    assert state_of_the_process() == before
+
+
+def _fail(experiment: Experiment) -> None:
+    raise RuntimeError("halfway")
+
+
+def test_mistake_while_making_leaves_neither_folder_nor_open_environments() -> None:
+    zoo.train(config_of())
+    before, folders = state_of_the_process(), runs()
+    with pytest.raises(ZooError, match=r"needs `callbacks\.eval`"):
+        zoo.train(config_of("callbacks.eval=null", "callbacks.stop_on_reward.threshold=1"))
+    with pytest.raises(ZooError, match="there is no agent"):
+        zoo.train(config_of("init_from=nowhere"))
+    assert (state_of_the_process(), runs()) == (before, folders)
+
+
+# A run that belongs to a job
+
+
+def interrupted(*overrides: str) -> RunFolder:
+    """Train until the first checkpoint, and end as a signal would."""
+    with Experiment(config_of("callbacks.checkpoint.every=64", *overrides)) as experiment:
+        stop = _StopAfter(128)
+        experiment.callbacks.insert(0, stop)
+        result = experiment.run_through()
+    assert not result.is_complete
+    assert result.run.read_record()["status"] == "preempted"
+    return result.run
+
+
+class _StopAfter(Callback):
+    def __init__(self, steps: int) -> None:
+        self.every = steps
+
+    def on_steps(self, algorithm: Any) -> None:
+        algorithm.request_stop(PREEMPTED)
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("SLURM_JOB_ID", "71")
+    return monkeypatch
+
+
+def test_requeued_job_goes_on_with_its_own_run(slurm: pytest.MonkeyPatch) -> None:
+    whole = zoo.train(config_of("callbacks.checkpoint.every=64")).algorithm.get_parameters()
+    run = interrupted()
+    assert run.read_record()["job"] == "71"
+    slurm.setenv("SLURM_RESTART_COUNT", "1")
+    result = train(config_of("callbacks.checkpoint.every=64"))
+    assert result.run.path.resolve() == run.path.resolve()
+    assert result.run.read_record()["status"] == "finished"
+    assert same(result.algorithm.get_parameters(), whole)
+    assert train(config_of("callbacks.checkpoint.every=64")).run.path != run.path
+
+
+def test_job_that_is_not_requeued_starts_a_run_of_its_own(slurm: pytest.MonkeyPatch) -> None:
+    run = interrupted()
+    assert train(config_of("callbacks.checkpoint.every=64")).run.path != run.path
+
+
+@pytest.mark.parametrize(
+    ("environment", "overrides"),
+    [
+        ({"SLURM_JOB_ID": "72"}, []),
+        ({"SLURM_ARRAY_JOB_ID": "71", "SLURM_ARRAY_TASK_ID": "0"}, []),
+        ({}, ["algo.gamma=0.9"]),
+        ({}, ["seed=4"]),
+    ],
+)
+def test_run_of_another_job_or_config_is_left_alone(
+    slurm: pytest.MonkeyPatch, environment: dict[str, str], overrides: list[str]
+) -> None:
+    run = interrupted()
+    for name, value in {"SLURM_RESTART_COUNT": "1", **environment}.items():
+        slurm.setenv(name, value)
+    assert train(config_of("callbacks.checkpoint.every=64", *overrides)).run.path != run.path
+    assert run.read_record()["status"] == "preempted"
+
+
+def test_named_job_goes_on_with_its_run_and_with_the_seed_that_was_drawn() -> None:
+    run = interrupted("job=night", "seed=null")
+    seed = run.read_config()["seed"]
+    result = train(config_of("callbacks.checkpoint.every=64", "job=night", "seed=null", "verbose=0"))
+    assert result.run.path == run.path
+    assert result.algorithm.seed == seed
+    assert result.is_complete
+
+
+def test_index_of_an_array_is_a_job_of_its_own(slurm: pytest.MonkeyPatch) -> None:
+    slurm.setenv("SLURM_ARRAY_JOB_ID", "70")
+    slurm.setenv("SLURM_ARRAY_TASK_ID", "1")
+    assert interrupted().read_record()["job"] == "70_1"

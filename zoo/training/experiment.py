@@ -1,0 +1,308 @@
+"""Running a config: environments and algorithm are made, an agent learns, is evaluated and saved.
+
+`zoo train` is a recipe around this; so is whatever else trains by a config, in a process of its own or in one
+that goes on to other things: afterwards torch, signals, files and environments are as they were before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
+from zoo.config.fields import build
+from zoo.config.validation import ALGO_LABELS
+from zoo.errors import ZooError
+from zoo.training.job import is_requeued, slurm_job
+from zoo.training.problems import tell
+from zoo.training.run_folder import RunFolder
+from zoo.training.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.callback import Callback
+    from zoo.envs.config import EnvConfig
+    from zoo.training.eval_callback import EvalCallback
+    from zoo.training.evaluation import Evaluation
+
+Config = dict[str, Any]
+
+SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar")
+"""Settings in which two configs of the same run may differ."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of an experiment."""
+
+    run: RunFolder
+    algorithm: Algorithm[Any]
+    """The agent as it is now; it acts, and can be given an environment again with `set_env`."""
+    evaluation: Evaluation | None
+    """The last one, if there were any; of the agent as it is now, unless the run was interrupted."""
+    best_mean: float | None
+    """Mean return of the best agent."""
+
+    @property
+    def agent(self) -> Path:
+        """The folder of the best agent, or of the last one where none was evaluated."""
+        return self.run.best_agent if self.run.best_agent.exists() else self.run.agent
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run ended by itself; one that a signal ended can be resumed."""
+        return self.algorithm.stop_reason != PREEMPTED
+
+
+def train(config: Mapping[str, Any]) -> Result:
+    """Train as the config says that `zoo.compose("train", …)` returned, and leave a run's folder behind.
+
+    A config that names an interrupted run in ``resume``, or its ``job``, goes on with it. SIGINT and SIGTERM
+    end the training after the update under way. Raises `ZooError` for what does not go together.
+    """
+    with Experiment(config) as experiment:
+        return experiment.run_through()
+
+
+class Experiment:
+    """One run of a config, made where a block begins and closed where it ends; its parts can be called alone.
+
+    Within the block there are ``run`` (its folder), ``algorithm``, ``callbacks`` and the ``config`` with the
+    seed in it. ``is_resumed`` tells whether an earlier run goes on, ``changed_settings`` how the agent that
+    ``init_from`` names was trained otherwise.
+    """
+
+    run: RunFolder
+    algorithm: Algorithm[Any]
+    callbacks: list[Callback]
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = _plain(config)
+        self.is_resumed = False
+        self.changed_settings: list[str] = []
+        self._closing = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as closing:
+            closing.enter_context(_torch_as_before())
+            self._make(closing)
+            self._closing = closing.pop_all()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._closing.close()
+
+    def run_through(self) -> Result:
+        """Learn, evaluate, save, and record in the run's folder how it went."""
+        with self.run.tracked(self.algorithm, job=self.job), stop_on_signals(self.algorithm):
+            self.learn()
+            if self.algorithm.stop_reason != PREEMPTED:
+                self.evaluate()
+            stop_reason = self.algorithm.stop_reason
+            self.save()
+            self.algorithm.stop_reason = stop_reason  # a signal during the last line changes nothing
+        return self.result()
+
+    def learn(self) -> None:
+        """Train for the steps of the config that are left."""
+        steps = self.config["n_timesteps"] - self.algorithm.num_timesteps
+        self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
+
+    def evaluate(self) -> None:
+        """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.
+
+        A signal that comes meanwhile leaves a checkpoint from which only the evaluation is done again.
+        """
+        evaluation = self._evaluation
+        if evaluation is None or evaluation.evaluated_at == self.algorithm.num_timesteps:
+            return
+        try:
+            evaluation.on_steps(self.algorithm)
+        except InterruptedCallbackError:
+            for each in self.callbacks:
+                each.on_preemption(self.algorithm)
+        evaluation.on_training_end(self.algorithm)
+
+    def save(self) -> None:
+        """Write the agent as it is now, with its score if it was evaluated."""
+        from zoo.training.eval_callback import score_for_card
+
+        evaluation = self._evaluation
+        is_evaluated = evaluation is not None and evaluation.evaluated_at == self.algorithm.num_timesteps
+        last = evaluation.last if evaluation is not None and is_evaluated else None
+        self.algorithm.save(self.run.agent, card=score_for_card(last) if last is not None else {})
+
+    def result(self) -> Result:
+        """Return what came out so far."""
+        evaluation = self._evaluation
+        if evaluation is None:
+            return Result(self.run, self.algorithm, None, None)
+        return Result(self.run, self.algorithm, evaluation.last, evaluation.best_mean)
+
+    @property
+    def job(self) -> str | None:
+        """The job to which the run belongs: the config's, else Slurm's."""
+        return self.config["job"] or slurm_job()
+
+    @property
+    def _evaluation(self) -> EvalCallback | None:
+        from zoo.training.eval_callback import EvalCallback
+
+        return next((each for each in self.callbacks if isinstance(each, EvalCallback)), None)
+
+    def _make(self, closing: contextlib.ExitStack) -> None:
+        from zoo.envs.config import EnvConfig
+        from zoo.training.configured_callbacks import make_callbacks
+
+        run = self._interrupted_run()
+        if run is not None:
+            closing.callback(run.close)
+            self.is_resumed = True
+        elif self.config["seed"] is None:
+            self.config["seed"] = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+        config = self.config
+        env = build(EnvConfig, config["env"], "env")
+        self.algorithm = _algorithm(config, env, closing)
+        has_checkpoint = run is not None and run.has_checkpoint
+        if config["init_from"] is not None and not has_checkpoint:
+            from zoo.training.starting_weights import take_weights
+
+            self.changed_settings = take_weights(self.algorithm, config["init_from"], config)
+        if run is None:
+            run = _new_run(config)
+            closing.callback(run.close)
+        self.run = run
+        with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
+            self.callbacks = make_callbacks(config, run, env)
+        closing.callback(_close_all, self.callbacks)
+        _watch_episodes(self.algorithm, run, env, closing)
+        if has_checkpoint:
+            _go_back_to_checkpoint(self.algorithm, run, self.callbacks)
+
+    def _interrupted_run(self) -> RunFolder | None:
+        """Return the run to go on with, that of ``resume`` or of the job, whose config is then taken."""
+        if self.config["resume"] is not None:
+            return RunFolder.reopen(self.config["resume"])
+        job = self.config["job"] or (slurm_job() if is_requeued() else None)
+        if job is None:
+            return None
+        run = RunFolder.of_job(self.config["runs_dir"], job, self._is_same_run)
+        if run is not None:
+            self.config = {**run.read_config(), **{key: self.config[key] for key in SHOWN_ONLY}}
+        return run
+
+    def _is_same_run(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a run of that config would be this one; a seed that is drawn may be any."""
+        free = (*SHOWN_ONLY, "seed") if self.config["seed"] is None else SHOWN_ONLY
+        return _without(self.config, free) == _without(config, free)
+
+
+def _plain(config: Mapping[str, Any]) -> Config:
+    from omegaconf import OmegaConf
+
+    plain = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _without(config: Mapping[str, Any], keys: Sequence[str]) -> Config:
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+@contextlib.contextmanager
+def _torch_as_before() -> Iterator[None]:
+    """Give torch back the threads, and its way with the smallest numbers, that it had before the block."""
+    import torch
+
+    threads = torch.get_num_threads()
+    is_flushing = bool(torch.full((), 1e-40) * 0.5 == 0)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(is_flushing)
+
+
+def _algorithm(config: Config, env: EnvConfig, closing: contextlib.ExitStack) -> Algorithm[Any]:
+    from zoo.algorithms.registry import algorithm_class
+    from zoo.envs.stepper import EnvStepper
+    from zoo.envs.vec_env import make_vec_env
+    from zoo.memory.limit import refuse_too_large_memory
+    from zoo.policies.config import PolicyConfig
+
+    found = algorithm_class(config["algo"]["name"])
+    hyperparameters = build(found.config_class, _without(config["algo"], ALGO_LABELS), "algo")
+    gamma = float(getattr(hyperparameters, "gamma", 0.99))
+    with warnings.catch_warnings(record=True) as suspicions:
+        envs = EnvStepper(make_vec_env(env, config["n_envs"], gamma=gamma))
+    closing.callback(envs.close)
+    for suspicion in suspicions:
+        tell(str(suspicion.message))
+    memory_bytes = getattr(found, "memory_bytes", None)
+    if memory_bytes is not None:
+        needed = memory_bytes(hyperparameters, envs.observation_space, envs.action_space, envs.num_envs)
+        refuse_too_large_memory(int(needed), hyperparameters.buffer_size)
+    algorithm = found(
+        build(PolicyConfig, config["policy"], "policy"),
+        envs,
+        seed=config["seed"],
+        device=config["device"],
+        compile=config["compile"],
+        threads=config["threads"],
+        config=hyperparameters,
+    )
+    algorithm.env_config = env
+    return algorithm
+
+
+def _new_run(config: Config) -> RunFolder:
+    algo = config["algo"].get("preset") or config["algo"]["name"]
+    run = RunFolder.create(config["runs_dir"], algo, config["env"]["id"], config["seed"])
+    run.write_config(config)
+    return run
+
+
+@contextlib.contextmanager
+def _no_folder_after_a_mistake(run: RunFolder, *, is_new: bool) -> Iterator[None]:
+    try:
+        yield
+    except ZooError:
+        if is_new:
+            shutil.rmtree(run.path)
+        raise
+
+
+def _close_all(callbacks: Sequence[Callback]) -> None:
+    """Close what callbacks keep open, which they do themselves only if the training comes to its end."""
+    for each in callbacks:
+        close = getattr(each, "close", None)
+        if close is not None:
+            close()
+
+
+def _watch_episodes(
+    algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack
+) -> None:
+    """Let every finished episode be written to the run's folder."""
+    from zoo.envs.monitor import EpisodeMonitor
+
+    envs = algorithm.envs
+    assert envs is not None
+    monitor = EpisodeMonitor(run.monitor, envs.num_envs, env_id=env.id, info_keywords=env.info_keywords)
+    closing.callback(monitor.close)
+    envs.monitor = monitor
+
+
+def _go_back_to_checkpoint(algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback]) -> None:
+    from zoo.training.checkpoint import read_checkpoint, restore
+
+    restore(read_checkpoint(run.checkpoint), algorithm, callbacks)

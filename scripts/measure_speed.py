@@ -213,8 +213,7 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
 
 def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
     """Train with Zoo: monitors, loggers and an evaluation callback are on, as with the peers."""
-    from zoo.algorithms.base import Algorithm
-    from zoo.algorithms.callback import Callback
+    from zoo.algorithms.callback import Callback, Training
     from zoo.algorithms.registry import algorithm_class
     from zoo.envs.vec_env import make_vec_env
     from zoo.training.eval_callback import EvalCallback
@@ -225,7 +224,7 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     class Mark(Callback):
         every = WORKS[work].interval
 
-        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+        def on_steps(self, algorithm: Training) -> None:
             if clock.mark(algorithm.num_timesteps):
                 algorithm.request_stop("measured")
 

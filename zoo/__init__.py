@@ -42,7 +42,20 @@ _HOMES = {
 }
 """Where each public name is; the algorithms are those of the registry."""
 
-__all__ = ["__version__", "load", *_HOMES]
+__all__ = [
+    "A2C",
+    "DQN",
+    "PPO2",
+    "SAC",
+    "ZooError",
+    "__version__",
+    "check_env",
+    "compose",
+    "evaluate_policy",
+    "load",
+    "make_vec_env",
+    "train",
+]
 
 
 def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm[Any]:

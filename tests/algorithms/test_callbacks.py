@@ -19,9 +19,9 @@ class Diary(Callback):
     """Writes down each call."""
 
     def __init__(
-        self, every: int = 0, *, name: str = "", last: bool = False, diary: list[Any] | None = None
+        self, every: int = 0, *, name: str = "", comes_last: bool = False, diary: list[Any] | None = None
     ) -> None:
-        self.every, self.last, self.name = every, last, name
+        self.every, self.comes_last, self.name = every, comes_last, name
         self.diary: list[Any] = [] if diary is None else diary
 
     def on_training_start(self, algorithm: Training) -> None:
@@ -95,7 +95,7 @@ def test_off_policy_intervals_count_environment_steps_too() -> None:
 def test_callbacks_that_come_last_are_called_after_all_others() -> None:
     calls: list[Any] = []
     callbacks = [
-        Diary(10, name="checkpoint", last=True, diary=calls),
+        Diary(10, name="checkpoint", comes_last=True, diary=calls),
         Diary(10, name="evaluation", diary=calls),
     ]
     a2c().learn(20, callbacks)

@@ -220,8 +220,8 @@ def test_targets_of_the_critics_follow_at_their_interval_over_updates() -> None:
 
     class Noting(SAC):
         def _take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
-            taus.extend(inputs["tau"].tolist())
-            outputs = super()._take_steps(step, shared, rows)
+            taus.extend(rows["tau"].tolist())
+            return super()._take_steps(step, shared, rows)
 
     Noting({"net_arch": [8]}, env, seed=0, learning_starts=0, batch_size=4, target_update_interval=4).learn(
         12

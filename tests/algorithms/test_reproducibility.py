@@ -110,7 +110,7 @@ def test_worker_processes_change_no_number(name: str) -> None:
 class Keep(Callback):
     """Keeps the state of a run, as files would."""
 
-    last = True
+    comes_last = True
 
     def __init__(self, every: int) -> None:
         self.every = every

@@ -68,12 +68,12 @@ class Callback:
     """Override what is needed. All frequencies count environment steps.
 
     ``every`` is the number of environment steps between calls of `on_steps` (0: never); calls come at the
-    first end of an update at or after each multiple. Callbacks that come ``last`` are called after all
-    others: what they write holds what those did.
+    first end of an update at or after each multiple. Those with ``comes_last`` are called after all others:
+    what they write holds what those did.
     """
 
     every: int = 0
-    last: bool = False
+    comes_last: bool = False
 
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
@@ -110,7 +110,7 @@ class CallbackSchedule:
         num_timesteps: int,
         still_due: Mapping[str, Any] | None = None,
     ) -> None:
-        self.callbacks = sorted(callbacks, key=lambda callback: callback.last)
+        self.callbacks = sorted(callbacks, key=lambda callback: callback.comes_last)
         self.watching_episodes = [
             callback for callback in self.callbacks if type(callback).on_episode is not Callback.on_episode
         ]
@@ -124,7 +124,7 @@ class CallbackSchedule:
             callback.on_training_start(algorithm)
 
     def call_due(self, algorithm: Training) -> None:
-        """Call `on_steps` of all callbacks that are due; a signal that comes meanwhile leaves the rest due."""
+        """Call `on_steps` of all callbacks that are due; a signal meanwhile leaves the rest due."""
         if algorithm.num_timesteps < self.next_due:
             return
         for name, callback in named(self.callbacks):
@@ -141,7 +141,7 @@ class CallbackSchedule:
 
     def state(self) -> dict[str, Any]:
         """Return when each callback is due, by name; those that come last decide anew."""
-        lasting = [name for name, callback in named(self.callbacks) if not callback.last]
+        lasting = [name for name, callback in named(self.callbacks) if not callback.comes_last]
         return {name: self._due[name] for name in lasting if self._due[name] != float("inf")}
 
     def end(self, algorithm: Training, *, preempted: bool) -> None:

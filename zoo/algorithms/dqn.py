@@ -26,7 +26,7 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome
 from zoo.optim.schedules import Schedule
 from zoo.optim.state import State
-from zoo.policies.exploration import EpsilonGreedy, Exploration
+from zoo.policies.exploration import EpsilonGreedy
 from zoo.policies.heads import pick
 from zoo.policies.own_policy import make_policy
 from zoo.policies.q_network import QNetwork
@@ -59,6 +59,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
     supported_actions = (spaces.Discrete,)
 
     policy: QNetwork
+    exploration: EpsilonGreedy
 
     def _make_policy(self) -> nn.Module:
         return make_policy(
@@ -74,7 +75,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         state["target"] = state["q_network"].clone()
         return state
 
-    def _make_exploration(self) -> Exploration:
+    def _make_exploration(self) -> EpsilonGreedy:
         config = self.config
         rate = Schedule(
             *("linear", config.exploration_initial_eps, config.exploration_final_eps),

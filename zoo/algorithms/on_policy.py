@@ -1,8 +1,9 @@
-"""What on-policy algorithms share: hyperparameters, collecting a rollout with the current policy, advantages."""
+"""What on-policy algorithms share: hyperparameters, rollouts of the current policy, advantages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 
 from zoo.algorithms.agent import Array
 from zoo.algorithms.base import Algorithm
+from zoo.algorithms.interaction import Seen
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
-from zoo.memory.columns import ColumnSpec, observation_spec, transform
+from zoo.memory.columns import Column, ColumnSpec, observation_spec, transform
 from zoo.memory.experience import Experience
 from zoo.memory.rollout import RolloutMemory, generalized_advantages
 from zoo.optim.descent import Descent
@@ -83,17 +85,20 @@ class OnPolicyAlgorithm(Algorithm[Config]):
     # -- collecting -------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        memory, act = self.memory, self.acting.act
+        memory = self.memory
         self._progress_before = self.progress
         noise = self.acting.head.noise(self.rng, (memory.n_steps, self.n_envs))
         memory.start()
         for step in range(memory.n_steps):
-            experience = self._interact(lambda seen, step=step: {"actions": act(seen, noise[step])[0]})
+            experience = self._interact(partial(self._act_with, noise[step]))
             memory.add(experience, self._rewards(experience))
             if len(experience.outcome.finished):
                 self._keep_truncations(experience)
         if not memory.valid.any():  # a short rollout in which all environments merely reset
             self.collect()
+
+    def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
+        return {"actions": self.acting.act(seen, noise)[0]}
 
     def _rewards(self, experience: Experience) -> Array:
         rewards = experience.outcome.rewards

@@ -25,7 +25,7 @@ from zoo.optim.state import State
 @dataclass
 @with_defaults(learning_rate=2.5e-4, normalize_advantage=True)
 class PPO2Config(OnPolicyConfig):
-    """Hyperparameters of PPO2; Stable-Baselines halves the value's error, so its ``vf_coef`` is twice ours."""
+    """Hyperparameters of PPO2. Stable-Baselines halves the value's error: its ``vf_coef`` is twice ours."""
 
     batch_size: int | None = hyperparameter(
         None, "size of a minibatch; null: n_minibatches decides", unit="steps", ge=2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import math
 import types
 import typing
@@ -84,7 +85,7 @@ def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
         base = next(each for each in config_class.__mro__[1:] if dataclasses.is_dataclass(each))
         inherited = {field.name: field for field in dataclasses.fields(base)}
         hints = get_type_hints(base)
-        own = dict(config_class.__dict__.get("__annotations__", {}))
+        own = inspect.get_annotations(config_class)
         for name, value in values.items():
             own[name] = hints[name]
             setattr(config_class, name, dataclasses.field(default=value, metadata=inherited[name].metadata))

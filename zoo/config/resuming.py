@@ -14,8 +14,10 @@ from zoo.files.plain_data import parse_yaml
 
 KEY = "resume"
 
-FREE = (KEY, "job", "verbose", "progress_bar")
-"""Settings that change what is shown and how a run is called, not what is computed."""
+CHECKPOINT_INTERVAL = "callbacks.checkpoint.every"
+
+FREE = (KEY, "job", "verbose", "progress_bar", CHECKPOINT_INTERVAL)
+"""Settings that change what is shown, how a run is called and what is kept of it, not what is computed."""
 
 
 class ResumedRun:
@@ -57,6 +59,9 @@ class ResumedRun:
             for key, value in self.config.items():
                 if key not in FREE:
                     config[key] = value
+            for override in self.given:
+                if override.key_or_group == CHECKPOINT_INTERVAL:
+                    OmegaConf.update(config, CHECKPOINT_INTERVAL, override.value())
 
     def _change(self, override: Override) -> str | None:
         """Return how an override differs from the run, or None if it does not."""

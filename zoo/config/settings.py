@@ -108,8 +108,10 @@ class EvalSettings:
 class CheckpointSettings:
     """What `resume=` needs, written as the run goes."""
 
-    every: int | None = hyperparameter(
-        None, "steps between checkpoints; null: a tenth of the run", unit="environment steps", ge=1
+    every: int | str | None = hyperparameter(
+        None,
+        "environment steps between checkpoints, or a time such as 10min; null: a tenth of the run",
+        ge=1,
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from zoo.config import sections
-from zoo.config.fields import Schedule, build, check_bounds, unknown_key
+from zoo.config.fields import build, check_bounds, scheduled, unknown_key
+from zoo.config.intervals import minutes_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
 from zoo.errors import ZooError
 
@@ -90,6 +90,7 @@ def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ZooError(f"{hint} (a callback of your own has a `{TARGET}`)")
         elif isinstance(settings, Mapping):
             callbacks[name] = _built(CALLBACKS[name], settings, where)
+            minutes_of(callbacks[name].get("every"), f"{where}.every")
         elif settings is not None:
             raise ZooError(f"`{where}={settings}` is neither null nor a mapping of settings")
     return callbacks
@@ -113,12 +114,10 @@ _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 
 def _built(config_class: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
     built = build(config_class, values, where)
-    hints = typing.get_type_hints(config_class)
-    for field in dataclasses.fields(config_class):
-        value = getattr(built, field.name)
-        takes_schedule = set(typing.get_args(Schedule)) <= set(typing.get_args(hints[field.name]))
-        if takes_schedule and value is not None and value != field.default:
-            _check_schedule(value, field.metadata, f"{where}.{field.name}")
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    for name, value in scheduled(built).items():
+        if value != fields[name].default:
+            _check_schedule(value, fields[name].metadata, f"{where}.{name}")
     return dataclasses.asdict(built)
 
 

@@ -1,4 +1,4 @@
-"""Past transitions in a ring for each environment: stored, sampled and transformed for off-policy algorithms."""
+"""Past transitions in a ring for each environment: stored, sampled, and transformed on the way out."""
 
 from __future__ import annotations
 

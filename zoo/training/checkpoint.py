@@ -42,7 +42,7 @@ class CheckpointCallback(Callback):
     written is told in one line; the run goes on, and the previous checkpoint stays.
     """
 
-    last = True
+    comes_last = True
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.algorithms.callback import Callback
+from zoo.config.intervals import minutes_of
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, nearest
 from zoo.training.checkpoint import CheckpointCallback
@@ -44,8 +45,9 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> 
     ]
     checkpoint = settings.get("checkpoint")
     if _is_ours(checkpoint):
-        every = _every(checkpoint, config["n_timesteps"], CHECKPOINTS_IN_A_RUN)
-        callbacks.append(CheckpointCallback(run.checkpoint, every, tuple(callbacks)))
+        minutes = minutes_of(checkpoint["every"])
+        every = 0 if minutes else _every(checkpoint, config["n_timesteps"], CHECKPOINTS_IN_A_RUN)
+        callbacks.append(CheckpointCallback(run.checkpoint, every, tuple(callbacks), minutes=minutes))
     return callbacks
 
 
@@ -92,11 +94,7 @@ def _logging(config: Mapping[str, Any], run: RunFolder) -> list[Callback]:
     outputs = _outputs(config, run)
     if outputs:
         every = _every(config["logger"], config["n_timesteps"], REPORTS_IN_A_RUN)
-        checkpoint = config["callbacks"].get("checkpoint")
-        barrier_every = (
-            _every(checkpoint, config["n_timesteps"], CHECKPOINTS_IN_A_RUN) if _is_ours(checkpoint) else None
-        )
-        callbacks.append(LoggingCallback(every, outputs, barrier_every=barrier_every))
+        callbacks.append(LoggingCallback(every, outputs))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     return callbacks

@@ -196,7 +196,7 @@ def evaluate(
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
     is_own = not isinstance(env, EnvStepper | VectorEnv | gym.Env)
-    if is_own or isinstance(env, gym.Env):
+    if not isinstance(env, EnvStepper | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=not is_own)
     envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
     try:

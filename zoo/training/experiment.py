@@ -181,12 +181,28 @@ class Experiment:
             run = _new_run(config)
             closing.callback(run.close)
         self.run = run
+        self._refuse_other_barriers()
         with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
             self.callbacks = make_callbacks(config, run, env)
         closing.callback(_close_all, self.callbacks)
         _watch_episodes(self.algorithm, run, env, closing)
         if has_checkpoint:
             _go_back_to_checkpoint(self.algorithm, run, self.callbacks)
+
+    def _refuse_other_barriers(self) -> None:
+        """Raise `ZooError` if a resumed run would reset environments out of reach at other steps."""
+        envs = self.algorithm.envs
+        if not self.is_resumed or envs is None or envs.is_replayable:
+            return
+        was, now = (
+            (each["callbacks"].get("checkpoint") or {}).get("every")
+            for each in (self.run.read_config(), self.config)
+        )
+        if was != now:
+            raise ZooError(
+                "these environments can't be replayed, so checkpoints reset them, and the run depends on"
+                f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {was})"
+            )
 
     def _interrupted_run(self) -> RunFolder | None:
         """Return the run to go on with, that of ``resume`` or of the job, whose config is then taken."""

@@ -1,4 +1,4 @@
-"""The on-policy networks: which layers they share, their first weights, and acting on arrays."""
+"""The on-policy networks: which layers they share, and their first weights."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
+from zoo.memory.columns import transform
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.gaussian_heads import DiagonalGaussian
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
@@ -66,26 +68,39 @@ def test_forward_agrees_with_the_parts(
     observations: spaces.Space[Any], name: str, actions: spaces.Space[Any]
 ) -> None:
     network, observed = policy(observations, actions, name), batch(observations)
-    distribution = network.distribution
-    parameters = network.action_parameters(observed)
-    assert parameters.shape == (6, distribution.parameter_size)
-    log_std = network.numpy_log_std()
-    noise = distribution.noise(np.random.default_rng(0), (6,))
-    taken = torch.from_numpy(distribution.sample(parameters.detach().numpy(), log_std, noise))
-    log_prob, entropy, values = network({"observations": observed, "actions": taken})
-    expected = distribution.log_prob_and_entropy(parameters, network.log_std, taken)
-    torch.testing.assert_close((log_prob, entropy), expected)
-    torch.testing.assert_close(values, network.values(observed))
-    assert log_prob.shape == entropy.shape == values.shape == (6,)
+    parameters, values, state = network({"observations": observed})
+    assert parameters.shape == (6, network.head.parameter_size)
+    assert values.shape == (6,)
+    assert state is None
+    alone, state = network.action_parameters({"observations": observed})
+    assert state is None
+    torch.testing.assert_close(alone, parameters)
+    torch.testing.assert_close(network.values({"observations": observed}), values)
+    shaped = {"observations": transform(lambda rows: rows.reshape(2, 3, *rows.shape[1:]), observed)}
+    shaped_parameters, shaped_values, _ = network(shaped)
+    torch.testing.assert_close(shaped_parameters, parameters.reshape(2, 3, -1))
+    torch.testing.assert_close(shaped_values, values.reshape(2, 3))
+
+
+def test_masks_that_are_seen_reach_the_parameters() -> None:
+    network, observed = policy(), batch(VECTOR)
+    masks = torch.rand(6, 4) < 0.5
+    free, _, _ = network({"observations": observed})
+    masked, _, _ = network({"observations": observed, "action_masks": masks})
+    assert torch.equal(masked, network.head.masked(free, masks))
+    assert (masked[~masks] == -1e8).all()
+    again, _ = network.action_parameters({"observations": observed, "action_masks": masks})
+    assert torch.equal(again, masked)
 
 
 def test_by_default_actor_and_critic_have_hidden_layers_of_their_own() -> None:
     network = policy()
     assert widths(network.shared) == []
-    assert widths(network.actor) == [64, 64, 4]
+    assert widths(network.actor) == [64, 64]
+    assert widths(network.head) == [4]
     assert widths(network.critic) == [64, 64, 1]
     assert sum(isinstance(layer, nn.Tanh) for layer in network.modules()) == 4
-    _, _, values = network({"observations": batch(VECTOR), "actions": torch.zeros(6)})
+    _, values, _ = network({"observations": batch(VECTOR)})
     gradients = torch.autograd.grad(values.sum(), list(network.actor.parameters()), allow_unused=True)
     assert gradients == (None,) * len(gradients)
 
@@ -104,9 +119,10 @@ def test_by_default_actor_and_critic_have_hidden_layers_of_their_own() -> None:
 def test_forms_of_net_arch(net_arch: Any, shared: list[int], pi: list[int], vf: list[int]) -> None:
     network = policy(net_arch=net_arch)
     assert widths(network.shared) == shared
-    assert widths(network.actor) == [*pi, 4]
+    assert widths(network.actor) == pi
+    assert network.head.logits.in_features == [network.shared.output_size, *pi][-1]
     assert widths(network.critic) == [*vf, 1]
-    network({"observations": batch(VECTOR), "actions": torch.zeros(6)})
+    network({"observations": batch(VECTOR)})
 
 
 def test_unknown_network_in_net_arch_is_named() -> None:
@@ -116,25 +132,27 @@ def test_unknown_network_in_net_arch_is_named() -> None:
 
 def test_images_are_read_by_one_encoder_with_heads_on_its_output() -> None:
     network = policy(IMAGE, name="CnnPolicy")
-    assert widths(network.actor) == [4]
+    assert widths(network.actor) == []
+    assert widths(network.head) == [4]
     assert widths(network.critic) == [1]
     assert network.critic_encoder is None
 
 
 def test_linear_policy_is_linear() -> None:
     network, observed = policy(name="LinearPolicy"), batch(VECTOR)
-    zero = network.action_parameters(torch.zeros(1, 3))
-    sums = network.action_parameters(observed).sum(0)
-    torch.testing.assert_close(
-        network.action_parameters(observed.sum(0, keepdim=True))[0], sums - 5 * zero[0]
-    )
+
+    def logits(rows: Tensor) -> Tensor:
+        return network.action_parameters({"observations": rows})[0]
+
+    zero, sums = logits(torch.zeros(1, 3)), logits(observed).sum(0)
+    torch.testing.assert_close(logits(observed.sum(0, keepdim=True))[0], sums - 5 * zero[0])
 
 
 @pytest.mark.parametrize("share", [True, False])
 def test_encoders_are_shared_or_separate(share: bool) -> None:
     network, observed = policy(IMAGE, name="CnnPolicy", share_encoder=share), batch(IMAGE)
-    _, _, values = network({"observations": observed, "actions": torch.zeros(6)})
-    torch.testing.assert_close(values, network.values(observed))
+    parameters, values, _ = network({"observations": observed})
+    torch.testing.assert_close(values, network.values({"observations": observed}))
 
     def reaches(output: Tensor, encoder: nn.Module) -> bool:
         gradients = torch.autograd.grad(
@@ -143,11 +161,11 @@ def test_encoders_are_shared_or_separate(share: bool) -> None:
         return any(gradient is not None and bool(gradient.any()) for gradient in gradients)
 
     assert reaches(values, network.encoder) == share
-    assert reaches(network.action_parameters(observed), network.encoder)
+    assert reaches(parameters, network.encoder)
     if not share:
         assert network.critic_encoder is not None
         assert reaches(values, network.critic_encoder)
-        assert not reaches(network.action_parameters(observed), network.critic_encoder)
+        assert not reaches(parameters, network.critic_encoder)
 
 
 def spectral_norms(network: nn.Module) -> list[float]:
@@ -160,9 +178,10 @@ def spectral_norms(network: nn.Module) -> list[float]:
 
 def test_first_weights_are_orthogonal_with_a_small_actor_head() -> None:
     network = policy()
-    assert spectral_norms(network.actor) == pytest.approx([math.sqrt(2), math.sqrt(2), 0.01], rel=1e-4)
+    assert spectral_norms(network.actor) == pytest.approx([math.sqrt(2), math.sqrt(2)], rel=1e-4)
+    assert spectral_norms(network.head) == pytest.approx([0.01], rel=1e-4)
     assert spectral_norms(network.critic) == pytest.approx([math.sqrt(2), math.sqrt(2), 1.0], rel=1e-4)
-    probabilities = network.action_parameters(batch(VECTOR)).softmax(-1)
+    probabilities = network({"observations": batch(VECTOR)})[0].softmax(-1)
     torch.testing.assert_close(probabilities, torch.full((6, 4), 0.25), atol=0.02, rtol=0)
 
 
@@ -172,66 +191,14 @@ def test_layers_before_both_networks_are_hidden_ones() -> None:
 
 
 def test_orthogonal_weights_can_be_switched_off() -> None:
-    assert spectral_norms(policy(ortho_init=False).actor)[-1] > 0.1
+    assert spectral_norms(policy(ortho_init=False).head)[0] > 0.1
 
 
 @pytest.mark.parametrize(("given_start", "start"), [(None, 0.0), (0.0, 0.0), (-2.0, -2.0)])
-def test_log_std_is_a_parameter_of_its_own(given_start: float | None, start: float) -> None:
+def test_log_std_starts_where_the_config_says(given_start: float | None, start: float) -> None:
     network = policy(actions=ACTIONS[3], log_std_init=given_start)
-    assert network.log_std is not None
-    assert network.log_std.tolist() == [start] * 2
-    assert policy(actions=ACTIONS[0]).log_std is None
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"net_arch": []},
-        {"net_arch": {"shared": [16], "pi": [8], "vf": [8]}},
-        {"net_arch": {"shared": [16]}},
-        {"layer_norm": True},
-        {"activation": "relu"},
-        {"share_encoder": False},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    "observations", [VECTOR, spaces.Box(-1, 1, (2, 2), np.float64), spaces.MultiBinary(4)]
-)
-def test_acting_on_arrays_is_acting_through_modules(
-    observations: spaces.Space[Any], fields: dict[str, Any]
-) -> None:
-    network, observed = policy(observations, **fields), batch(observations)
-    for parameter in network.parameters():
-        nn.init.normal_(parameter)
-    act = network.numpy_action_parameters()
-    assert act is not None
-    for _ in range(2):
-        before = observed.clone()
-        np.testing.assert_allclose(
-            act(observed.numpy()), network.action_parameters(observed).detach().numpy(), rtol=1e-3, atol=1e-4
-        )
-        assert torch.equal(observed, before)
-        with torch.no_grad():
-            for parameter in network.parameters():
-                parameter.add_(0.1)
-
-
-@pytest.mark.parametrize(
-    ("observations", "name", "fields"),
-    [
-        (IMAGE, "CnnPolicy", {}),
-        (DICT, "MultiInputPolicy", {}),
-        (spaces.Discrete(3), "MlpPolicy", {}),
-        (IMAGE, "MlpPolicy", {}),
-        (VECTOR, "MlpPolicy", {"activation": "gelu"}),
-    ],
-)
-def test_acting_goes_through_modules_where_arrays_cannot(
-    observations: spaces.Space[Any], name: str, fields: dict[str, Any]
-) -> None:
-    assert policy(observations, name=name, **fields).numpy_action_parameters() is None
+    assert isinstance(network.head, DiagonalGaussian)
+    assert network.head.log_std.tolist() == [start] * 2
 
 
 def test_config_fields_have_their_meaning_in_the_layers() -> None:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoo.envs.spaces import channels_first
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig, policy_preset
 from zoo.policies.encoders import (
@@ -18,8 +19,9 @@ from zoo.policies.encoders import (
     DictEncoder,
     NatureCnn,
     VectorEncoder,
-    channels_come_first,
+    hidden_after,
     make_encoder,
+    suits_cnn,
 )
 
 SIDE = SMALLEST_IMAGE
@@ -74,32 +76,41 @@ def test_bits_stay_bits() -> None:
 
 
 @pytest.mark.parametrize(
-    "space",
+    ("name", "space"),
     [
-        spaces.Box(-1, 1, (2, 3), np.float32),
-        spaces.Box(-1, 1, (4,), np.float64),
-        spaces.Box(0, 255, (4,), np.uint8),
-        spaces.Box(0, 255, (3, 3, 3), np.uint8),
-        spaces.Discrete(4, start=2),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiBinary((2, 2)),
+        ("MlpPolicy", spaces.Box(-1, 1, (2, 3), np.float32)),
+        ("MlpPolicy", spaces.Box(0, 255, (3, 3), np.uint8)),
+        ("MlpPolicy", spaces.Box(-1, 1, (), np.float64)),
+        ("MlpPolicy", spaces.Discrete(4, start=2)),
+        ("MlpPolicy", spaces.MultiDiscrete([2, 3])),
+        ("MlpPolicy", spaces.MultiDiscrete(np.array([[2], [3]]))),
+        ("MlpPolicy", spaces.MultiBinary((2, 2))),
+        ("CnnPolicy", IMAGE),
+        ("CnnPolicy", spaces.Box(0, 255, (3, SIDE, SIDE + 2), np.uint8)),
     ],
     ids=str,
 )
-def test_arrays_are_encoded_as_tensors_are_or_not_at_all(space: spaces.Space[Any]) -> None:
-    network, observations = encoder(space), batch(space)
-    if network.has_numpy:
-        before = observations.copy()
-        features = network.in_numpy(observations)
-        assert features.dtype == np.float32
-        np.testing.assert_array_equal(features, network(torch.from_numpy(observations)).numpy())
-        np.testing.assert_array_equal(observations, before)
-    assert network.has_numpy == (type(space) in (spaces.Box, spaces.MultiBinary) and space.shape != (3, 3, 3))
+@pytest.mark.parametrize("leading", [(6, 1), (2, 3), (1, 2, 3)], ids=str)
+def test_leading_dimensions_are_free(name: str, space: spaces.Space[Any], leading: tuple[int, ...]) -> None:
+    network, rows = encoder(space, name, features_dim=8), torch.from_numpy(batch(space, 6))
+    features = network(rows)
+    assert features.shape == (6, network.features_dim)
+    shaped = network(rows.reshape(*leading, *rows.shape[1:]))
+    torch.testing.assert_close(shaped, features.reshape(*leading, -1))
+
+
+def test_leading_dimensions_of_a_dictionary_are_free() -> None:
+    network = encoder(DICT, "MultiInputPolicy", features_dim=8)
+    rows = {key: torch.from_numpy(batch(part, 6)) for key, part in DICT.spaces.items()}
+    shaped = {key: column.reshape(2, 3, *column.shape[1:]) for key, column in rows.items()}
+    torch.testing.assert_close(network(shaped), network(rows).reshape(2, 3, -1))
 
 
 def test_bytes_of_an_image_are_scaled_and_other_bytes_are_not() -> None:
     image = np.full((1, 3, 3, 1), 255, np.uint8)
     assert (encoder(spaces.Box(0, 255, (3, 3, 1), np.uint8))(torch.from_numpy(image)) == 1).all()
+    picture = np.full((1, 3, 3), 255, np.uint8)
+    assert (encoder(spaces.Box(0, 255, (3, 3), np.uint8))(torch.from_numpy(picture)) == 1).all()
     counts = np.full((1, 4), 255, np.uint8)
     assert (encoder(spaces.Box(0, 255, (4,), np.uint8))(torch.from_numpy(counts)) == 255).all()
 
@@ -114,10 +125,13 @@ def test_bytes_of_an_image_are_scaled_and_other_bytes_are_not() -> None:
         ((1, 84, 84), True),
         ((4, 84, 84), True),
         ((3, 210, 160), True),
+        ((12, 84, 84), True),
+        ((5, 5, 7), False),
+        ((84, 84), False),
     ],
 )
 def test_channels_are_found_on_either_side(shape: tuple[int, ...], first: bool) -> None:
-    assert channels_come_first(shape) == first
+    assert channels_first(shape) == first
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -197,7 +211,11 @@ def test_images_of_a_dictionary_do_not_share_weights() -> None:
         ("CnnPolicy", spaces.Box(-1, 1, (4,), np.float32), "CnnPolicy reads images.*use policy=MlpPolicy"),
         ("CnnPolicy", spaces.Discrete(4), "CnnPolicy reads images"),
         ("CnnPolicy", spaces.Box(0, 1, (84, 84, 1), np.float32), "CnnPolicy reads images"),
-        ("CnnPolicy", spaces.Box(0, 255, (20, 84, 3), np.uint8), "at least 36×36 pixels"),
+        (
+            "CnnPolicy",
+            spaces.Box(0, 255, (20, 84, 3), np.uint8),
+            "CnnPolicy reads images.*at least 36×36 pixels",
+        ),
         ("MlpPolicy", spaces.Tuple([spaces.Discrete(2)]), "can't read observations of Tuple"),
         ("MlpPolicy", spaces.Text(5), "can't read observations of Text"),
         ("MlpPolicy", spaces.Sequence(spaces.Discrete(2)), "can't read observations of Sequence"),
@@ -211,6 +229,16 @@ def test_images_of_a_dictionary_do_not_share_weights() -> None:
 def test_a_policy_that_cannot_read_a_space_says_so(name: str, space: spaces.Space[Any], message: str) -> None:
     with pytest.raises(ZooError, match=message):
         make_encoder(space, policy_preset(name), ortho_init=False)
+
+
+def test_the_cnn_suits_large_images_with_channels_alone() -> None:
+    assert suits_cnn(IMAGE)
+    assert suits_cnn(spaces.Box(0, 255, (12, SIDE, SIDE), np.uint8))
+    assert not suits_cnn(spaces.Box(0, 255, (SIDE, SIDE), np.uint8))
+    assert not suits_cnn(spaces.Box(0, 255, (SIDE - 1, SIDE, 3), np.uint8))
+    assert not suits_cnn(spaces.Box(0, 1, (SIDE, SIDE, 3), np.float32))
+    assert hidden_after(encoder(IMAGE, "CnnPolicy")) == []
+    assert hidden_after(encoder(IMAGE)) == [64, 64]
 
 
 def test_unknown_policy_names_the_nearest() -> None:

@@ -1,4 +1,4 @@
-"""Noise on actions: its size, its correlation in time, and its new beginning with each episode."""
+"""Exploring: who acts randomly, within which masks, and noise that is correlated and starts anew."""
 
 from __future__ import annotations
 
@@ -7,14 +7,141 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
 
 from zoo.errors import ZooError
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.codecs import make_codec
+from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import (
     ActionNoiseConfig,
+    EpsilonGreedy,
     NormalNoise,
     OrnsteinUhlenbeckNoise,
+    StochasticExploration,
     make_action_noise,
 )
+from zoo.policies.q_network import QNetwork
+from zoo.policies.squashed_actor import SquashedActor
+
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+CHOICES = spaces.Discrete(5, start=3)
+BOX = spaces.Box(-2.0, 2.0, (2,), np.float32)
+
+
+def epsilon_greedy(rate: Any) -> EpsilonGreedy:
+    """Return a part that likes action 1 best, then 4."""
+    network = QNetwork(VECTOR, CHOICES, PolicyConfig(net_arch=[]))
+    nn.init.zeros_(network.advantages[0].weight)
+    network.advantages[0].bias.data = torch.tensor([0.0, 4.0, 1.0, 2.0, 3.0])
+    return EpsilonGreedy(ActingPolicy(network), make_codec(CHOICES, scaled=False), rate)
+
+
+def stochastic(**options: Any) -> StochasticExploration:
+    torch.manual_seed(0)
+    actor = SquashedActor(VECTOR, BOX, PolicyConfig(net_arch=[8]))
+    return StochasticExploration(ActingPolicy(actor), make_codec(BOX, scaled=True), **options)
+
+
+def seen(n: int) -> dict[str, Any]:
+    return {"observations": np.random.default_rng(1).normal(size=(n, 3)).astype(np.float32)}
+
+
+def test_each_environment_has_a_random_number_of_its_own() -> None:
+    part, rng = epsilon_greedy(lambda progress: 0.5), np.random.default_rng(0)
+    actions = np.stack([part.act(seen(8), rng, 0.0) for _ in range(500)])
+    is_greedy = actions == 1
+    assert is_greedy.mean() == pytest.approx(0.5 + 0.5 / 5, abs=0.03)
+    mixed = is_greedy.any(1) & ~is_greedy.all(1)
+    assert mixed.mean() > 0.9
+    for action in (0, 2, 3, 4):
+        assert (actions == action).mean() == pytest.approx(0.1, abs=0.02)
+
+
+def test_the_rate_follows_progress() -> None:
+    part, rng = epsilon_greedy(lambda progress: 1.0 - progress), np.random.default_rng(0)
+    assert (part.act(seen(1000), rng, 1.0) == 1).all()
+    assert np.bincount(part.act(seen(5000), rng, 0.0)).tolist() == pytest.approx([1000] * 5, rel=0.15)
+    assert (part.act(seen(5000), rng, 0.75) == 1).mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_numbers_are_drawn_in_the_order_that_is_said() -> None:
+    part, rng, same = epsilon_greedy(lambda progress: 0.5), np.random.default_rng(3), np.random.default_rng(3)
+    for _ in range(20):
+        actions = part.act(seen(4), rng, 0.0)
+        is_random = same.random(4) < 0.5
+        expected = np.where(is_random, same.integers(5, size=4), 1) if is_random.any() else [1] * 4
+        assert actions.tolist() == list(expected)
+
+
+def test_random_actions_and_greedy_ones_respect_masks() -> None:
+    part, rng = epsilon_greedy(lambda progress: 0.5), np.random.default_rng(0)
+    masks = np.tile([True, False, False, True, True], (4000, 1))
+    masks[2000:] = [False, False, True, False, False]
+    shown = {**seen(4000), "action_masks": masks}
+    for actions in (part.act(shown, rng, 0.0), part.random(shown, rng)):
+        assert masks[np.arange(4000), actions].all()
+        assert (actions[2000:] == 2).all()
+    counts = np.bincount(part.random(shown, rng)[:2000], minlength=5)
+    assert counts[[0, 3, 4]].tolist() == pytest.approx([667] * 3, rel=0.15)
+    greedy = epsilon_greedy(lambda progress: 0.0).act(shown, rng, 0.0)
+    assert (greedy[:2000] == 4).all()
+
+
+def test_random_actions_are_those_of_the_codec_where_nothing_is_masked() -> None:
+    part, codec = stochastic(), make_codec(BOX, scaled=True)
+    ours, theirs = (np.random.default_rng(5) for _ in range(2))
+    np.testing.assert_array_equal(part.random(seen(6), ours), codec.random(theirs, 6))
+
+
+def test_a_policy_explores_by_its_own_noise_then_by_what_is_added() -> None:
+    shown, rng, same = seen(6), np.random.default_rng(2), np.random.default_rng(2)
+    part = stochastic(noise=NormalNoise(0.3, 2), random_share=0.5)
+    for _ in range(10):
+        own, _ = part.acting.act(shown, same.standard_normal((6, 2), dtype=np.float32))
+        noisy = (own + np.float32(0.3) * same.standard_normal((6, 2), dtype=np.float32)).clip(-1, 1)
+        is_random = same.random((6, 1)) < 0.5
+        expected = np.where(is_random, same.uniform(-1, 1, (6, 2)).astype(np.float32), noisy)
+        actions = part.act(shown, rng, 0.0)
+        np.testing.assert_array_equal(actions, expected)
+        assert actions.dtype == np.float32
+    plain = stochastic().act(shown, np.random.default_rng(2), 0.0)
+    noise = np.random.default_rng(2).standard_normal((6, 2), dtype=np.float32)
+    np.testing.assert_array_equal(plain, part.acting.act(shown, noise)[0])
+
+
+def test_state_goes_on_where_it_was() -> None:
+    def noisy() -> StochasticExploration:
+        return stochastic(noise=OrnsteinUhlenbeckNoise(0.5, 0.15, 0.01, 2))
+
+    part, rng = noisy(), np.random.default_rng(0)
+    assert part.state() == {"noise": {"noise": None}}
+    for _ in range(5):
+        part.act(seen(3), rng, 0.0)
+    state, position = part.state(), rng.bit_generator.state
+    expected = [part.act(seen(3), rng, 0.0) for _ in range(3)]
+    part.reset(np.array([1]))
+    resumed = noisy()
+    resumed.load_state(state)
+    rng.bit_generator.state = position
+    for actions in expected:
+        np.testing.assert_array_equal(resumed.act(seen(3), rng, 0.0), actions)
+    fresh = noisy()
+    fresh.load_state({"noise": {"noise": None}})
+    assert fresh.state() == {"noise": {"noise": None}}
+    for stateless in (epsilon_greedy(lambda progress: 0.1), stochastic()):
+        assert stateless.state() == {}
+        stateless.load_state({})
+    normal = stochastic(noise=NormalNoise(0.1, 2))
+    normal.load_state(normal.state())
+    normal.reset()
+
+
+def test_dictionaries_of_observations_are_counted_by_their_rows() -> None:
+    part, rng = epsilon_greedy(lambda progress: 1.0), np.random.default_rng(0)
+    assert part.act({"observations": {"a": np.zeros((7, 2))}}, rng, 0.0).shape == (7,)
 
 
 def draws(noise: Any, n: int, n_envs: int = 3) -> np.ndarray:
@@ -67,8 +194,8 @@ def test_a_draw_is_not_changed_by_the_next_one() -> None:
     noise, rng = OrnsteinUhlenbeckNoise(0.5, 0.15, 0.01, 1), np.random.default_rng(0)
     first = noise.draw(rng, 2)
     kept = first.copy()
-    noise.draw(rng, 2)
     noise.reset(np.array([0, 1]))
+    noise.draw(rng, 2)
     np.testing.assert_array_equal(first, kept)
 
 

@@ -1,4 +1,4 @@
-"""Q-networks: dueling against its formula, widths, and the greedy action on arrays."""
+"""Q-networks: dueling against its formula, widths, masks."""
 
 from __future__ import annotations
 
@@ -70,28 +70,19 @@ def test_net_arch_by_network_is_refused() -> None:
         network(net_arch={"pi": [8]})
 
 
-@pytest.mark.parametrize("dueling", [True, False])
-@pytest.mark.parametrize(
-    "fields", [{}, {"layer_norm": True}, {"net_arch": []}, {"activation": "tanh"}], ids=str
-)
-def test_greedy_action_on_arrays_is_the_modules(dueling: bool, fields: dict[str, Any]) -> None:
-    ours, observations = network(dueling=dueling, **fields), torch.randn(50, 3)
-    best = ours.numpy_best_action()
-    assert best is not None
-    for _ in range(2):
-        assert best(observations.numpy()).tolist() == ours(observations).argmax(-1).tolist()
-        with torch.no_grad():
-            for parameter in ours.parameters():
-                nn.init.normal_(parameter)
+def test_masked_values_are_below_all_others() -> None:
+    ours, observations = network(dueling=True), torch.randn(5, 3)
+    values, masks = ours(observations), torch.rand(5, 4) < 0.5
+    seen = {"observations": observations, "action_masks": masks}
+    parameters, state = ours.action_parameters(seen)
+    assert state is None
+    assert torch.equal(parameters, torch.where(masks, values, -1e8))
+    assert torch.equal(ours.action_parameters({"observations": observations})[0], values)
 
 
-@pytest.mark.parametrize(
-    ("observations", "name"), [(IMAGE, "CnnPolicy"), (spaces.Discrete(3), "MlpPolicy"), (IMAGE, "MlpPolicy")]
-)
-def test_greedy_action_goes_through_modules_where_arrays_cannot(
-    observations: spaces.Space[Any], name: str
-) -> None:
-    assert network(observations, name).numpy_best_action() is None
+def test_leading_dimensions_are_free() -> None:
+    ours, observations = network(dueling=True), torch.randn(6, 3)
+    torch.testing.assert_close(ours(observations.reshape(2, 3, 3)), ours(observations).reshape(2, 3, 4))
 
 
 def test_first_weights_are_pytorchs_unless_asked_otherwise() -> None:

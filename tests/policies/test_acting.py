@@ -1,0 +1,295 @@
+"""Acting: NumPy gives what torch gives, and is used only where the arithmetic of every part is known."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.errors import ZooError
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.encoders import VectorEncoder
+from zoo.policies.heads import Categorical
+from zoo.policies.networks import Mlp
+from zoo.policies.q_network import QNetwork
+from zoo.policies.squashed_actor import SquashedActor
+
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+DICT = spaces.Dict({"vector": VECTOR, "image": IMAGE})
+N = 6
+
+
+def on_policy(
+    actions: spaces.Space[Any],
+    observations: spaces.Space[Any] = VECTOR,
+    name: str = "MlpPolicy",
+    **fields: Any,
+) -> ActorCritic:
+    torch.manual_seed(0)
+    config = policy_preset(name)
+    for field, value in fields.items():
+        setattr(config, field, value)
+    return ActorCritic(observations, actions, config)
+
+
+def q_network(*, dueling: bool = True, **fields: Any) -> QNetwork:
+    torch.manual_seed(0)
+    return QNetwork(VECTOR, spaces.Discrete(4), PolicyConfig(**fields), dueling=dueling)
+
+
+def squashed(**fields: Any) -> SquashedActor:
+    torch.manual_seed(0)
+    return SquashedActor(VECTOR, BOX, PolicyConfig(**{"net_arch": [8], **fields}))
+
+
+def observed(space: spaces.Space[Any] = VECTOR) -> Any:
+    space.seed(0)
+    if isinstance(space, spaces.Dict):
+        return {key: observed(part) for key, part in space.spaces.items()}
+    return np.stack([np.asarray(space.sample()) for _ in range(N)])
+
+
+def by_modules(policy: Any, seen: dict[str, Any]) -> np.ndarray:
+    tensors = {
+        name: {key: torch.from_numpy(part) for key, part in column.items()}
+        if isinstance(column, dict)
+        else torch.from_numpy(column)
+        for name, column in seen.items()
+    }
+    return policy.action_parameters(tensors)[0].detach().numpy()
+
+
+def comparable(policy: nn.Module, parameters: np.ndarray) -> np.ndarray:
+    """Take off what the values of a Q-network's actions share."""
+    if not isinstance(policy, QNetwork):
+        return parameters
+    return parameters - parameters.max(-1, keepdims=True)
+
+
+KNOWN: dict[str, Callable[[], nn.Module]] = {
+    "categorical": lambda: on_policy(spaces.Discrete(4, start=2)),
+    "multi-categorical": lambda: on_policy(spaces.MultiDiscrete([2, 3])),
+    "bernoulli": lambda: on_policy(spaces.MultiBinary(3)),
+    "gaussian": lambda: on_policy(BOX, log_std_init=-1.0),
+    "linear": lambda: on_policy(BOX, net_arch=[]),
+    "shared": lambda: on_policy(BOX, net_arch={"shared": [16], "pi": [8], "vf": [8]}),
+    "only shared": lambda: on_policy(spaces.Discrete(4), net_arch={"shared": [16]}),
+    "layer norm": lambda: on_policy(spaces.Discrete(4), layer_norm=True),
+    "relu": lambda: on_policy(spaces.Discrete(4), activation="relu"),
+    "two encoders": lambda: on_policy(spaces.Discrete(4), share_encoder=False),
+    "q-network": lambda: q_network(dueling=False),
+    "dueling": lambda: q_network(layer_norm=True),
+    "linear q-network": lambda: q_network(net_arch=[]),
+    "squashed": squashed,
+    "squashed with tanh": lambda: squashed(activation="tanh", layer_norm=True),
+    "linear squashed": lambda: squashed(net_arch=[]),
+}
+
+
+@pytest.mark.parametrize("make", KNOWN.values(), ids=KNOWN)
+def test_numpy_gives_what_torch_gives(make: Callable[[], nn.Module]) -> None:
+    policy: Any = make()
+    acting = ActingPolicy(policy)
+    assert acting.uses_numpy
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                nn.init.normal_(parameter)
+        observations = 3 * rng.normal(size=(N, 3)).astype(np.float32)
+        before = observations.copy()
+        seen = {"observations": observations}
+        parameters, state = acting.parameters(seen)
+        assert state is None
+        assert parameters.dtype == np.float32
+        np.testing.assert_allclose(
+            comparable(policy, parameters), comparable(policy, by_modules(policy, seen)), rtol=1e-3, atol=1e-4
+        )
+        np.testing.assert_array_equal(observations, before)
+        if acting.head.mask_size is not None:
+            seen["action_masks"] = np.ones((N, acting.head.mask_size), bool)
+            seen["action_masks"][:, 0] = False
+            masked, _ = acting.parameters(seen)
+            expected = by_modules(policy, seen)
+            np.testing.assert_array_equal(masked == -1e8, expected == -1e8)
+            np.testing.assert_allclose(
+                comparable(policy, masked), comparable(policy, expected), rtol=1e-3, atol=1e-4
+            )
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Box(-1, 1, (2, 2), np.float64), spaces.MultiBinary(4), spaces.Box(-5, 5, (3,), np.int16)]
+)
+def test_vectors_of_all_kinds_are_read_by_numpy(space: spaces.Space[Any]) -> None:
+    policy, seen = on_policy(spaces.Discrete(4), space), {"observations": observed(space)}
+    acting = ActingPolicy(policy)
+    assert acting.uses_numpy
+    np.testing.assert_allclose(acting.parameters(seen)[0], by_modules(policy, seen), rtol=1e-4, atol=1e-6)
+
+
+UNKNOWN: dict[str, tuple[Callable[[], nn.Module], spaces.Space[Any]]] = {
+    "images": (lambda: on_policy(spaces.Discrete(4), IMAGE, "CnnPolicy"), IMAGE),
+    "flat images": (lambda: on_policy(spaces.Discrete(4), IMAGE), IMAGE),
+    "dictionaries": (lambda: on_policy(BOX, DICT, "MultiInputPolicy"), DICT),
+    "numbers": (lambda: on_policy(BOX, spaces.Discrete(3, start=1)), spaces.Discrete(3, start=1)),
+    "other non-linearity": (lambda: on_policy(BOX, activation="gelu"), VECTOR),
+    "composite": (lambda: on_policy(spaces.Tuple((BOX, spaces.Discrete(2)))), VECTOR),
+}
+
+
+@pytest.mark.parametrize(("make", "space"), UNKNOWN.values(), ids=UNKNOWN)
+def test_all_else_goes_through_torch(make: Callable[[], nn.Module], space: spaces.Space[Any]) -> None:
+    policy, seen = make(), {"observations": observed(space)}
+    acting = ActingPolicy(policy)
+    assert not acting.uses_numpy
+    parameters, _ = acting.parameters(seen)
+    np.testing.assert_allclose(parameters, by_modules(policy, seen), rtol=1e-4, atol=1e-5)
+
+
+class OwnActorCritic(ActorCritic):
+    def _features(self, *args: Any) -> Any:
+        features, state = super()._features(*args)
+        return 2.0 * features, state
+
+
+class OwnQNetwork(QNetwork):
+    def forward(self, observations: Any) -> Tensor:
+        return -super().forward(observations)
+
+
+class OwnActor(SquashedActor):
+    def forward(self, observations: Any) -> Tensor:
+        return -super().forward(observations)
+
+
+class OwnEncoder(VectorEncoder):
+    def forward(self, observations: Tensor) -> Tensor:
+        return super().forward(observations).square()
+
+
+class OwnHead(Categorical):
+    def forward(self, features: Tensor) -> Tensor:
+        return -super().forward(features)
+
+
+class OwnLinear(nn.Linear):
+    def forward(self, values: Tensor) -> Tensor:
+        return -super().forward(values)
+
+
+class Residual(Mlp):
+    def forward(self, values: Tensor) -> Tensor:
+        return super().forward(values).roll(1, -1)
+
+
+def with_class(make: Callable[[], Any], path: str, cls: type[Any]) -> nn.Module:
+    """Give a part of the policy another class."""
+    policy = make()
+    (policy.get_submodule(path) if path else policy).__class__ = cls
+    return policy
+
+
+def changed(make: Callable[[], Any], change: Callable[[Any], Any]) -> nn.Module:
+    policy = make()
+    change(policy)
+    return policy
+
+
+def without_bias(policy: Any) -> None:
+    policy.actor[0] = nn.Linear(3, 64, bias=False)
+
+
+def ends_linearly(policy: Any) -> None:
+    policy.actor[0] = nn.ReLU()
+    policy.actor[2] = nn.Linear(3, 64)
+
+
+def normalises_weights(policy: Any) -> None:
+    with pytest.warns(FutureWarning):
+        nn.utils.weight_norm(policy.actor[0])
+
+
+def discrete() -> ActorCritic:
+    return on_policy(spaces.Discrete(4))
+
+
+SOMEBODYS_OWN: dict[str, Callable[[], nn.Module]] = {
+    "actor-critic": lambda: with_class(discrete, "", OwnActorCritic),
+    "q-network": lambda: with_class(q_network, "", OwnQNetwork),
+    "squashed actor": lambda: with_class(squashed, "", OwnActor),
+    "encoder": lambda: with_class(discrete, "encoder", OwnEncoder),
+    "head": lambda: with_class(discrete, "head", OwnHead),
+    "layers": lambda: with_class(discrete, "actor", Residual),
+    "layer": lambda: with_class(discrete, "actor.0", OwnLinear),
+    "last layer": lambda: with_class(discrete, "head.logits", OwnLinear),
+    "layer of a gaussian": lambda: with_class(lambda: on_policy(BOX), "head.mean", OwnLinear),
+    "layer of a squashed gaussian": lambda: with_class(squashed, "head.log_std", OwnLinear),
+    "layer of the advantages": lambda: with_class(q_network, "advantages.0", OwnLinear),
+    "no bias": lambda: changed(discrete, without_bias),
+    "non-linearity first": lambda: changed(discrete, ends_linearly),
+    "old weight norm": lambda: changed(discrete, normalises_weights),
+    "hook": lambda: changed(
+        discrete, lambda policy: policy.actor.register_forward_hook(lambda module, args, output: -output)
+    ),
+    "hook before": lambda: changed(
+        discrete, lambda policy: policy.head.register_forward_pre_hook(lambda module, args: (-args[0],))
+    ),
+    "function in the way": lambda: changed(
+        discrete, lambda policy: setattr(policy.encoder, "forward", lambda observations: -observations)
+    ),
+}
+
+
+@pytest.mark.parametrize("make", SOMEBODYS_OWN.values(), ids=SOMEBODYS_OWN)
+def test_whatever_may_do_anything_goes_through_torch(make: Callable[[], nn.Module]) -> None:
+    policy, seen = make(), {"observations": observed()}
+    acting = ActingPolicy(policy)
+    assert not acting.uses_numpy
+    before = seen["observations"].copy()
+    parameters, _ = acting.parameters(seen)
+    np.testing.assert_allclose(parameters, by_modules(policy, seen), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(seen["observations"], before)
+
+
+@pytest.mark.parametrize("cls", [None, OwnActorCritic])
+def test_masks_hold_while_acting_and_a_row_without_a_choice_is_refused(cls: type[Any] | None) -> None:
+    policy = discrete() if cls is None else with_class(discrete, "", cls)
+    acting, rng = ActingPolicy(policy), np.random.default_rng(0)
+    masks = np.zeros((N, 4), bool)
+    masks[np.arange(N), np.arange(N) % 4] = True
+    seen = {"observations": observed(), "action_masks": masks}
+    for noise in (None, acting.head.noise(rng, (N,))):
+        assert acting.act(seen, noise)[0].tolist() == [0, 1, 2, 3, 0, 1]
+    masks[2] = False
+    with pytest.raises(ZooError, match="forbids every action"):
+        acting.act(seen, None)
+
+
+def test_actions_are_drawn_with_the_noise_and_without_it_the_likeliest() -> None:
+    for policy in (on_policy(BOX), squashed(), discrete()):
+        acting: Any = ActingPolicy(policy)
+        seen, noise = {"observations": observed()}, acting.head.noise(np.random.default_rng(0), (N,))
+        parameters, _ = acting.parameters(seen)
+        np.testing.assert_array_equal(acting.act(seen, noise)[0], acting.head.sample(parameters, noise))
+        np.testing.assert_array_equal(acting.act(seen, None)[0], acting.head.mode(parameters))
+
+
+def test_a_copy_with_other_parameters_acts_by_these() -> None:
+    policy = discrete()
+    other = copy.deepcopy(policy)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(1.0)
+    acting, seen = ActingPolicy(other), {"observations": observed()}
+    np.testing.assert_allclose(acting.parameters(seen)[0], by_modules(other, seen), rtol=1e-5)
+    assert not np.allclose(acting.parameters(seen)[0], by_modules(policy, seen))

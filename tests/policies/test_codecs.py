@@ -1,0 +1,117 @@
+"""Codecs: what the environment takes lies in its space, and comes back as it was stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.errors import ZooError
+from zoo.policies.codecs import make_codec
+
+bounds = st.floats(-1000, 1000, width=32, allow_subnormal=False)
+
+BOUNDED: list[spaces.Space[Any]] = [
+    spaces.Discrete(3),
+    spaces.Discrete(3, start=-2),
+    spaces.Discrete(3, start=1, dtype=np.int32),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiDiscrete([2, 3], start=[5, -1]),
+    spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
+    spaces.MultiDiscrete(np.array([[2, 3]]), start=np.array([[1, 2]]), dtype=np.int32),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary((2, 2)),
+    spaces.Box(-1.0, 1.0, (2,), np.float32),
+    spaces.Box(-0.1, 0.3, (2, 3), np.float64),
+    spaces.Box(np.float32([-2.0, 0.0]), np.float32([0.5, 10.0])),
+    spaces.Box(0.0, 1.0, (), np.float32),
+]
+UNBOUNDED: list[spaces.Space[Any]] = [
+    spaces.Box(np.float32([-1.0, -np.inf, -np.inf]), np.float32([np.inf, 3.0, np.inf]))
+]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("space", BOUNDED + UNBOUNDED, ids=str)
+def test_actions_go_to_the_environment_and_back(space: spaces.Space[Any], scaled: bool) -> None:
+    if scaled and space in UNBOUNDED:
+        return
+    codec, rng = make_codec(space, scaled=scaled), np.random.default_rng(0)
+    batch = batch_space(space, 50)
+    batch.seed(0)
+    for stored in (codec.random(rng, 50), codec.from_env(batch.sample())):
+        assert stored.shape == (50, *codec.spec.shape)
+        assert stored.dtype == codec.spec.dtype
+        before = stored.copy()
+        taken = codec.to_env(stored)
+        assert batch.contains(taken), taken[0]
+        assert all(space.contains(row) for row in taken)
+        again = codec.from_env(taken)
+        np.testing.assert_allclose(again, stored, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(stored, before)
+
+
+def test_discrete_actions_count_from_the_spaces_start() -> None:
+    codec = make_codec(spaces.Discrete(3, start=5), scaled=False)
+    assert codec.to_env(np.array([0, 1, 2])).tolist() == [5, 6, 7]
+    codec = make_codec(spaces.MultiDiscrete([2, 3], start=[5, -1]), scaled=False)
+    assert codec.to_env(np.array([[0, 0], [1, 2]])).tolist() == [[5, -1], [6, 1]]
+    assert codec.from_env(np.array([[5, -1], [6, 1]])).tolist() == [[0, 0], [1, 2]]
+
+
+def test_only_the_environments_action_is_clipped() -> None:
+    codec, actions = make_codec(BOUNDED[9], scaled=False), np.array([[5.0, 0.0]], np.float32)
+    assert codec.to_env(actions).tolist() == [[1.0, 0.0]]
+    assert actions.tolist() == [[5.0, 0.0]]
+
+
+def test_scaled_actions_reach_the_environments_bounds() -> None:
+    codec = make_codec(spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 10.0])), scaled=True)
+    stored = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32)
+    taken = codec.to_env(stored)
+    assert taken.tolist() == [[-2.0, 0.0], [0.0, 5.0], [2.0, 10.0]]
+    np.testing.assert_array_equal(codec.from_env(taken), stored)
+
+
+@given(low=bounds, high=bounds, action=st.floats(-1, 1, width=32, allow_subnormal=False))
+@settings(deadline=None, derandomize=True, max_examples=300)
+def test_no_scaled_action_leaves_the_bounds(low: float, high: float, action: float) -> None:
+    low, high = min(low, high), max(low, high)
+    space = spaces.Box(low, high, (1,), np.float32)
+    codec = make_codec(space, scaled=True)
+    for value in (-1.0, action, 1.0):
+        row = codec.to_env(np.array([[value]], np.float32))[0]
+        assert space.contains(row), (row, low, high)
+        assert np.abs(codec.from_env(row[None])) <= 1.0
+
+
+def test_random_actions_are_uniform() -> None:
+    rng = np.random.default_rng(0)
+    assert np.bincount(
+        make_codec(spaces.Discrete(4, start=3), scaled=False).random(rng, 40_000)
+    ).tolist() == (pytest.approx([10_000] * 4, rel=0.05))
+    choices = make_codec(spaces.MultiDiscrete([2, 5]), scaled=False).random(rng, 40_000)
+    for column, size in ((0, 2), (1, 5)):
+        assert np.bincount(choices[:, column]).tolist() == pytest.approx([40_000 / size] * size, rel=0.05)
+    assert make_codec(spaces.MultiBinary(2), scaled=False).random(rng, 40_000).mean() == pytest.approx(
+        0.5, abs=0.01
+    )
+    for scaled, low, high in ((True, -1.0, 1.0), (False, 2.0, 6.0)):
+        values = make_codec(spaces.Box(2.0, 6.0, (1,), np.float32), scaled=scaled).random(rng, 40_000)
+        quantiles = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
+        np.testing.assert_allclose(quantiles, np.linspace(low, high, 5), atol=0.05 * (high - low) / 2)
+
+
+def test_scaled_actions_need_bounds() -> None:
+    with pytest.raises(ZooError, match="finite bounds"):
+        make_codec(UNBOUNDED[0], scaled=True)
+
+
+def test_a_space_without_a_codec_is_refused() -> None:
+    with pytest.raises(ZooError, match="not supported"):
+        make_codec(spaces.Text(3), scaled=False)

@@ -83,7 +83,7 @@ def test_no_two_rooms_import_each_other() -> None:
 
 
 def imported_files(path: Path, package: Path = PACKAGE) -> Iterator[Path]:
-    """Yield the file of every import from Zoo, wherever in the file it stands and under whatever condition."""
+    """Yield the file of every import from Zoo, wherever it stands and under whatever condition."""
     for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

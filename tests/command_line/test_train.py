@@ -237,6 +237,26 @@ def test_interrupted_run_is_preempted_and_goes_on() -> None:
     assert (run / "agent" / "policy.safetensors").exists()
 
 
+def test_requeued_slurm_job_goes_on_with_its_own_run() -> None:
+    command = [ZOO, "train", *CARTPOLE, "n_timesteps=40000", "callbacks.checkpoint.every=2000", "logger=none"]
+    environment = {**os.environ, "SLURM_JOB_ID": "17"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(Path("runs").glob("*/*/*/checkpoint/checkpoint.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    (run,) = runs()
+    assert (record(run)["job"], record(run)["status"]) == ("17", "running")
+    again = subprocess.run(
+        command, env={**environment, "SLURM_RESTART_COUNT": "1"}, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert "resume  from step" in again.stdout
+    assert runs() == [run]
+    assert (record(run)["status"], record(run)["timesteps"]) == ("finished", 40_000)
+
+
 def test_finished_run_is_not_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     run = train(*CARTPOLE)
     assert status_of(["train", f"resume={run}"]) == 2

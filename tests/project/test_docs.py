@@ -76,3 +76,4 @@ def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     exec(compile(re.sub(r"(?<=\d)0_000\b", "00", code), "docs/python-api.md", "exec"), names)
     assert (tmp_path / "agents" / "cartpole" / "policy.safetensors").exists()
     assert (tmp_path / "runs" / "by_hand" / "evaluations.npz").exists()
+    assert len(list((tmp_path / "runs").glob("ppo2/CartPole-v1/*_s3*/agent/policy.safetensors"))) == 2

@@ -77,6 +77,8 @@ class RunFolder:
                 f" zoo train init_from={shlex.quote(str(run.agent))} …"
             )
         run._take_lock()
+        for agent in (run.agent, run.best_agent):
+            atomic.recover_folder(agent)
         if not run.has_checkpoint:
             run._remove_logs()
         return run

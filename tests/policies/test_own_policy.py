@@ -1,71 +1,87 @@
-"""A user's own policy class: it is what acts and what learns, and a wrong one is refused in words."""
+"""Making a user's own policy class: it gets its arguments, and a wrong one is refused in words."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import own_policies
 import pytest
+import recurrent_policies
+import torch
+from gymnasium import spaces
 
-from zoo import A2C, DQN, PPO2, SAC
 from zoo.errors import ZooError
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.config import PolicyConfig
+from zoo.policies.own_policy import make_policy
+from zoo.policies.q_network import QNetwork
+
+OBSERVATIONS = spaces.Box(-1.0, 1.0, (4,), np.float32)
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "algorithms.md"
+
+NOT_A_CLASS = 3
 
 
-def own(name: str, **kwargs: Any) -> dict[str, Any]:
-    return {"_target_": f"own_policies.{name}", "net_arch": [8], "kwargs": kwargs}
+class Favourite(ActorCritic):
+    """Has an argument of its own."""
+
+    def __init__(self, *args: Any, favourite: int = 1) -> None:
+        super().__init__(*args)
+        self.favourite = favourite
+
+
+def made(target: str | None = None, **kwargs: Any) -> ActorCritic:
+    config = PolicyConfig(_target_=target, net_arch=[8], kwargs=kwargs)
+    return make_policy(ActorCritic, OBSERVATIONS, spaces.Discrete(2), config)
+
+
+def test_without_a_target_the_class_is_the_algorithms() -> None:
+    assert type(made()) is ActorCritic
+    network = make_policy(QNetwork, OBSERVATIONS, spaces.Discrete(2), PolicyConfig(), dueling=True)
+    assert network.state_value is not None
 
 
 def test_kwargs_reach_the_class() -> None:
-    model = PPO2(own("FixedActorCritic", favourite=0), "CartPole-v1")
-    assert isinstance(model.policy, own_policies.FixedActorCritic)
-    assert model.policy.favourite == 0
+    policy = made("test_own_policy.Favourite", favourite=0)
+    assert type(policy).__name__ == "Favourite"
+    assert policy.favourite == 0
 
 
-@pytest.mark.parametrize("favourite", [0, 1])
-def test_what_the_class_says_is_what_it_does(favourite: int) -> None:
-    model = PPO2(own("FixedActorCritic", favourite=favourite), "CartPole-v1")
-    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    for deterministic in (True, False):
-        actions, _ = model.predict(observations, deterministic=deterministic)
-        assert actions.tolist() == [favourite] * 20
+def test_a_core_is_one_method() -> None:
+    policy = made("recurrent_policies.GruActorCritic")
+    assert isinstance(policy.core, recurrent_policies.GruCore)
 
 
-def test_an_actor_of_any_form_acts_and_learns() -> None:
-    model = A2C(own("ResidualActorCritic"), "CartPole-v1", seed=0, compile=False)
-    before = model.get_parameters()
-    model.learn(20)
-    after = model.get_parameters()
-    assert not np.array_equal(after["actor.layers.0.weight"], before["actor.layers.0.weight"])
-
-
-def test_a_q_network_of_ones_own_decides() -> None:
-    model = DQN(own("FixedQNetwork"), "CartPole-v1")
-    actions, _ = model.predict(np.random.default_rng(0).normal(size=(20, 4)))
-    assert actions.tolist() == [1] * 20
-
-
-def test_a_sac_policy_of_ones_own_decides() -> None:
-    model = SAC(own("TimidSACPolicy"), "Pendulum-v1")
-    actions, _ = model.predict(np.ones((3, 3), np.float32), deterministic=False)
-    np.testing.assert_allclose(actions, 0.0, atol=1e-5)
+def test_the_documented_policy_works() -> None:
+    source = re.search(r"```python\n(.*?class MyActorCritic.*?)```", DOCS.read_text(), re.DOTALL)
+    assert source is not None
+    names: dict[str, Any] = {}
+    exec(source[1], names)
+    policy = names["MyActorCritic"](OBSERVATIONS, spaces.Discrete(2), PolicyConfig(), width=16)
+    assert policy.critic[0].out_features == 16
+    seen = {"observations": np.zeros((3, 4), np.float32)}
+    assert policy({"observations": torch.zeros(3, 4)})[1].shape == (3,)
+    assert ActingPolicy(policy).act(seen, None)[0].shape == (3,)
 
 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("own_policies.Missing", "can't be imported"),
+        ("test_own_policy.Missing", "can't be imported"),
         ("no_such_module.Policy", "can't be imported"),
         ("Policy", "can't be imported"),
-        ("own_policies.NOT_A_CLASS", "must be a subclass of zoo.policies.actor_critic.ActorCritic"),
-        ("own_policies.FixedQNetwork", "must be a subclass of zoo.policies.actor_critic.ActorCritic"),
+        ("test_own_policy.NOT_A_CLASS", "must be a subclass of zoo.policies.actor_critic.ActorCritic"),
+        ("zoo.policies.q_network.QNetwork", "must be a subclass of zoo.policies.actor_critic.ActorCritic"),
     ],
 )
 def test_wrong_classes_are_refused(target: str, message: str) -> None:
     with pytest.raises(ZooError, match=message):
-        PPO2({"_target_": target}, "CartPole-v1")
+        made(target)
 
 
 def test_kwargs_without_a_class_are_refused() -> None:
     with pytest.raises(ZooError, match=r"name its class in `policy\._target_`"):
-        PPO2({"kwargs": {"favourite": 1}}, "CartPole-v1")
+        made(favourite=1)

@@ -107,7 +107,7 @@ def test_acting_carries_the_state(policy_class: type[ActorCritic], share_encoder
     acting = ActingPolicy(network)
     assert not acting.uses_numpy
     state = acting.initial_state(N)
-    expected = network({name: column for name, column in batch.items()})[0].detach()
+    expected = network(batch)[0].detach()
     for step in range(TIME):
         here = {name: column[:, step].numpy() for name, column in batch.items()}
         parameters, _ = acting.parameters(here, state)

@@ -1,1 +1,1 @@
-"""From observations to actions: encoders, networks, action distributions, and the policies made of them."""
+"""From observations to actions: encoders, networks, action heads, the policies made of them, and acting."""

@@ -1,4 +1,4 @@
-"""What comes later fits in: masks, importance weights, natural gradients, a second optimizer, workers' averages."""
+"""What comes later fits in: masks, importance weights, natural gradients, other optimizers and workers."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
 
 
 class NaturalPolicy:
-    """A small policy, some observations, and the functions of its parameters that a natural gradient needs."""
+    """A small policy, observations, and the functions of its parameters that a natural gradient needs."""
 
     def __init__(self, env_id: str, *, compile: bool) -> None:
         env = make_vec_env(env_id, 1)

@@ -16,9 +16,11 @@ from torch import Tensor
 from torch import distributions as torch_distributions
 
 from zoo.errors import ZooError
+from zoo.policies.choosing import pick
 from zoo.policies.composite_head import make_head
 from zoo.policies.config import PolicyConfig
-from zoo.policies.heads import ActionValues, Head, pick
+from zoo.policies.heads import Head
+from zoo.policies.q_network import ActionValues
 
 each_example = settings(deadline=None, derandomize=True, max_examples=40)
 seeds = st.integers(0, 2**16)

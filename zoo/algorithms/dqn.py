@@ -26,8 +26,8 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome
 from zoo.optim.schedules import Schedule
 from zoo.optim.state import State
+from zoo.policies.choosing import pick
 from zoo.policies.exploration import EpsilonGreedy
-from zoo.policies.heads import pick
 from zoo.policies.own_policy import make_policy
 from zoo.policies.q_network import QNetwork
 

@@ -11,10 +11,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
+from zoo.policies.choosing import total
 from zoo.policies.codecs import leaf_spaces, nested
 from zoo.policies.config import PolicyConfig
 from zoo.policies.gaussian_heads import DiagonalGaussian
-from zoo.policies.heads import Array, Categorical, Head, total
+from zoo.policies.heads import Array, Categorical, Head
 from zoo.policies.multi_heads import Bernoulli, MultiCategorical
 
 

@@ -8,19 +8,17 @@ zero; `zoo.policies.codecs` makes what the environment takes. Leading dimensions
 
 from __future__ import annotations
 
-import functools
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
+from zoo.policies.choosing import gumbel, pick, softmax, total, where
 
 Array = np.ndarray
 
@@ -172,43 +170,3 @@ class Categorical(Choices):
 
     def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
         return pick(tables[0], actions)
-
-
-class ActionValues(Categorical):
-    """The choice of a Q-network: the best action, or one by the softmax of the action values."""
-
-    def __init__(self, space: spaces.Discrete) -> None:
-        Choices.__init__(self, int(space.n), None)
-
-
-def total(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum of the parts."""
-    return functools.reduce(operator.add, parts)
-
-
-def pick(values: Tensor, index: Tensor) -> Tensor:
-    """Return from each row of ``values`` (…, n) the entry at ``index`` (…).
-
-    The gradient of ``gather`` would be a scatter, which compiled updates can't fuse.
-    """
-    is_picked = torch.arange(values.shape[-1], device=values.device) == index.unsqueeze(-1)
-    return torch.where(is_picked, values, 0.0).sum(-1)
-
-
-def gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw standard Gumbel noise: added to logits, its argmax is a sample of their categorical."""
-    exponential = rng.standard_exponential(shape, dtype=np.float32)
-    return -np.log(np.maximum(exponential, np.float32(1e-30)))
-
-
-def softmax(logits: Array) -> Array:
-    """Return probabilities that add up to one along the last axis."""
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
-
-
-def where(masks: Any, parameters: Any, otherwise: float) -> Any:
-    """Return ``parameters``, or the other value where a mask is false; tensors or arrays."""
-    if isinstance(parameters, Tensor):
-        return torch.where(masks, parameters, otherwise)
-    return np.where(masks, parameters, otherwise)

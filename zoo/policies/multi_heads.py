@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.policies.heads import INVALID, Array, Choices, pick, softmax, total, where
+from zoo.policies.choosing import pick, softmax, total, where
+from zoo.policies.heads import INVALID, Array, Choices
 
 
 class MultiCategorical(Choices):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
 from zoo.policies.encoders import NatureCnn, hidden_after, make_encoder
-from zoo.policies.heads import ActionValues
+from zoo.policies.heads import Categorical, Choices
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 
 
@@ -59,3 +59,10 @@ class QNetwork(nn.Module):
     def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the action values, those of actions that a mask forbids far below all others."""
         return self.head.masked(self(seen["observations"]), seen.get("action_masks")), None
+
+
+class ActionValues(Categorical):
+    """The choice of a Q-network: the best action, or one by the softmax of the action values."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        Choices.__init__(self, int(space.n), None)

@@ -39,7 +39,8 @@ def files_of(algorithm: Algorithm[Any], card: Mapping[str, Any]) -> AgentFiles:
         "timesteps": algorithm.num_timesteps,
         **card,
     }
-    normalization = None if algorithm.normalizer is None else algorithm.normalizer.state()
+    statistics = None if algorithm.normalizer is None else algorithm.normalizer.state()
+    normalization = None if statistics is None else (statistics["arrays"], statistics["values"])
     return AgentFiles(config, algorithm.get_parameters(), normalization, full_card)
 
 
@@ -64,7 +65,8 @@ def rebuilt(agent_class: type[Agent], files: AgentFiles, env: Any, options: Mapp
     if files.config.get("env") is not None:
         agent.env_config = build(EnvConfig, files.config["env"], "env")
     if files.normalization is not None:
-        agent.normalizer = Normalizer.from_state(*files.normalization)
+        arrays, values = files.normalization
+        agent.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})
     if env is not None:
         agent.set_env(env, n_envs=int(files.config.get("n_envs", 1)) if isinstance(env, str) else 1)
     return agent

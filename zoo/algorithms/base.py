@@ -406,8 +406,9 @@ class Algorithm(ABC, Generic[Config]):
             "seed": self.seed,
         }
         if self.normalizer is not None:
-            statistics, values["normalizer"] = self.normalizer.state()
-            arrays.update({f"normalizer/{name}": array for name, array in statistics.items()})
+            statistics = self.normalizer.state()
+            values["normalizer"] = statistics["values"]
+            arrays.update({f"normalizer/{name}": array for name, array in statistics["arrays"].items()})
         return arrays, values
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
@@ -423,7 +424,7 @@ class Algorithm(ABC, Generic[Config]):
                 for name, array in arrays.items()
                 if name.startswith("normalizer/")
             }
-            self.normalizer.load_state(statistics, values["normalizer"])
+            self.normalizer.load_state({"arrays": statistics, "values": values["normalizer"]})
         self.num_timesteps = values["num_timesteps"]
         self.total_timesteps = values["total_timesteps"]
         self.n_updates = values["n_updates"]

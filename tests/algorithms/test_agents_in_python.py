@@ -77,12 +77,12 @@ def test_predicting_changes_nothing_but_draws_when_it_is_asked_to(name: str) -> 
     model = make(name).learn(64)
     batch = observations(model)
     before = model.rng.bit_generator.state
-    statistics = None if model.normalizer is None else model.normalizer.state()[0]
+    statistics = None if model.normalizer is None else model.normalizer.state()["arrays"]
     first, second = model.predict(batch)[0], model.predict(batch)[0]
     np.testing.assert_array_equal(first, second)
     assert model.rng.bit_generator.state == before
     if statistics is not None and model.normalizer is not None:
-        for key, array in model.normalizer.state()[0].items():
+        for key, array in model.normalizer.state()["arrays"].items():
             np.testing.assert_array_equal(array, statistics[key])
     drawn = [model.predict(batch, deterministic=False)[0] for _ in range(60)]
     assert any(not np.array_equal(drawn[0], other) for other in drawn)

@@ -153,10 +153,10 @@ def test_final_observations_are_normalised_as_the_others() -> None:
 
 def test_frozen_statistics_stand_still() -> None:
     env = make_vec_env("Pendulum-v1", 2, seed=0, normalize=True, training=False)
-    before, _ = env.normalizer.state()
+    before = env.normalizer.state()["arrays"]
     env.reset()
     env.step(np.zeros((2, 1)))
-    after, _ = env.normalizer.state()
+    after = env.normalizer.state()["arrays"]
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 

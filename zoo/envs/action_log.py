@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from zoo.envs.spaces import Space
 
 INITIAL_CAPACITY = 1024
-"""Steps that fit before the ring grows."""
+"""Steps that fit before the ring grows; a power of two, as every later capacity."""
 
 
 class ActionLog:
@@ -25,17 +25,15 @@ class ActionLog:
         self.n_steps = 0
         """Steps that were added so far; the clock of whoever counts lengths of episodes."""
         self._starts = [0] * num_envs
-        self._ring = np.zeros(
-            (INITIAL_CAPACITY, num_envs, *(action_space.shape or ())), dtype=action_space.dtype
-        )
-        self._capacity = self._full_at = INITIAL_CAPACITY
+        shape = (INITIAL_CAPACITY, num_envs, *(action_space.shape or ()))
+        self._use(np.zeros(shape, dtype=action_space.dtype), oldest=0)
 
     def add(self, actions: NDArray[Any]) -> None:
         """Keep one action of each environment, (num_envs, …)."""
         n_steps = self.n_steps
         if n_steps == self._full_at:
             self._make_room()
-        self._ring[n_steps % self._capacity] = actions
+        self._ring[n_steps & self._last] = actions
         self.n_steps = n_steps + 1
 
     def start(self, env: int) -> None:
@@ -48,27 +46,31 @@ class ActionLog:
 
     def since_start(self, env: int) -> NDArray[Any]:
         """Return a copy of the actions of ``env`` since its start, (n, …)."""
-        steps = np.arange(self._starts[env], self.n_steps) % self._capacity
+        steps = np.arange(self._starts[env], self.n_steps) & self._last
         actions: NDArray[Any] = self._ring[steps, env]
         return actions
 
     def restore(self, each: Sequence[NDArray[Any]]) -> None:
         """Take over the actions of every environment; they end with the same step."""
         self.n_steps = max(len(actions) for actions in each)
-        while self._capacity < self.n_steps:
-            self._capacity *= 2
-        self._ring = np.zeros((self._capacity, *self._ring.shape[1:]), self._ring.dtype)
+        capacity = INITIAL_CAPACITY
+        while capacity < self.n_steps:
+            capacity *= 2
+        self._use(np.zeros((capacity, *self._ring.shape[1:]), self._ring.dtype), oldest=0)
         for env, actions in enumerate(each):
             self._starts[env] = self.n_steps - len(actions)
             self._ring[self._starts[env] : self.n_steps, env] = actions
-        self._full_at = self._capacity
 
     def _make_room(self) -> None:
         """Let go of the steps that nobody needs any more; if there are none, double the ring."""
-        oldest = min(self._starts)
-        if self.n_steps - oldest == self._capacity:
+        ring, oldest = self._ring, min(self._starts)
+        if self.n_steps - oldest == len(ring):
             steps = np.arange(oldest, self.n_steps)
-            larger = np.zeros((2 * self._capacity, *self._ring.shape[1:]), self._ring.dtype)
-            larger[steps % len(larger)] = self._ring[steps % self._capacity]
-            self._ring, self._capacity = larger, len(larger)
-        self._full_at = oldest + self._capacity
+            ring = np.zeros((2 * len(ring), *ring.shape[1:]), ring.dtype)
+            ring[steps % len(ring)] = self._ring[steps & self._last]
+        self._use(ring, oldest)
+
+    def _use(self, ring: NDArray[Any], oldest: int) -> None:
+        self._ring = ring
+        self._last = len(ring) - 1
+        self._full_at = oldest + len(ring)

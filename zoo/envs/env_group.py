@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zoo.envs.action_log import ActionLog
-from zoo.envs.seeds import env_seed, random_seed, seed_spaces
+from zoo.envs.seeds import random_seed, seeds_of, spaces_of
 from zoo.envs.spaces import Space, describe, mask_size, spaces_differ
 from zoo.envs.step_arrays import Observations, StepArrays
 from zoo.envs.wrappers import EpisodeStatistics, find_wrapper
@@ -83,6 +83,7 @@ class EnvGroup:
             list(self.observation_space) if isinstance(self.observation_space, spaces.Dict) else None
         )
         self._steps = [env.step for env in self.envs]
+        self._spaces = [spaces_of(env) for env in self.envs]
         self._statistics = [find_wrapper(env, EpisodeStatistics) for env in self.envs]
         self._mask_methods = [_mask_method(env) for env in self.envs]
         self.mask_size = self._method_mask_size()
@@ -93,23 +94,26 @@ class EnvGroup:
         self._log = ActionLog(n, self.action_space)
         self._returns = np.zeros(n)
         self._first_steps = [0] * n
+        self._ends: list[EpisodeEnd] = []
 
     def use_arrays(self, arrays: StepArrays) -> None:
         """Take the arrays that every step and reset writes into."""
         self._arrays = arrays
+        self._rewards = arrays.rewards
+        self._plain_observations = arrays.observations if self._space_keys is None else None
 
     def step(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
         """Step every environment, reset the finished ones, and return how those ended.
 
         The environments may keep ``actions``, or write into them.
         """
-        rewards = self._arrays.rewards
-        self._arrays.terminated.fill(False)
-        self._arrays.truncated.fill(False)
+        rewards, plain = self._rewards, self._plain_observations
+        if self._ends:
+            self._arrays.terminated.fill(False)
+            self._arrays.truncated.fill(False)
         self._log.add(actions)
         infos: list[Info] = []
         ends: list[EpisodeEnd] = []
-        plain = self._arrays.observations if self._space_keys is None else None
         i = 0
         try:
             for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
@@ -129,6 +133,7 @@ class EnvGroup:
         for end in ends:
             if not end.info.get("episode_continues"):
                 self._start_record(end.env_index)
+        self._ends = ends
         self.last_infos = infos
         if self.mask_size is not None:
             self._write_masks()
@@ -256,14 +261,17 @@ class EnvGroup:
             self._make_anew(i)
         self._used[i] = True
         self._log.start(i)
-        seed = env_seed(first, self._n_reseeded[i])
-        seed_spaces(self.envs[i], seed)
+        spaces_of_env = self._spaces[i]
+        seed, space_seeds = seeds_of(first, self._n_reseeded[i], len(spaces_of_env))
+        for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
+            space.seed(space_seed)
         return self.envs[i].reset(seed=seed, options=options)
 
     def _make_anew(self, i: int) -> None:
         self.envs[i].close()
         env = self.envs[i] = self._make_envs[i]()
         self._steps[i] = env.step
+        self._spaces[i] = spaces_of(env)
         self._statistics[i] = find_wrapper(env, EpisodeStatistics)
         self._mask_methods[i] = _mask_method(env)
 
@@ -354,7 +362,7 @@ class EnvGroup:
 
     def _name(self, i: int) -> str:
         first = self._seeds[i]
-        seed = "" if first is None else f" (seed {env_seed(first, self._n_reseeded[i])})"
+        seed = "" if first is None else f" (seed {seeds_of(first, self._n_reseeded[i], 0)[0]})"
         return f"env {self.first_index + i}{seed}"
 
 

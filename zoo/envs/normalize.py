@@ -138,8 +138,8 @@ class Normalizer:
         """Start the running return of each environment anew, as all of them are reset."""
         self.returns[:] = 0.0
 
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return everything that `from_state` needs: arrays, and values for JSON."""
+    def state(self) -> dict[str, Any]:
+        """Return everything that `from_state` needs: ``arrays``, and ``values`` for JSON."""
         arrays: dict[str, NDArray[Any]] = {"returns": self.returns.copy()}
         for name, moments in self._named_moments().items():
             arrays[f"{name}.mean"] = np.array(moments.mean)
@@ -153,11 +153,12 @@ class Normalizer:
             "epsilon": self.epsilon,
             "gamma": self.gamma,
         }
-        return arrays, values
+        return {"arrays": arrays, "values": values}
 
-    def load_state(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+    def load_state(self, tree: Mapping[str, Any]) -> None:
         """Take over what `state` returned, settings and all."""
         try:
+            arrays, values = tree["arrays"], tree["values"]
             self.rewards = bool(values["rewards"])
             for name in ("clip_obs", "clip_reward", "epsilon", "gamma"):
                 setattr(self, name, float(values[name]))
@@ -172,10 +173,10 @@ class Normalizer:
         self._scales.clear()
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Normalizer:
+    def from_state(cls, tree: Mapping[str, Any]) -> Normalizer:
         """Return the normaliser whose `state` this is."""
         normalizer = cls(spaces.Discrete(1), NormalizeConfig(observations=False))
-        normalizer.load_state(arrays, values)
+        normalizer.load_state(tree)
         return normalizer
 
     def _named_moments(self) -> dict[str, RunningMoments]:
@@ -287,4 +288,6 @@ def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, Spa
             raise ZooError(f"env.normalize.keys: the observation has no key `{key}`{nearest(key, parts)}")
         if not isinstance(parts[key], spaces.Box):
             raise ZooError(f"env.normalize.keys: `{key}` is {describe(parts[key])}; it must be a Box")
+        if is_image(parts[key]):
+            raise ZooError(f"env.normalize.keys: `{key}` is an image; those are never normalised")
     return {key: parts[key] for key in keys}

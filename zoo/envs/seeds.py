@@ -8,14 +8,15 @@ import gymnasium as gym
 import numpy as np
 
 
-def env_seed(first: int, n: int) -> int:
-    """Return the seed ``n`` of the sequence that begins with ``first``: that one itself for 0."""
-    return first if n == 0 else _of_31_bits(np.random.SeedSequence([first, n]))
+def seeds_of(first: int, n: int, n_spaces: int) -> tuple[int, list[int]]:
+    """Return seed ``n`` of the sequence that begins with ``first`` (itself for 0), and those of spaces."""
+    own, *others = np.random.SeedSequence([first, n]).generate_state(1 + n_spaces).tolist()
+    return (first if n == 0 else own >> 1), others
 
 
 def random_seed() -> int:
-    """Return a seed by chance."""
-    return _of_31_bits(np.random.SeedSequence())
+    """Return a seed by chance, small enough for every simulator: C++'s have a sign."""
+    return int(np.random.SeedSequence().generate_state(1)[0]) >> 1
 
 
 def derived_seeds(seed: int, n: int) -> list[int]:
@@ -23,22 +24,22 @@ def derived_seeds(seed: int, n: int) -> list[int]:
     return [int(word) for word in np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(n)]
 
 
-def seed_spaces(env: gym.Env[Any, Any], seed: int) -> None:
-    """Seed every space of ``env``, for some environments draw from their own spaces.
+def spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
+    """Return every space of ``env`` and of what it wraps, for some environments draw from their own spaces.
 
-    Each gets a seed of its own: drawn from the same numbers, actions and states would go together.
+    Each is seeded by itself: drawn from the same numbers, actions and states would go together.
     """
     found: dict[int, gym.spaces.Space[Any]] = {}
     while True:
         for space in (env.action_space, env.observation_space):
             found.setdefault(id(space), space)
         if not isinstance(env, gym.Wrapper):
-            break
+            return list(found.values())
         env = env.env
-    for space, own_seed in zip(found.values(), derived_seeds(seed, len(found)), strict=True):
+
+
+def seed_spaces(env: gym.Env[Any, Any], seed: int) -> None:
+    """Seed every space of ``env`` with a seed of its own that comes from one number."""
+    found = spaces_of(env)
+    for space, own_seed in zip(found, seeds_of(seed, 0, len(found))[1], strict=True):
         space.seed(own_seed)
-
-
-def _of_31_bits(sequence: np.random.SeedSequence) -> int:
-    """Return a seed that every simulator takes, C++'s with a sign among them."""
-    return int(sequence.generate_state(1)[0]) >> 1

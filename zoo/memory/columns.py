@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from zoo.envs.spaces import is_image
+
 Column = Any
 """An array (…), or a dictionary of arrays by key."""
 
@@ -34,8 +36,7 @@ def observation_spec(space: spaces.Space[Any], *, normalized: bool = False) -> A
     if isinstance(space, spaces.Dict):
         return {key: observation_spec(part, normalized=normalized) for key, part in space.spaces.items()}
     dtype = np.dtype(space.dtype) if space.dtype is not None else np.dtype(np.float32)
-    is_image = dtype == np.uint8 and len(space.shape or ()) == 3
-    if dtype == np.float64 or (normalized and isinstance(space, spaces.Box) and not is_image):
+    if dtype == np.float64 or (normalized and isinstance(space, spaces.Box) and not is_image(space)):
         dtype = np.dtype(np.float32)
     return ColumnSpec(tuple(space.shape or ()), dtype)
 

@@ -28,7 +28,8 @@ def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any
     except ZooError as error:
         raise ZooError(f"the weights of {agent} don't fit {config['algo']['name']}: {error}") from error
     if algorithm.normalizer is not None and files.normalization is not None:
-        algorithm.normalizer.load_state(*files.normalization)
+        arrays, values = files.normalization
+        algorithm.normalizer.load_state({"arrays": arrays, "values": values})
     return list(differences(files.config, algorithm, config))
 
 

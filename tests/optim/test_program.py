@@ -233,9 +233,9 @@ def test_a_longer_delay_costs_steps_of_the_critic_alone() -> None:
     learner.run(1)  # makes the copies for the targets
     counts = [counted(lambda delay=delay: learner.run(1, delay))[1] for delay in (1, 2, 3)]
     batch = {name: rows[0, 0] for name, rows in learner.rows(1, 1).items()}
-    step = counted(lambda: learner.critic_step(learner.program.state, torch.tensor(0.01), batch))[1]
-    assert counts[1] - counts[0] == counts[2] - counts[1]
-    assert step <= counts[1] - counts[0] < step + 10  # and takes its batch out of the row
+    rate = torch.tensor(0.01)
+    step = counted(lambda: learner.critic_step(learner.program.state, rate, batch))[1]
+    assert counts[2] - counts[1] == counts[1] - counts[0] == step
     assert learner.actor_losses == 4
 
 
@@ -341,7 +341,7 @@ def test_what_fails_after_a_graph_has_worked_is_raised(caplog: pytest.LogCapture
         regression.run(3)
     assert regression.program.runtime.compiles
     assert not torch.equal(regression.program.state["net"], before["net"])
-    assert not caplog.records
+    assert "going on without" not in caplog.text
 
 
 class Branching(nn.Linear):

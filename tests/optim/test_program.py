@@ -1,4 +1,4 @@
-"""The update program: every row one step, stopping, and the same numbers eagerly and compiled."""
+"""The program: every row one step, outputs in their order, and the same numbers eagerly and compiled."""
 
 from __future__ import annotations
 
@@ -12,73 +12,107 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from zoo.optim.descent import Descent
+from zoo.optim.operations import counted
 from zoo.optim.optimizers import Adam
-from zoo.optim.program import SMALLEST_ROOM, STOPPED, UpdateProgram
-from zoo.optim.trainable import State, Trainable
+from zoo.optim.parameters import Parameters
+from zoo.optim.program import SMALLEST_CAPACITY, STOPPED, Outcome, Program, Ran
+from zoo.optim.runtime import Runtime
+from zoo.optim.state import LiveState, State
+
+NAMES = ["loss", "norm", "first"]
+COMPILED = pytest.mark.parametrize("compiled", [False, True])
+
+
+def runtime(compile: bool | str) -> Runtime:
+    return Runtime(device="cpu", compile=compile, threads=1)
 
 
 class Regression:
-    """Least squares by a small network, with a slow copy of it, told by a flag in the inputs to stop."""
+    """Least squares by a small network, with a slow copy of it, told by a flag in the rows to stop."""
 
-    def __init__(self, *, compiled: bool = False) -> None:
+    def __init__(self, *, compiled: bool | str = False) -> None:
         torch.manual_seed(0)
         self.network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
-        self.trainable = Trainable("net", self.network, Adam(), max_grad_norm=0.5)
+        self.parameters = Parameters("net", self.network)
+        self.descent = Descent(self.parameters, Adam(), max_grad_norm=0.5)
         state = {
-            **self.trainable.initial_state(),
-            "slow": self.trainable.flat.clone(),
+            **self.descent.initial_state(),
+            "slow": self.parameters.flat.clone(),
             "untouched": torch.arange(4.0),
             STOPPED: torch.zeros((), dtype=torch.bool),
         }
-        self.program = UpdateProgram(self.step, state, compiled=compiled)
+        self.program = Program(State(state), runtime(compiled))
 
-    def step(self, state: State, shared: Any, inputs: Any) -> tuple[State, dict[str, Tensor]]:
-        variables = self.trainable.variables(state)
-        error = variables(inputs["pairs"]["x"]).squeeze(-1) - inputs["pairs"]["y"] * shared["scale"]
+    def step(self, state: State, shared: Any, row: Any) -> Outcome:
+        module = self.descent.module(state)
+        error = module(row["pairs"]["x"]).squeeze(-1) - row["pairs"]["y"] * shared["scale"]
         loss = error.square().mean()
-        state, norm = self.trainable.descend(state, variables, loss, shared["learning_rate"])
-        state = {**self.trainable.follow(state, "slow", 0.1), STOPPED: inputs["stop"]}
-        return state, {"loss": loss.detach(), "norm": norm, "first": inputs["pairs"]["y"][0]}
+        state, norm = self.descent.descend(state, module, loss, shared["learning_rate"])
+        state = self.parameters.follow(state, "slow", 0.1).replaced({STOPPED: row["stop"]})
+        first = row["pairs"]["y"][0]
+        metrics = {"loss": loss, "norm": norm, "first": first}
+        return Outcome(state, metrics, {"error": error, "is_above": error > 0, "first": first})
 
-    def run(self, n_steps: int, *, stop_at: int | None = None) -> Tensor:
+    def run(self, n_steps: int, *, stop_at: int | None = None, until: int | None = None) -> Ran:
         generator = torch.Generator().manual_seed(n_steps)
-        inputs = {
+        rows = {
             "pairs": {
-                "x": torch.randn(n_steps, 5, 3, generator=generator),
-                "y": torch.randn(n_steps, 5, generator=generator),
+                "x": torch.randn(n_steps, 5, 3, generator=generator)[:until],
+                "y": torch.randn(n_steps, 5, generator=generator)[:until],
             },
-            "stop": torch.arange(n_steps) == (-1 if stop_at is None else stop_at),
+            "stop": (torch.arange(n_steps) == (-1 if stop_at is None else stop_at))[:until],
         }
-        shared = {"scale": torch.tensor(2.0), "learning_rate": torch.tensor(0.01)}
-        metrics, n_rows = self.program.run(shared, inputs)
-        assert n_rows == n_steps
-        return metrics
+        ran = self.program.run(self.step, SHARED, rows)
+        assert ran.names == NAMES
+        assert ran.n_steps == (len(rows["stop"]) if stop_at is None else stop_at + 1)
+        assert torch.equal(ran.outputs["first"], rows["pairs"]["y"][: ran.n_steps, 0])
+        return ran
 
     def snapshot(self) -> dict[str, Tensor]:
         return {name: tensor.clone() for name, tensor in self.program.state.items()}
 
 
-def test_metrics_are_means_over_the_rows() -> None:
+SHARED = {"scale": torch.tensor(2.0), "learning_rate": torch.tensor(0.01)}
+
+
+def assert_same(compiled: Ran, eager: Ran) -> None:
+    assert compiled.names == eager.names
+    assert compiled.n_steps == eager.n_steps
+    torch.testing.assert_close(compiled.metrics, eager.metrics, rtol=1e-4, atol=1e-5)
+    assert list(compiled.outputs) == list(eager.outputs)
+    for name, output in eager.outputs.items():
+        assert len(output) == eager.n_steps
+        torch.testing.assert_close(compiled.outputs[name], output, rtol=1e-3, atol=1e-4)
+
+
+def assert_same_state(compiled: Program, eager: Program) -> None:
+    for name, tensor in eager.state.items():
+        torch.testing.assert_close(compiled.state[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+def test_metrics_are_means_over_the_rows_and_outputs_stand_in_their_order() -> None:
     whole, by_ones = Regression(), Regression()
-    metrics = whole.run(6)
+    ran = whole.run(6)
     generator = torch.Generator().manual_seed(6)
-    x = torch.randn(6, 5, 3, generator=generator)
-    y = torch.randn(6, 5, generator=generator)
-    shared = {"scale": torch.tensor(2.0), "learning_rate": torch.tensor(0.01)}
-    state, rows = by_ones.program.state, []
+    x, y = torch.randn(6, 5, 3, generator=generator), torch.randn(6, 5, generator=generator)
+    state: State = LiveState(by_ones.program.state)
+    outcomes = []
     for i in range(6):
-        state, values = by_ones.step(
-            state, shared, {"pairs": {"x": x[i], "y": y[i]}, "stop": torch.tensor(False)}
-        )
-        rows.append(torch.stack(list(values.values())))
-    assert whole.program.metric_names == ["loss", "norm", "first"]
-    torch.testing.assert_close(metrics, torch.stack(rows).mean(0))
+        outcome = by_ones.step(state, SHARED, {"pairs": {"x": x[i], "y": y[i]}, "stop": torch.tensor(False)})
+        state = outcome.state
+        outcomes.append(outcome)
+    rows = [torch.stack(list(outcome.metrics.values())) for outcome in outcomes]
+    torch.testing.assert_close(ran.metrics, torch.stack(rows).mean(0))
+    assert torch.equal(ran.outputs["error"], torch.stack([outcome.outputs["error"] for outcome in outcomes]))
+    assert not any(tensor.requires_grad for tensor in (ran.metrics, *ran.outputs.values()))
     for name, tensor in whole.program.state.items():
         assert torch.equal(tensor, state[name]), name
 
 
-def test_state_is_overwritten_in_place() -> None:
-    regression = Regression()
+@COMPILED
+def test_state_is_overwritten_in_place(compiled: bool) -> None:
+    regression = Regression(compiled=compiled)
     addresses = {name: tensor.data_ptr() for name, tensor in regression.program.state.items()}
     before = regression.network[0].weight.detach().clone()
     regression.run(2)
@@ -90,15 +124,9 @@ def test_state_is_overwritten_in_place() -> None:
 @pytest.mark.parametrize("stop_at", [0, 2, 5])
 def test_a_stopped_call_takes_the_steps_up_to_the_stop(stop_at: int) -> None:
     stopped, short = Regression(), Regression()
-    metrics = stopped.run(6, stop_at=stop_at)
-    generator = torch.Generator().manual_seed(6)
-    x, y = torch.randn(6, 5, 3, generator=generator), torch.randn(6, 5, generator=generator)
-    taken = slice(0, stop_at + 1)
-    expected, _ = short.program.run(
-        {"scale": torch.tensor(2.0), "learning_rate": torch.tensor(0.01)},
-        {"pairs": {"x": x[taken], "y": y[taken]}, "stop": torch.zeros(stop_at + 1, dtype=torch.bool)},
-    )
-    assert torch.equal(metrics, expected)
+    ran, expected = stopped.run(6, stop_at=stop_at), short.run(6, until=stop_at + 1)
+    assert torch.equal(ran.metrics, expected.metrics)
+    assert torch.equal(ran.outputs["error"], expected.outputs["error"])
     assert all(torch.equal(tensor, short.program.state[name]) for name, tensor in stopped.snapshot().items())
 
 
@@ -111,26 +139,17 @@ def test_a_stop_ends_only_its_own_call() -> None:
     assert not torch.equal(regression.program.state["net"], before["net"])
 
 
-def test_an_error_in_a_step_is_not_swallowed() -> None:
-    def step(state: State, shared: Any, inputs: Any) -> tuple[State, dict[str, Tensor]]:
-        raise ValueError("wrong axis")
-
-    program = UpdateProgram(step, {"net": torch.zeros(1)}, compiled=False)
-    with pytest.raises(ValueError, match="wrong axis"):
-        program.run(torch.zeros(()), torch.zeros(2))
-
-
 def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     """Calls that grow are compiled at most twice, however many other loops this process has compiled."""
     eager, compiled = Regression(), Regression(compiled=True)
-    longer = SMALLEST_ROOM + 5
+    longer = SMALLEST_CAPACITY + 5
     calls: list[tuple[int, int | None]] = [
         (3, None),
         (2, None),
         (3, 1),
         (7, None),
         (longer, None),
-        (2 * longer, SMALLEST_ROOM + 2),
+        (2 * longer, SMALLEST_CAPACITY + 2),
         (2 * longer, 3),
         (5, None),
         (1, None),
@@ -138,15 +157,191 @@ def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     ]
     with torch._dynamo.config.patch(recompile_limit=1):
         for n_steps, stop_at in calls:
-            expected, metrics = eager.run(n_steps, stop_at=stop_at), compiled.run(n_steps, stop_at=stop_at)
-            assert compiled.program.compiled
-            torch.testing.assert_close(metrics, expected, rtol=1e-4, atol=1e-5)
-            for name, tensor in eager.program.state.items():
-                torch.testing.assert_close(compiled.program.state[name], tensor, rtol=1e-3, atol=1e-5)
-    assert compiled.program.metric_names == eager.program.metric_names
+            assert_same(compiled.run(n_steps, stop_at=stop_at), eager.run(n_steps, stop_at=stop_at))
+            assert compiled.program.runtime.compiles
+            assert_same_state(compiled.program, eager.program)
     assert len(compiled.program._graphs) == 3
     values = torch.randn(4, 3)
     torch.testing.assert_close(compiled.network(values), eager.network(values), rtol=1e-3, atol=1e-4)
+
+
+class DelayedActor:
+    """Deterministic policy gradients as in TD3: a row is ``delay`` batches, then one step of the actor."""
+
+    def __init__(self, *, compiled: bool) -> None:
+        torch.manual_seed(0)
+        self.actor = Parameters("actor", nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 1)))
+        self.critic = Parameters("critic", nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1)))
+        self.acting, self.judging = Descent(self.actor, Adam()), Descent(self.critic, Adam())
+        self.actor_losses = 0
+        targets = {"old_actor": self.actor.flat.clone(), "old_critic": self.critic.flat.clone()}
+        state = State({**self.acting.initial_state(), **self.judging.initial_state(), **targets})
+        self.program = Program(state, runtime(compiled))
+
+    def step(self, state: State, rate: Tensor, row: dict[str, Tensor]) -> Outcome:
+        batches = [dict(zip(row, parts, strict=True)) for parts in zip(*row.values(), strict=True)]
+        errors = []
+        for batch in batches:
+            state, error = self.critic_step(state, rate, batch)
+            errors.append(error)
+        actor = self.acting.module(state)
+        observations = batches[-1]["observations"]
+        actions = actor(observations).tanh()
+        loss = -self.critic.at(state["critic"])(torch.cat([observations, actions], -1)).mean()
+        self.actor_losses += 1
+        state, _ = self.acting.descend(state, actor, loss, rate)
+        state = self.actor.follow(state, "old_actor", 0.05)
+        state = self.critic.follow(state, "old_critic", 0.05)
+        return Outcome(state, {"actor_loss": loss}, {"errors": torch.stack(errors)})
+
+    def critic_step(self, state: State, rate: Tensor, batch: dict[str, Tensor]) -> tuple[State, Tensor]:
+        following = batch["next_observations"]
+        actions = self.actor.at(state["old_actor"])(following).tanh()
+        values = self.critic.at(state["old_critic"])(torch.cat([following, actions], -1))
+        critic = self.judging.module(state)
+        found = critic(torch.cat([batch["observations"], batch["actions"]], -1))
+        error = (found - (batch["rewards"] + 0.9 * values)).squeeze(-1)
+        state, _ = self.judging.descend(state, critic, error.square().mean(), rate)
+        return state, error
+
+    def rows(self, n_rows: int, delay: int) -> dict[str, Tensor]:
+        generator = torch.Generator().manual_seed(n_rows)
+        sizes = {"observations": 3, "actions": 1, "next_observations": 3, "rewards": 1}
+        shape = n_rows, delay, 8
+        return {name: torch.randn(*shape, size, generator=generator) for name, size in sizes.items()}
+
+    def run(self, n_rows: int, delay: int = 2) -> Ran:
+        return self.program.run(self.step, torch.tensor(0.01), self.rows(n_rows, delay))
+
+
+def test_a_delayed_actor_runs_in_one_loop_as_eagerly() -> None:
+    eager, compiled = DelayedActor(compiled=False), DelayedActor(compiled=True)
+    for _ in range(3):
+        expected, ran = eager.run(4), compiled.run(4)
+        assert_same(ran, expected)
+        assert ran.outputs["errors"].shape == (4, 2, 8)
+        assert_same_state(compiled.program, eager.program)
+    assert compiled.program.runtime.compiles
+    assert len(compiled.program._graphs) == 1
+    assert compiled.program.state["critic.count"] == 3 * 4 * 2
+    assert compiled.program.state["actor.count"] == 3 * 4
+    assert compiled.actor_losses == 1  # traced once
+
+
+def test_a_longer_delay_costs_steps_of_the_critic_alone() -> None:
+    learner = DelayedActor(compiled=False)
+    learner.run(1)  # makes the copies for the targets
+    counts = [counted(lambda delay=delay: learner.run(1, delay))[1] for delay in (1, 2, 3)]
+    batch = {name: rows[0, 0] for name, rows in learner.rows(1, 1).items()}
+    rate = torch.tensor(0.01)
+    step = counted(lambda: learner.critic_step(learner.program.state, rate, batch))[1]
+    assert counts[2] - counts[1] == counts[1] - counts[0] == step
+    assert learner.actor_losses == 4
+
+
+@COMPILED
+def test_several_steps_and_functions_share_a_program(compiled: bool) -> None:
+    regression = Regression(compiled=compiled)
+    twin = Regression()
+
+    def shift(state: State, shared: Tensor, row: Tensor) -> Outcome:
+        return Outcome(state.replaced({"untouched": state["untouched"] + row * shared}), {"by": row})
+
+    def both(state: State, x: dict[str, Tensor]) -> dict[str, Any]:
+        return {"sum": state["untouched"].sum() + x["a"], "same": (x["a"], state["untouched"])}
+
+    regression.run(2)
+    ran = regression.program.run(shift, torch.tensor(2.0), torch.tensor([1.0, 3.0]))
+    assert (ran.names, ran.metrics.tolist(), ran.outputs) == (["by"], [2.0], {})
+    before = regression.snapshot()
+    result = regression.program.call(both, {"a": torch.tensor(1.0)})
+    assert result["sum"] == 6 + 4 * 8 + 1
+    assert result["same"][0] == 1
+    assert torch.equal(result["same"][1], torch.arange(4.0) + 8)
+    assert all(torch.equal(regression.program.state[name], tensor) for name, tensor in before.items())
+    twin.run(2)
+    assert_same(regression.run(2), twin.run(2))
+    assert regression.program.runtime.compiles == compiled
+
+
+@COMPILED
+def test_a_function_can_only_read_the_state(compiled: bool) -> None:
+    regression = Regression(compiled=compiled)
+
+    def tried(state: State, rate: Tensor) -> Tensor:
+        module = regression.descent.module(state)
+        moved, _ = regression.descent.descend(state, module, module(torch.ones(1, 3)).sum(), rate)
+        return moved["net"]
+
+    before = regression.snapshot()
+    moved = regression.program.call(tried, torch.tensor(0.1))
+    assert not torch.equal(moved, before["net"])
+    assert all(torch.equal(regression.program.state[name], tensor) for name, tensor in before.items())
+    assert regression.program.runtime.compiles == compiled
+
+
+@COMPILED
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_entries_can_change_places(compiled: bool, n_rows: int) -> None:
+    program = Program(State(a=torch.zeros(2), b=torch.arange(2.0)), runtime(compiled))
+    for _ in range(2):
+        program.run(_swap, torch.zeros(()), torch.zeros(n_rows))
+    assert program.state["a"].tolist() == [0.0, 0.0]
+    assert program.state["b"].tolist() == [0.0, 1.0]
+    program.run(_swap, torch.zeros(()), torch.zeros(n_rows))
+    assert program.state["a"].tolist() == [0.0, 1.0]
+    assert program.runtime.compiles == compiled
+
+
+def _swap(state: State, shared: Tensor, row: Tensor) -> Outcome:
+    return Outcome(state.replaced({"a": state["b"], "b": state["a"]}), {})
+
+
+def test_the_form_is_chosen_after_the_first_eager_step_and_kept() -> None:
+    long, short = Regression(compiled="auto"), Regression(compiled="auto")
+    long.program.runtime.expect(1e7, 1e4)
+    short.program.runtime.expect(10, 1e4)
+    for regression, compiles in ((long, True), (short, False)):
+        regression.run(3)
+        assert regression.program.runtime.compiles == compiles
+        assert not regression.program._graphs
+        assert not regression.program.runtime.is_undecided
+    assert_same(long.run(3), short.run(3))
+    assert len(long.program._graphs) == 1
+
+
+def test_an_error_in_a_step_is_not_swallowed() -> None:
+    def step(state: State, shared: Any, row: Any) -> Outcome:
+        raise ValueError("wrong axis")
+
+    for compiled in (False, True):
+        program = Program(State(net=torch.zeros(1)), runtime(compiled))
+        with pytest.raises(ValueError, match="wrong axis"):
+            program.run(step, torch.zeros(()), torch.zeros(2))
+        with pytest.raises(ValueError, match="wrong axis"):
+            program.call(step, torch.zeros(()), torch.zeros(2))
+
+
+def test_what_fails_after_a_graph_has_worked_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    regression = Regression(compiled=True)
+    regression.run(3)
+    ((key, graph),) = regression.program._graphs.items()
+    pieces = []
+
+    def broken(*arguments: Any) -> Any:
+        pieces.append(arguments)
+        if len(pieces) == 2:
+            raise RuntimeError("power cut")
+        return graph(*arguments)
+
+    regression.program._graphs[key] = broken
+    before = regression.snapshot()
+    regression.run(3)
+    with pytest.raises(RuntimeError, match="power cut"):
+        regression.run(3)
+    assert regression.program.runtime.compiles
+    assert not torch.equal(regression.program.state["net"], before["net"])
+    assert "going on without" not in caplog.text
 
 
 class Branching(nn.Linear):
@@ -175,22 +370,21 @@ def test_what_one_graph_cannot_hold_goes_on_eagerly(
     ends = []
     for compiled in (False, True):
         torch.manual_seed(0)
-        trainable = Trainable("net", module(3, 1), Adam())
+        descent = Descent(Parameters("net", module(3, 1)), Adam())
 
-        def step(
-            state: State, shared: Any, inputs: Any, trainable: Trainable = trainable
-        ) -> tuple[State, dict[str, Tensor]]:
-            variables = trainable.variables(state)
-            loss = variables(inputs).square().mean()
-            state, _ = trainable.descend(state, variables, loss, torch.tensor(0.1))
-            return state, {"loss": loss.detach()}
+        def step(state: State, shared: Any, row: Any, descent: Descent = descent) -> Outcome:
+            network = descent.module(state)
+            loss = network(row).square().mean()
+            state, _ = descent.descend(state, network, loss, torch.tensor(0.1))
+            return Outcome(state, {"loss": loss})
 
-        program = UpdateProgram(step, trainable.initial_state(), compiled=compiled)
+        program = Program(descent.initial_state(), runtime(compiled))
         rows = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(1))
-        program.run(torch.zeros(()), rows)
-        program.run(torch.zeros(()), rows[:1])
-        assert not program.compiled
-        ends.append(trainable.flat)
+        program.run(step, torch.zeros(()), rows)
+        program.run(step, torch.zeros(()), rows[:1])
+        assert not program.runtime.compiles
+        assert program.runtime.state()["compile"] is False
+        ends.append(descent.parameters.flat)
     assert torch.equal(*ends)
     assert caplog.text.count("going on without") == 1
 
@@ -200,8 +394,8 @@ def test_without_a_compiler_a_run_goes_on_eagerly_and_says_so_once(tmp_path: Pat
 from test_program import Regression
 eager, compiled = Regression(), Regression(compiled=True)
 for _ in range(2):
-    assert eager.run(4).tolist() == compiled.run(4).tolist()
-assert not compiled.program.compiled
+    assert eager.run(4).metrics.tolist() == compiled.run(4).metrics.tolist()
+assert not compiled.program.runtime.compiles
 assert eager.program.state["net"].equal(compiled.program.state["net"])
 """
     finished = subprocess.run(
@@ -221,3 +415,28 @@ assert eager.program.state["net"].equal(compiled.program.state["net"])
     assert len(lines) == 1, finished.stderr
     assert "going on without" in lines[0]
     assert "No working C++ compiler" in lines[0]
+
+
+@pytest.mark.parametrize("compiled", [False, "auto"])
+def test_eager_runs_load_nothing_that_compiles(compiled: bool | str) -> None:
+    program = f"""
+import sys
+from test_program import Regression
+before = set(sys.modules)
+regression = Regression(compiled={compiled!r})
+regression.program.runtime.expect(10, 1e4)
+regression.run(4)
+regression.program.call(lambda state, x: state["net"] * x, regression.parameters.flat)
+new = set(sys.modules) - before
+assert "zoo.optim.tracing" not in sys.modules
+assert "torch.fx.experimental.proxy_tensor" not in new, new
+assert not [name for name in sys.modules if name.startswith("torch._inductor.compile_fx")]
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr

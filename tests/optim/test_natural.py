@@ -1,0 +1,205 @@
+"""Natural gradients against an explicit Fisher matrix, eagerly and compiled."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zoo.optim.descent import Descent
+from zoo.optim.natural import conjugate_gradient, fisher_product, line_search
+from zoo.optim.optimizers import Adam
+from zoo.optim.parameters import Parameters
+from zoo.optim.program import Outcome, Program
+from zoo.optim.runtime import Runtime
+from zoo.optim.state import State
+
+DAMPING = 0.1
+
+
+class Policy:
+    """Three actions by a small network, beside a critic that the distribution does not depend on."""
+
+    def __init__(self, *, compiled: bool) -> None:
+        torch.manual_seed(0)
+        actor = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
+        module = nn.ModuleDict({"actor": actor, "critic": nn.Linear(3, 1)})
+        self.parameters = Parameters("policy", _Actor(module))
+        self.descent = Descent(self.parameters, Adam())
+        self.program = Program(
+            self.descent.initial_state(), Runtime(device="cpu", compile=compiled, threads=1)
+        )
+        self.observations = torch.randn(20, 3)
+        self.actions = torch.randint(3, (20,))
+        self.advantages = torch.randn(20)
+
+    def kl(self, old: Tensor, observations: Tensor, vector: Tensor) -> Tensor:
+        new = self.parameters.at(vector)(observations).log_softmax(-1)
+        return (old.exp() * (old - new)).sum(-1).mean()
+
+    def old(self, state: State, observations: Tensor) -> Tensor:
+        return self.parameters.at(state["policy"])(observations).log_softmax(-1).detach()
+
+    def product(self, state: State, observations: Tensor, vector: Tensor) -> Tensor:
+        kl = partial(self.kl, self.old(state, observations), observations)
+        return fisher_product(kl, state["policy"], vector, DAMPING)
+
+    def solution(self, state: State, observations: Tensor, right_side: Tensor) -> Tensor:
+        return conjugate_gradient(partial(self.product, state, observations), right_side, 5)
+
+    def surrogate(self, vector: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        log_prob = self.parameters.at(vector)(batch["observations"]).log_softmax(-1)
+        return (log_prob.gather(-1, batch["actions"][:, None])[:, 0] * batch["advantages"]).mean()
+
+    def natural_step(self, state: State, shared: Any, target_kl: Tensor) -> Outcome:
+        """Take a step of TRPO: all of it in one function, so in one graph."""
+        observations, start = shared["observations"], state.snapshot("policy")
+        old = self.old(state, observations)
+        module = self.descent.module(state)
+        log_prob = module(observations).log_softmax(-1)
+        gain = (log_prob.gather(-1, shared["actions"][:, None])[:, 0] * shared["advantages"]).mean()
+        gradient = self.descent.gradient(module, gain)
+        product = partial(self.product, state, observations)
+        direction = conjugate_gradient(product, gradient, 4)
+        step = direction * (2 * target_kl / (direction @ product(direction))).sqrt()
+
+        def accepts(vector: Tensor) -> Tensor:
+            is_near = self.kl(old, observations, vector) < target_kl
+            return is_near & (self.surrogate(vector, shared) > gain.detach())
+
+        vector, found = line_search(accepts, start, step, attempts=4)
+        metrics = {"gain": gain, "found": found.float(), "kl": self.kl(old, observations, vector)}
+        return Outcome(state.replaced({"policy": vector}), metrics, {"old": old})
+
+    def explicit_fisher(self) -> Tensor:
+        """Return Σ p(a) ∇log p(a) ∇log p(a)ᵀ, averaged over the observations, row by row."""
+        vector = self.parameters.flat.clone().requires_grad_()
+        fisher = torch.zeros(len(vector), len(vector))
+        for observation in self.observations:
+            log_prob = self.parameters.at(vector)(observation).log_softmax(-1)
+            for one in log_prob:
+                (score,) = torch.autograd.grad(one, vector, retain_graph=True)
+                fisher += one.exp().detach() * torch.outer(score, score)
+        return fisher / len(self.observations)
+
+
+class _Actor(nn.Module):
+    def __init__(self, parts: nn.ModuleDict) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.parts["actor"](observations)
+
+
+COMPILED = pytest.mark.parametrize("compiled", [False, True])
+
+
+@COMPILED
+def test_fisher_products_are_those_of_the_explicit_matrix(compiled: bool) -> None:
+    policy = Policy(compiled=compiled)
+    fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
+    for _ in range(3):
+        vector = torch.randn(policy.parameters.size)
+        found = policy.program.call(policy.product, policy.observations, vector)
+        torch.testing.assert_close(found, fisher @ vector, rtol=1e-4, atol=1e-5)
+    assert policy.program.runtime.compiles == compiled
+    assert not found.requires_grad
+
+
+@COMPILED
+@pytest.mark.parametrize("in_one_graph", [True, False])
+def test_conjugate_gradient_solves_what_the_explicit_matrix_does(compiled: bool, in_one_graph: bool) -> None:
+    policy = Policy(compiled=compiled)
+    fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
+    right_side = fisher @ torch.randn(policy.parameters.size)
+    if in_one_graph:
+        found = policy.program.call(policy.solution, policy.observations, right_side)
+        expected = conjugate_gradient(lambda vector: fisher @ vector, right_side, 5)
+    else:
+        product = partial(policy.program.call, policy.product, policy.observations)
+        found = conjugate_gradient(product, right_side, 40, 1e-12)
+        expected = torch.linalg.solve(fisher, right_side)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    assert policy.program.runtime.compiles == compiled
+
+
+def test_parameters_that_the_distribution_does_not_depend_on_are_left_alone() -> None:
+    policy = Policy(compiled=False)
+    before = policy.parameters.flat.clone()
+    shared = {name: getattr(policy, name) for name in ("observations", "actions", "advantages")}
+    policy.program.run(policy.natural_step, shared, torch.tensor([0.01]))
+    critic = torch.zeros(policy.parameters.size, dtype=torch.bool)
+    for name, part in policy.parameters.slices.items():
+        critic[part] = "critic" in name
+    assert torch.equal(policy.parameters.flat[critic], before[critic])
+    assert not torch.equal(policy.parameters.flat[~critic], before[~critic])
+
+
+def test_a_whole_natural_step_in_one_graph_ends_as_an_eager_one() -> None:
+    eager, compiled = Policy(compiled=False), Policy(compiled=True)
+    shared = {name: getattr(eager, name) for name in ("observations", "actions", "advantages")}
+    gains = []
+    for _ in range(3):
+        expected = eager.program.run(eager.natural_step, shared, torch.tensor([0.01]))
+        ran = compiled.program.run(compiled.natural_step, shared, torch.tensor([0.01]))
+        torch.testing.assert_close(ran.metrics, expected.metrics, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(ran.outputs["old"], expected.outputs["old"], rtol=1e-3, atol=1e-4)
+        gain, found, kl = expected.metrics
+        gains.append(float(gain))
+        assert found == 1
+        assert 0.001 < kl < 0.01
+    assert gains == sorted(gains)
+    assert compiled.program.runtime.compiles
+    torch.testing.assert_close(compiled.parameters.flat, eager.parameters.flat, rtol=1e-3, atol=1e-4)
+
+
+def test_conjugate_gradient_ends_where_it_has_arrived() -> None:
+    products = []
+
+    def product(vector: Tensor) -> Tensor:
+        products.append(vector)
+        return 2.0 * vector
+
+    assert torch.equal(conjugate_gradient(product, torch.tensor([2.0, 4.0])), torch.tensor([1.0, 2.0]))
+    assert len(products) == 1
+    assert torch.equal(conjugate_gradient(product, torch.zeros(2)), torch.zeros(2))
+    assert len(products) == 1
+
+
+@COMPILED
+def test_a_singular_product_gives_finite_numbers(compiled: bool) -> None:
+    program = Program(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
+    found = program.call(_singular, torch.tensor([3.0, 1.0]))
+    assert found.isfinite().all()
+    assert torch.equal(program.call(_singular, torch.tensor([3.0, 0.0])), torch.tensor([3.0, 0.0]))
+    assert torch.equal(program.call(_singular, torch.tensor([0.0, 0.0])), torch.zeros(2))
+    assert program.runtime.compiles == compiled
+
+
+def _singular(state: State, right_side: Tensor) -> Tensor:
+    return conjugate_gradient(lambda vector: vector * torch.tensor([1.0, 0.0]), right_side, 4)
+
+
+@COMPILED
+def test_line_search_takes_the_first_that_is_accepted(compiled: bool) -> None:
+    program = Program(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
+    asked = []
+
+    def search(state: State, start: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+        def accepts(vector: Tensor) -> Tensor:
+            asked.append(vector)
+            return vector.sum() < limit
+
+        return line_search(accepts, start, torch.tensor([4.0]), shrink=0.5, attempts=4)
+
+    for limit, expected, tries in [(9.0, 5.0, 1), (3.5, 3.0, 2), (2.1, 2.0, 3), (0.5, 1.0, 4)]:
+        asked.clear()
+        vector, found = program.call(search, torch.ones(1), torch.tensor(limit))
+        assert vector.item() == expected
+        assert bool(found) == (expected > 1.0)
+        assert compiled or len(asked) == tries
+    assert program.runtime.compiles == compiled

@@ -122,7 +122,10 @@ def test_state_goes_on_where_it_was() -> None:
         part.act(seen(3), rng, 0.0)
     state, position = part.state(), rng.bit_generator.state
     expected = [part.act(seen(3), rng, 0.0) for _ in range(3)]
+    kept = part.state()
+    before = kept["noise"]["noise"].copy()
     part.reset(np.array([1]))
+    np.testing.assert_array_equal(kept["noise"]["noise"], before)
     resumed = noisy()
     resumed.load_state(state)
     rng.bit_generator.state = position

@@ -27,6 +27,10 @@ def needs(module: str) -> Any:
     return pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"{module} is not installed")
 
 
+BOX2D = needs("Box2D")
+ATARI = [needs("ale_py"), pytest.mark.slow]
+
+
 class FlatBlackjack(gym.ObservationWrapper[Any, Any, Any]):
     """Blackjack with its three numbers in one vector."""
 
@@ -52,19 +56,17 @@ QUICK: list[Any] = [
     ("Zoo/IdentityDict-v0", 100, {"reseed_every": 30}),
 ]
 SIMULATED: list[Any] = [
-    pytest.param("LunarLander-v3", 300, {"reseed_every": 50}, marks=needs("Box2D")),
-    pytest.param(
-        "BipedalWalker-v3", 250, {"reseed_every": 50, "max_episode_steps": 60}, marks=needs("Box2D")
-    ),
+    pytest.param("LunarLander-v3", 300, {"reseed_every": 50}, marks=BOX2D),
+    pytest.param("BipedalWalker-v3", 250, {"reseed_every": 50, "max_episode_steps": 60}, marks=BOX2D),
     pytest.param("Hopper-v5", 250, {"reseed_every": 50}, marks=needs("mujoco")),
     pytest.param("HopperBulletEnv-v0", 100, {"reseed_every": 20}, marks=needs("pybullet_envs_gymnasium")),
     pytest.param(
         "ALE/Pong-v5",
         130,
         {"reseed_every": 50, "max_episode_steps": 50, "frame_stack": 2},
-        marks=needs("ale_py"),
+        marks=ATARI,
     ),
-    pytest.param("ALE/Breakout-v5", 200, {"reseed_every": 120}, marks=[needs("ale_py"), pytest.mark.slow]),
+    pytest.param("ALE/Breakout-v5", 200, {"reseed_every": 120}, marks=ATARI),
 ]
 
 
@@ -136,7 +138,7 @@ def test_state_is_the_same_in_workers(
 
 
 @pytest.mark.parametrize(
-    "env", ["CartPole-v1", "Zoo/Masked-v0", pytest.param("BipedalWalker-v3", marks=needs("Box2D"))]
+    "env", ["CartPole-v1", "Zoo/Masked-v0", pytest.param("BipedalWalker-v3", marks=BOX2D)]
 )
 def test_same_seed_gives_the_same_steps_in_workers_and_in_used_envs(env: Any) -> None:
     ours = stepper(env, 3, reseed_every=20, max_episode_steps=30)

@@ -42,6 +42,20 @@ class FlatBlackjack(gym.ObservationWrapper[Any, Any, Any]):
         return np.array(observation)
 
 
+class Sampling(gym.Env[Any, Any]):
+    """Observes what it draws from its own spaces."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Discrete(1000)
+        self.action_space = spaces.Discrete(1000)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), float(self.action_space.sample()), False, False, {}
+
+
 QUICK: list[Any] = [
     ("CartPole-v1", 300, {"reseed_every": 50}),
     ("CartPole-v1", 300, {"reseed_every": 50, "history": 3, "time_feature": True}),
@@ -51,6 +65,7 @@ QUICK: list[Any] = [
     ("FrozenLake-v1", 150, {"reseed_every": 10}),
     (FlatBlackjack, 100, {"reseed_every": 10}),
     (Noisy, 100, {"reseed_every": 10}),
+    (Sampling, 50, {"reseed_every": 10, "max_episode_steps": 4}),
     ("Taxi-v4", 150, {"reseed_every": 10, "max_episode_steps": 20}),
     ("Zoo/Masked-v0", 100, {"reseed_every": 20}),
     ("Zoo/IdentityDict-v0", 100, {"reseed_every": 30}),
@@ -130,7 +145,7 @@ def test_loaded_state_goes_on_as_it_would_have(env: Any, n: int, options: dict[s
 @pytest.mark.parametrize(
     ("before", "after"), [(WORKERS, WORKERS), (WORKERS, IN_PROCESS), (IN_PROCESS, WORKERS)]
 )
-@pytest.mark.parametrize(("env", "n", "options"), [QUICK[1], QUICK[7], QUICK[9], SIMULATED[1]])
+@pytest.mark.parametrize(("env", "n", "options"), [QUICK[1], QUICK[7], QUICK[10], SIMULATED[1]])
 def test_state_is_the_same_in_workers(
     env: Any, n: int, options: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
 ) -> None:

@@ -77,6 +77,16 @@ def test_returns_are_summed_before_rewards_are_clipped() -> None:
     assert (np.sign(raw) == signs).all()
 
 
+def test_wrappers_of_the_users_own_leave_the_records_of_games_as_they_are() -> None:
+    plain, _ = played(make_vec_env(BREAKOUT, 1), 400)
+    wrapped, _ = played(make_vec_env(BREAKOUT, 1, wrappers=["gymnasium.Wrapper"], check=False), 400)
+    ours, theirs = (
+        [(e.episode_return, e.length) for step in steps for e in step.episodes] for steps in (wrapped, plain)
+    )
+    assert ours == theirs
+    assert len(ours) >= 1
+
+
 def test_whole_games_end_episodes_if_so_wanted() -> None:
     env = make_vec_env(BREAKOUT, 1, atari={"terminal_on_life_loss": False, "fire_on_reset": False})
     assert find_wrapper(env.envs[0], LifeLoss) is None

@@ -310,3 +310,63 @@ def test_check_can_be_switched_off() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_vec_env(lambda: Custom(terminated=True), check=False)
+
+
+class KeepingThePast(gym.Env[Any, Any]):
+    """Draws from its own generator, and adds what it did before the reset."""
+
+    observation_space: Any = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space: Any = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self._n_steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        self._n_steps += 1
+        return self.np_random.normal(size=1) + self._n_steps, 0.0, False, False, {}
+
+
+def test_env_whose_reset_keeps_the_past_is_told_to_be_renewed() -> None:
+    [finding] = check_env(KeepingThePast)
+    assert finding.startswith("KeepingThePast needs env.renew=true for exact resume: ")
+    assert "went apart at step 1" in finding
+    assert check_env(KeepingThePast, renew=True) == []
+    [finding] = check_env(KeepingThePast())
+    assert "given twice, went apart at step 1; it does not honour its seed" in finding
+
+
+def test_env_that_ignores_its_seed_is_told_so_even_where_it_is_renewed() -> None:
+    class Ignoring(KeepingThePast):
+        def step(self, action: Any) -> Any:
+            return np.random.normal(size=1), 0.0, False, False, {}
+
+    for renew in (False, True):
+        [finding] = check_env(Ignoring, renew=renew)
+        assert "two new ones with the same seed and actions went apart at step 1" in finding
+
+
+def test_env_that_takes_long_to_make_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import zoo.envs.trial
+
+    monkeypatch.setattr(zoo.envs.trial, "SLOW_TO_MAKE", 0.0)
+    made = []
+
+    class Slow(KeepingThePast):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    assert check_env(Slow) == []
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("env_id", ["BipedalWalker-v3", "LunarLander-v3"])
+def test_env_that_needs_it_is_found_among_the_registered(env_id: str) -> None:
+    pytest.importorskip("Box2D")
+    needs_it = env_id == "BipedalWalker-v3"
+    assert any("needs env.renew=true" in found for found in check_env(env_id, renew=False)) == needs_it
+    assert not any("renew" in found for found in check_env(env_id))

@@ -197,8 +197,8 @@ def test_state_survives_json_and_goes_on_identically() -> None:
 
     for _ in range(5):
         see(normalizer, generator.normal(size=(2, 3)), generator.normal(size=2))
-    arrays, values = normalizer.state()
-    again = Normalizer.from_state(arrays, json.loads(json.dumps(values)))
+    state = normalizer.state()
+    again = Normalizer.from_state({**state, "values": json.loads(json.dumps(state["values"]))})
     observations, rewards = generator.normal(size=(2, 3)), generator.normal(size=2)
     for one, other in zip(
         see(normalizer, observations, rewards), see(again, observations, rewards), strict=True
@@ -207,10 +207,10 @@ def test_state_survives_json_and_goes_on_identically() -> None:
 
 
 def test_damaged_state_is_reported() -> None:
-    arrays, values = Normalizer(VECTOR).state()
-    del arrays["observations.mean"]
+    state = Normalizer(VECTOR).state()
+    del state["arrays"]["observations.mean"]
     with pytest.raises(ZooError, match=r"damaged normalisation statistics.*observations\.mean"):
-        Normalizer.from_state(arrays, values)
+        Normalizer.from_state(state)
 
 
 def test_one_observation_alone_is_normalised_like_a_row() -> None:
@@ -232,7 +232,8 @@ def test_switched_off_halves_do_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"), [(["stat"], "did you mean 'state'"), (["token"], "it must be a Box")]
+    ("keys", "message"),
+    [(["stat"], "did you mean 'state'"), (["token"], "it must be a Box"), (["image"], "is an image")],
 )
 def test_wrong_keys_are_refused(keys: list[str], message: str) -> None:
     with pytest.raises(ZooError, match=message):

@@ -270,7 +270,10 @@ class EnvStepper:
             options = {"reset_mask": self._to_reset.copy()}
             step.observations, reset_infos = self.env.reset(options=options)
             self.observations = step.observations
+            before = self._action_masks
             self._take_masks(reset_infos)
+            if before is not None and self._action_masks is not None:  # The infos of a reset are of its rows.
+                self._action_masks = np.where(self._to_reset[:, np.newaxis], self._action_masks, before)
             step.action_masks = self._action_masks
 
     def _take_masks(self, infos: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from zoo.optim.operations import counted
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import STOPPED, LiveState, Outcome, State, Step, Taken
-from zoo.optim.trees import Tree, form, leaves, mapped, row
+from zoo.optim.tensor_trees import Tree, form, leaves, mapped, row
 
 __all__ = ["STOPPED", "Outcome", "Program", "Ran", "Step"]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from zoo.optim.state import STOPPED, LiveState, State, Step, Taken
-from zoo.optim.trees import Tree, leaves, mapped, rebuilt
+from zoo.optim.tensor_trees import Tree, leaves, mapped, rebuilt
 
 INDUCTOR_OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.optim.trees import form, leaves, mapped, rebuilt, row
+from zoo.optim.tensor_trees import form, leaves, mapped, rebuilt, row
 
 
 class Pair(NamedTuple):

@@ -6,7 +6,6 @@ with the next one, so that its state is never more than a seed and the actions s
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zoo.envs.action_log import ActionLog
+from zoo.envs.env_error import env_error
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
 from zoo.envs.spaces import Space, describe, mask_size, spaces_differ
 from zoo.envs.step_arrays import Observations, StepArrays
@@ -364,17 +364,6 @@ class EnvGroup:
         first = self._seeds[i]
         seed = "" if first is None else f" (seed {seeds_of(first, self._n_reseeded[i], 0)[0]})"
         return f"env {self.first_index + i}{seed}"
-
-
-def env_error(error: Exception, who: str, when: str) -> ZooError:
-    """Return an environment's own error, with its own traceback, as one for the user."""
-    if isinstance(error, ZooError):
-        return error if when == "while it was made" else ZooError(f"{who}: {error}")
-    if isinstance(error, gym.error.DependencyNotInstalled):
-        return ZooError(f"{who} needs a package: {error}")
-    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-    return ZooError(f"{who} raised {type(error).__name__} {when}:\n{text}")
 
 
 def _own(space: Space, observation: Any) -> Any:

@@ -186,19 +186,3 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         if own.shape != self._action_shape:
             raise ValueError(f"actions of shape {own.shape}; expected {self._action_shape}")
         return own
-
-
-def info_of(infos: Mapping[str, Any], index: int) -> Info:
-    """Return the info of one environment out of Gymnasium's vector form."""
-    single: Info = {}
-    for key, values in infos.items():
-        present = infos.get(f"_{key}")
-        if key.startswith("_") and key[1:] in infos:
-            continue
-        if present is not None and not present[index]:
-            continue
-        if isinstance(values, Mapping):
-            single[key] = info_of(values, index)
-        elif isinstance(values, np.ndarray | list | tuple) and len(values) > index:
-            single[key] = values[index]
-    return single

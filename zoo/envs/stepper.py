@@ -17,8 +17,9 @@ from zoo.envs.env_group import EpisodeEnd, Info
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import Normalizer, VecNormalize
-from zoo.envs.same_step import SameStepVectorEnv, info_of
+from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.step_arrays import Observations
+from zoo.envs.vector_infos import final_observations, info_of, rows, stacked
 from zoo.errors import ZooError, nearest
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -148,7 +149,7 @@ class EnvStepper:
         if ends:
             step.truncated = truncated & ~terminated
             step.finished = np.array([end.env_index for end in ends], dtype=np.int64)
-            step.final_observations = _stacked([end.observation for end in ends])
+            step.final_observations = stacked([end.observation for end in ends])
             step.final_action_masks = _final_masks(ends)
             step.episodes = self._records(
                 (end.env_index, end.info, end.episode_return, end.length) for end in ends
@@ -251,7 +252,7 @@ class EnvStepper:
         infos = step._infos
         step.finished = finished
         if self._autoreset is AutoresetMode.SAME_STEP:
-            step.final_observations = _final_observations(infos, finished)
+            step.final_observations = final_observations(infos, finished)
             final_infos = infos.get("final_info", {})
             last_infos = [
                 {**info_of({"episode": infos.get("episode", {})}, i), **info_of(final_infos, i)}
@@ -259,7 +260,7 @@ class EnvStepper:
             ]
             step.final_action_masks = self._final_masks(last_infos)
         else:
-            step.final_observations = _rows(step.observations, finished)
+            step.final_observations = rows(step.observations, finished)
             step.final_action_masks = None if step.action_masks is None else step.action_masks[finished]
             last_infos = [info_of(infos, i) for i in finished.tolist()]
         step.episodes = self._records(
@@ -386,30 +387,6 @@ def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
             f"{type(env.unwrapped).__name__} does not say when it resets: set "
             'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
         ) from None
-
-
-def _final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) -> Observations:
-    final = infos.get("final_obs")
-    if final is None:
-        raise ZooError(
-            "a same-step vector environment ended an episode without `final_obs` in its infos; "
-            "without it truncated episodes cannot be learned from"
-        )
-    if isinstance(final, Mapping):
-        return {key: np.asarray(values)[finished] for key, values in final.items()}
-    return _stacked([final[i] for i in finished.tolist()])
-
-
-def _stacked(rows: Sequence[Any]) -> Observations:
-    if isinstance(rows[0], Mapping):
-        return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
-    return np.stack(rows)
-
-
-def _rows(observations: Observations, rows: NDArray[np.int64]) -> Observations:
-    if isinstance(observations, Mapping):
-        return {key: values[rows] for key, values in observations.items()}
-    return observations[rows]
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from zoo.envs.config import EnvConfig, env_config, is_renewed
-from zoo.envs.env_group import env_error
+from zoo.envs.env_error import env_error
 from zoo.envs.first_steps import allowed_action, try_out
 from zoo.envs.seeds import random_seed, seed_spaces
 from zoo.envs.single_env import make_env, source_of

@@ -107,11 +107,11 @@ class Preempted(Diary):
 
     def __init__(self, *, at: int, finishes: bool, **options: Any) -> None:
         super().__init__(10, **options)
-        self.at, self.finishes = at, finishes
+        self.at, self.finishes, self.n_calls = at, finishes, 0
 
     def on_steps(self, algorithm: Training) -> None:
-        if len(self.steps()) + 1 == self.at:
-            self.at = 0
+        self.n_calls += 1
+        if self.n_calls == self.at:
             algorithm.request_stop(PREEMPTED)
             if not self.finishes:
                 raise InterruptedCallbackError

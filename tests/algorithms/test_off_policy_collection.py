@@ -162,10 +162,10 @@ def test_random_exploration_is_a_share_of_each_environments_steps() -> None:
         env, learning_starts=0, learning_rate=0.0, random_exploration=0.5, gradient_steps=1, train_freq=900
     )
     parameters = model.get_parameters()
-    parameters["actor.log_std.weight"][:] = 0
-    parameters["actor.log_std.bias"][:] = -15
-    parameters["actor.mean.weight"][:] = 0
-    parameters["actor.mean.bias"][:] = 0
+    parameters["actor.head.log_std.weight"][:] = 0
+    parameters["actor.head.log_std.bias"][:] = -15
+    parameters["actor.head.mean.weight"][:] = 0
+    parameters["actor.head.mean.bias"][:] = 0
     model.set_parameters(parameters)
     model.learn(900)
     is_random = np.array([[np.abs(step.action - 2.0).max() > 1e-3 for step in env.log] for env in envs])
@@ -179,7 +179,7 @@ def test_action_noise_is_added_within_bounds() -> None:
         env, learning_starts=0, learning_rate=0.0, action_noise={"type": "normal", "std": 0.5}, train_freq=900
     )
     parameters = model.get_parameters()
-    for name, value in (("actor.log_std", -15.0), ("actor.mean", 0.0)):
+    for name, value in (("actor.head.log_std", -15.0), ("actor.head.mean", 0.0)):
         parameters[f"{name}.weight"][:] = 0
         parameters[f"{name}.bias"][:] = value
     model.set_parameters(parameters)

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback
@@ -88,7 +90,7 @@ def test_resumed_run_ends_as_if_it_had_never_stopped(
 
     run = RunFolder.create(tmp_path, "x", env, 0)
     make(run).learn(640, [*make_callbacks(config, run, env), StopAt(320)])
-    assert read_checkpoint(run.checkpoint).timesteps < 320
+    assert read_checkpoint(run.checkpoint).timesteps == 320
 
     resumed, callbacks = make(run), make_callbacks(config, run, env)
     restore(read_checkpoint(run.checkpoint), resumed, callbacks)
@@ -187,12 +189,14 @@ def test_unwritable_folder_is_told_and_the_run_goes_on(
 def test_only_the_newest_checkpoint_is_kept(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    (folder / ".100-aa.safetensors.0000.partial").write_text("what a killed process began")
+    for name in ("100-0123abcd.safetensors", ".100-0123abcd.safetensors.0000abcd.partial"):
+        (folder / name).write_text("what a killed process began")
+    for name in ("thesis.tex", "model.safetensors", ".hidden"):
+        (folder / name).write_text("not a checkpoint's")
     ppo2().learn(256, CheckpointCallback(folder, every=64))
     names = sorted(path.name for path in folder.iterdir())
-    assert len(names) == 2
-    assert names[0].startswith("256-")
-    assert names[1] == "checkpoint.json"
+    assert names == [".hidden", names[1], "checkpoint.json", "model.safetensors", "thesis.tex"]
+    assert names[1].startswith("256-")
 
 
 def test_checkpoint_holds_neither_pickle_nor_code(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
@@ -200,12 +204,63 @@ def test_checkpoint_holds_neither_pickle_nor_code(tmp_path: Path, ppo2: Callable
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
 
 
-def test_no_checkpoint_is_written_once_a_signal_came(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
-    ppo2().learn(640, [CheckpointCallback(tmp_path, every=64), StopAt(128)])
-    assert read_checkpoint(tmp_path).timesteps == 64
+def test_a_signal_writes_a_checkpoint_at_once(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
+    ppo2().learn(640, [CheckpointCallback(tmp_path, every=400), StopAt(128)])
+    assert read_checkpoint(tmp_path).timesteps == 128
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1, "timesteps": 1}'])
+def test_checkpoints_by_the_clock(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
+    ppo2().learn(256, CheckpointCallback(tmp_path / "seldom", minutes=60))
+    assert not (tmp_path / "seldom").exists()
+    ppo2().learn(256, CheckpointCallback(tmp_path / "often", minutes=1e-9))
+    assert read_checkpoint(tmp_path / "often").timesteps == 256
+
+
+def test_checkpoints_change_nothing_of_a_training(tmp_path: Path) -> None:
+    """Neither that there are any nor how often they come, on steps or by the clock."""
+
+    def trained(*callbacks: Callback) -> dict[str, Any]:
+        envs = make_vec_env("CartPole-v1", 2, normalize=True, reseed_every=50)
+        model = PPO2(SMALL, envs, seed=1, compile=False, n_steps=32, n_epochs=1)
+        model.learn(1500, callbacks)
+        episodes = [(each.episode_return, each.length) for each in model.recent_episodes]
+        return {**weights(model), "episodes": episodes, "rng": model.rng.bit_generator.state}
+
+    without = trained()
+    assert without["episodes"]
+    assert trained(CheckpointCallback(tmp_path, every=64)) == without
+    assert trained(CheckpointCallback(tmp_path, every=500)) == without
+    assert trained(CheckpointCallback(tmp_path, minutes=1e-9)) == without
+
+
+class OutOfReach(SyncVectorEnv):
+    """A vector environment that resets its environments by itself."""
+
+    def __init__(self, n: int = 2) -> None:
+        super().__init__([CartPoleEnv] * n, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def test_environments_out_of_reach_are_reset_at_checkpoints_and_the_run_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ppo2_out_of_reach() -> PPO2:
+        return PPO2(SMALL, OutOfReach(), seed=1, compile=False, n_steps=32, n_epochs=1)
+
+    straight = ppo2_out_of_reach().learn(640, CheckpointCallback(tmp_path / "a", every=128))
+    assert "can't be replayed: every 128 steps a checkpoint resets them" in capsys.readouterr().err
+    callback = CheckpointCallback(tmp_path / "b", every=128)
+    ppo2_out_of_reach().learn(640, [callback, StopAt(320)])
+    checkpoint = read_checkpoint(tmp_path / "b")
+    assert checkpoint.timesteps == 256, "a signal must not reset them at another step"
+    resumed = ppo2_out_of_reach()
+    restore(checkpoint, resumed)
+    resumed.learn(640 - 256, CheckpointCallback(tmp_path / "b", every=128), reset_num_timesteps=False)
+    assert weights(resumed) == weights(straight)
+    with pytest.raises(ZooError, match="the run would depend on the clock"):
+        ppo2_out_of_reach().learn(64, CheckpointCallback(tmp_path / "c", minutes=5))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2, "timesteps": 1}'])
 def test_damaged_checkpoint_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoint.json").write_text(text)
     with pytest.raises(ZooError, match=r"checkpoint\.json is damaged"):

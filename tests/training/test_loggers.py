@@ -111,16 +111,6 @@ class TestLoggingCallback:
         )
         assert "rollout/ep_rew_mean" not in keep.reports[0].scalars
 
-    def test_silence_about_episodes_that_checkpoints_cut_is_explained(
-        self, ppo2: Callable[..., PPO2]
-    ) -> None:
-        envs = make_vec_env(lambda: CartPoleEnv(), 2)
-        keep = Keep()
-        model = PPO2("MlpPolicy", envs, compile=False, n_steps=4)
-        model.learn(8, LoggingCallback(8, [keep], barrier_every=8))
-        assert keep.reports[0].note is not None
-        assert "A checkpoint resets the environments every 8 steps" in keep.reports[0].note
-
     def test_output_that_fails_is_told_once_and_the_run_goes_on(
         self, ppo2: Callable[..., PPO2], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

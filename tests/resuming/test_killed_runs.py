@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import random
 import signal
@@ -18,20 +19,45 @@ from safetensors.numpy import load_file
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
 RUNS = {
-    "ppo2": ["env=CartPole-v1", "n_timesteps=12000", "n_envs=4", "env.normalize=true"],
-    "a2c": ["env=CartPole-v1", "n_timesteps=12000", "n_envs=4"],
-    "dqn": ["env=CartPole-v1", "n_timesteps=4000", "policy.net_arch=[32]", "algo.optimize_memory_usage=true"],
-    "sac": ["env=Pendulum-v1", "n_timesteps=900", "policy.net_arch=[32]", "env.normalize=true"],
+    "ppo2": ["algo=ppo2", "env=CartPole-v1", "n_timesteps=12000", "n_envs=4", "env.normalize=true"],
+    "a2c": ["algo=a2c", "env=CartPole-v1", "n_timesteps=12000", "n_envs=4"],
+    "dqn": [
+        *("algo=dqn", "env=CartPole-v1", "n_timesteps=4000", "policy.net_arch=[32]"),
+        "algo.optimize_memory_usage=true",
+    ],
+    "sac": ["algo=sac", "env=Pendulum-v1", "n_timesteps=900", "policy.net_arch=[32]", "env.normalize=true"],
 }
-EVERY = {"ppo2": 2000, "a2c": 2000, "dqn": 700, "sac": 200}
+"""Each algorithm; all episodes go over several checkpoints, and seeds come anew in the middle."""
+
+ENVIRONMENTS = {
+    "frames": ["algo=ppo2", "env=CartPole-v1", "env.frame_stack=3", "n_timesteps=8000", "n_envs=2"],
+    "time": [
+        "algo=sac",
+        "env=Pendulum-v1",
+        "env.time_feature=true",
+        "n_timesteps=900",
+        "policy.net_arch=[32]",
+    ],
+    "atari": [
+        *("algo=ppo2", "env=ALE/Pong-v5", "policy=CnnPolicy", "n_timesteps=1500", "n_envs=2"),
+        "algo.n_steps=32",
+    ],
+    "mujoco": ["algo=ppo2", "env=Hopper-v5", "n_timesteps=8000", "n_envs=2", "env.normalize=true"],
+    "walker": ["algo=ppo2", "env=BipedalWalker-v3", "n_timesteps=8000", "n_envs=2"],
+    "bullet": ["algo=ppo2", "env=HopperBulletEnv-v0", "n_timesteps=8000", "n_envs=2"],
+}
+"""What wrappers and simulators keep between episodes; the last two are made anew where they are seeded."""
+
+EVERY = {"ppo2": 2000, "a2c": 2000, "dqn": 700, "sac": 200, "frames": 1500, "time": 200, "atari": 300}
 WORKERS = ["env.vectorization=workers", "env.n_workers=2", "n_envs=4"]
 
 
 def command(algo: str, *overrides: str) -> list[str]:
+    every = EVERY.get(algo, 2000)
     return [
-        *(ZOO, "train", f"algo={algo}", *RUNS[algo], "tuned=none", "seed=3"),
+        *(ZOO, "train", *{**RUNS, **ENVIRONMENTS}[algo], "tuned=none", "seed=3", "env.reseed_every=400"),
         *("threads=1", "compile=false", "verbose=0", "logger=csv", "callbacks.eval.n_episodes=2"),
-        *(f"callbacks.eval.every={EVERY[algo]}", f"callbacks.checkpoint.every={EVERY[algo]}", *overrides),
+        *(f"callbacks.eval.every={every}", f"callbacks.checkpoint.every={every}", *overrides),
     ]
 
 
@@ -114,16 +140,80 @@ def test_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
     assert_same_end(train_killed(algo, tmp_path / "killed", [moment], *overrides), whole)
 
 
+@pytest.mark.parametrize(
+    "env", [pytest.param(env, marks=pytest.mark.slow) for env in ENVIRONMENTS if env != "walker"] + ["walker"]
+)
+def test_run_killed_in_an_environment_ends_as_if_it_had_never_stopped(env: str, tmp_path: Path) -> None:
+    whole, seconds = train_whole(env, tmp_path / "whole")
+    moment = random.Random(env).uniform(0.5, 0.95) * seconds
+    assert_same_end(train_killed(env, tmp_path / "killed", [moment]), whole)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ["ppo2", "sac"])
+@pytest.mark.parametrize("what", [*RUNS, *ENVIRONMENTS])
 def test_run_killed_at_twenty_random_moments_ends_as_if_it_had_never_stopped(
+    what: str, tmp_path: Path
+) -> None:
+    whole, seconds = train_whole(what, tmp_path / "whole")
+    draws = random.Random(what)
+    for i in range(20):
+        moment = draws.uniform(0.05, 1.0) * seconds
+        assert_same_end(train_killed(what, tmp_path / f"killed {i}", [moment]), whole)
+
+
+def train_terminated(algo: str, folder: Path, moment: float, *overrides: str) -> Path:
+    """Train, ask for the end after some seconds, and go on from there, with checkpoints at other steps."""
+    folder.mkdir()
+    process = subprocess.Popen(command(algo, *overrides), cwd=folder, start_new_session=True)
+    while not list(folder.glob("runs/*/*/*/monitor/*")) and process.poll() is None:
+        time.sleep(0.02)  # before there is a run nobody has promised anything
+    time.sleep(moment)
+    process.terminate()
+    status = process.wait(60)
+    run = run_folder(folder)
+    record = json.loads((run / "run.json").read_text())
+    if status == 0:
+        assert record["status"] == "finished"
+        return run
+    assert (status, record["status"]) == (130, "preempted")
+    checkpoint = json.loads((run / "checkpoint" / "checkpoint.json").read_text())
+    assert checkpoint["timesteps"] == record["timesteps"], "the checkpoint is where the run stopped"
+    resumed = [ZOO, "train", f"resume={run}", "callbacks.checkpoint.every=777"]
+    shown = subprocess.run(
+        [*resumed, "verbose=1"], cwd=folder, check=True, timeout=300, capture_output=True, text=True
+    )
+    assert f"from step {record['timesteps']:,}, its last checkpoint" in shown.stdout
+    return run
+
+
+@pytest.mark.parametrize("algo", RUNS)
+def test_run_that_a_signal_ended_goes_on_where_it_was(algo: str, tmp_path: Path) -> None:
+    whole, seconds = train_whole(algo, tmp_path / "whole")
+    moment = random.Random(algo).uniform(0.1, 0.4) * seconds
+    assert_same_end(train_terminated(algo, tmp_path / "terminated", moment), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", RUNS)
+def test_run_that_a_signal_ended_at_twenty_random_moments_goes_on_where_it_was(
     algo: str, tmp_path: Path
 ) -> None:
     whole, seconds = train_whole(algo, tmp_path / "whole")
     draws = random.Random(algo)
     for i in range(20):
-        moment = draws.uniform(0.05, 1.0) * seconds
-        assert_same_end(train_killed(algo, tmp_path / f"killed {i}", [moment]), whole)
+        moment = draws.uniform(0.0, 0.8) * seconds
+        assert_same_end(train_terminated(algo, tmp_path / f"terminated {i}", moment), whole)
+
+
+def test_checkpoints_change_nothing_of_what_a_run_logs_and_learns(tmp_path: Path) -> None:
+    """CartPole's logged return and its weights are those of a run without any."""
+    with_default, _ = train_whole("ppo2", tmp_path / "default", "callbacks.checkpoint.every=null")
+    without, _ = train_whole("ppo2", tmp_path / "without", "callbacks.checkpoint=null")
+    often, _ = train_whole("ppo2", tmp_path / "often", "callbacks.checkpoint.every=300")
+    assert logged(with_default) == logged(without) == logged(often)
+    assert float(logged(without)[-1]["rollout/ep_rew_mean"]) > 20
+    assert_same_end(with_default, without)
+    assert_same_end(often, without)
 
 
 @pytest.mark.slow

@@ -91,9 +91,10 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
     def update(self) -> None:
         interval = self.config.target_update_interval
-        before = self.num_timesteps - self._collected
-        for _ in range(self.num_timesteps // interval - before // interval):
-            self.descent.parameters.follow(self.program.state, "target", self.config.tau)
+        n_due = self.num_timesteps // interval - (self.num_timesteps - self._collected) // interval
+        if n_due:  # all at once: the network stands still between them
+            tau = 1.0 - (1.0 - self.config.tau) ** n_due
+            self.descent.parameters.follow(self.program.state, "target", tau)
         super().update()
         self.record("rollout/exploration_rate", self.exploration.rate(self.progress))
 

@@ -105,10 +105,11 @@ def kind_of(operation: str) -> str | None:
 
 def trained_a_little(arguments: argparse.Namespace) -> Any:
     from zoo.algorithms.registry import algorithm_class
-    from zoo.optim import program
 
     if arguments.compile:
-        program.INDUCTOR_OPTIONS["cpp.enable_kernel_profile"] = True
+        from zoo.optim import tracing
+
+        tracing.INDUCTOR_OPTIONS["cpp.enable_kernel_profile"] = True
     work = WORKS[arguments.work]
     model = algorithm_class(arguments.work)(
         {"name": "MlpPolicy", "net_arch": work.net_arch},

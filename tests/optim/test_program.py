@@ -258,6 +258,9 @@ def test_several_steps_and_functions_share_a_program(compiled: bool) -> None:
     assert result["sum"] == 6 + 4 * 8 + 1
     assert result["same"][0] == 1
     assert torch.equal(result["same"][1], torch.arange(4.0) + 8)
+    regression.program.state["untouched"].add_(1)
+    assert torch.equal(result["same"][1], torch.arange(4.0) + 8)
+    regression.program.state["untouched"].sub_(1)
     assert all(torch.equal(regression.program.state[name], tensor) for name, tensor in before.items())
     twin.run(2)
     assert_same(regression.run(2), twin.run(2))
@@ -291,6 +294,30 @@ def test_entries_can_change_places(compiled: bool, n_rows: int) -> None:
     program.run(_swap, torch.zeros(()), torch.zeros(n_rows))
     assert program.state["a"].tolist() == [0.0, 1.0]
     assert program.runtime.compiles == compiled
+
+
+@COMPILED
+@pytest.mark.parametrize("n_rows", [1, 3])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps: bool) -> None:
+    regression = Regression(compiled=compiled)
+
+    def step(state: State, shared: Any, row: Any) -> Outcome:
+        old = state.snapshot("net")
+        module = regression.descent.module(state)
+        loss = module(row).square().mean()
+        state, _ = regression.descent.descend(state, module, loss, shared)
+        new = {"slow": old} if keeps else {}
+        return Outcome(state.replaced(new), {}, {"old": old, "new": state["net"]})
+
+    start = regression.parameters.flat.clone()
+    ran = regression.program.run(step, torch.tensor(0.1), torch.ones(n_rows, 2, 3))
+    assert torch.equal(ran.outputs["old"][0], start)
+    assert torch.equal(ran.outputs["old"][1:], ran.outputs["new"][:-1])
+    assert torch.equal(ran.outputs["new"][-1], regression.parameters.flat)
+    assert torch.equal(regression.program.state["slow"], ran.outputs["old"][-1] if keeps else start)
+    assert not torch.equal(regression.program.state["slow"], regression.parameters.flat)
+    assert regression.program.runtime.compiles == compiled
 
 
 def _swap(state: State, shared: Tensor, row: Tensor) -> Outcome:

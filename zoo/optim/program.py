@@ -19,7 +19,7 @@ from torch import Tensor
 from zoo.optim.operations import counted
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import STOPPED, LiveState, Outcome, State, Step, Taken
-from zoo.optim.tensor_trees import Tree, form, leaves, mapped, row
+from zoo.optim.tensor_trees import Tree, form, leaves, rebuilt, row
 
 __all__ = ["STOPPED", "Outcome", "Program", "Ran", "Step"]
 
@@ -77,12 +77,12 @@ class Program:
 
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""
+        compiled = None
         if self.runtime.compiles:
             key = function, *(form(tree) for tree in trees)
             compiled = self._compiled(key, partial(self._compile_function, function, trees), *trees)
-            if compiled is not None:
-                return compiled[1]
-        return mapped(Tensor.detach, function(State(self.state), *trees))
+        result = function(State(self.state), *trees) if compiled is None else compiled[1]
+        return rebuilt(result, self.state.apart(tensor.detach() for tensor in leaves(result)))
 
     def _first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[Take, Taken]:
         """Return how the steps of this call are taken, and what the first of them gave."""
@@ -106,8 +106,8 @@ class Program:
         self.state.replaced(outcome.state)
         values = [value.detach() for value in outcome.metrics.values()]
         sums = torch.stack(values) if values else torch.zeros(0)
-        outputs = {name: output.detach()[None] for name, output in outcome.outputs.items()}
-        return Taken(1, list(outcome.metrics), sums, outputs)
+        outputs = self.state.apart(output.detach()[None] for output in outcome.outputs.values())
+        return Taken(1, list(outcome.metrics), sums, dict(zip(outcome.outputs, outputs, strict=True)))
 
     def _compiled(
         self, key: Hashable, make: Callable[[], Callable[..., Result]], *arguments: Any

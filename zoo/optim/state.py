@@ -8,7 +8,7 @@ with the state that the last call returned, and asks for a `State.snapshot` wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -47,13 +47,17 @@ class LiveState(State):
         """Copy the tensors into those of the same names, and return this state itself."""
         new = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not self[name]}
         self._check(new)
-        if len(new) > 1:  # one may be another's old tensor, or a view of it
-            own = {tensor.untyped_storage().data_ptr() for tensor in self.values()}
-            for name, tensor in new.items():
-                new[name] = tensor.clone() if tensor.untyped_storage().data_ptr() in own else tensor
+        if len(new) > 1:  # one may be what another was
+            new = dict(zip(new, self.apart(new.values()), strict=True))
         for name, tensor in new.items():
             self[name].copy_(tensor)
         return self
+
+    def apart(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Return the tensors, with a copy for each that shares memory with this state."""
+        given = list(tensors)
+        own = {tensor.untyped_storage().data_ptr() for tensor in self.values()} if given else set()
+        return [each.clone() if each.untyped_storage().data_ptr() in own else each for each in given]
 
 
 class Outcome(NamedTuple):

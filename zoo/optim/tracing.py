@@ -38,6 +38,8 @@ class _Traced(NamedTuple):
     changed: list[str]
     metrics: list[str]
     outputs: dict[str, tuple[torch.Size, torch.dtype]]
+    moves: bool
+    """Whether an entry or output is what an entry was: inductor would read that after it is overwritten."""
 
 
 def compile_single(
@@ -46,14 +48,20 @@ def compile_single(
     """Return what takes the step on one row of rows; the arguments here are examples."""
     traced = _trace(step, state, shared, row)
     is_cuda = traced.example[0].device.type == "cuda"
-    call = _cuda_graph(traced.graph) if is_cuda else _overwriting(traced)
-    changed = traced.changed if is_cuda else []
+    overwrites = not is_cuda and not traced.moves
+    if is_cuda:
+        call = _cuda_graph(traced.graph)
+    else:
+        call = _overwriting(traced) if overwrites else _inductor(traced.graph, traced.example)
+    changed = [] if overwrites else traced.changed
 
     def take(shared: Tree, rows: Tree, first: int) -> Taken:
         row = [tensor[first] for tensor in leaves(rows)]
         results = call(*state.values(), *leaves(shared), *row)
         if is_cuda:  # its results lie where the next replay writes
             results = [result.clone() for result in results]
+        elif not overwrites:
+            results = state.apart(results)
         state.replaced(dict(zip(changed, results[: len(changed)], strict=True)))
         metrics, *outputs = results[len(changed) :]
         named = zip(traced.outputs, (output[None] for output in outputs), strict=True)
@@ -110,12 +118,15 @@ def compile_function(
 def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
     names, changed, metrics = list(live), list[str](), list[str]()
     outputs: dict[str, tuple[torch.Size, torch.dtype]] = {}
+    moved: list[bool] = []
 
     def flat_step(*tensors: Tensor) -> list[Tensor]:
         old, *arguments = rebuilt([dict(live), shared, row], tensors)
         outcome = step(State(old), *arguments)
         new = State(old).replaced(outcome.state)
         changed[:] = [name for name in names if new[name] is not old[name]]
+        given = [*(new[name] for name in changed), *outcome.outputs.values()]
+        moved[:] = [_is_shared(tensor, list(old.values())) for tensor in given]
         metrics[:] = list(outcome.metrics)
         outputs.update({name: (output.shape, output.dtype) for name, output in outcome.outputs.items()})
         values = [value.float() for value in outcome.metrics.values()]
@@ -127,7 +138,7 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
 
     example = [*live.values(), *leaves(shared), *leaves(row)]
     graph = make_fx(flat_step, _DECOMPOSITIONS, tracing_mode="fake")(*example)
-    return _Traced(graph, example, names, changed, metrics, outputs)
+    return _Traced(graph, example, names, changed, metrics, outputs, any(moved))
 
 
 def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -139,9 +150,12 @@ _DECOMPOSITIONS = {torch.ops.aten.addmm.default: _addmm}
 
 
 def _apart(result: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-    """Return the result in memory of its own: an argument may be overwritten before it is read."""
-    is_shared = any(torch._C._is_alias_of(result, each) for each in tensors)  # type: ignore[attr-defined]
-    return result.clone() if is_shared else result
+    """Return the result in memory of its own, which a loop asks of what it carries."""
+    return result.clone() if _is_shared(result, tensors) else result
+
+
+def _is_shared(result: Tensor, tensors: Sequence[Tensor]) -> bool:
+    return any(torch._C._is_alias_of(result, each) for each in tensors)  # type: ignore[attr-defined]
 
 
 def _cuda_graph(graph: torch.fx.GraphModule) -> Callable[..., Sequence[Tensor]]:

@@ -17,6 +17,7 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
 from zoo.files.trees import join, split
+from zoo.policies.actor_critic import ActorCritic
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
 
@@ -164,6 +165,61 @@ def test_restored_run_ends_as_an_uninterrupted_one(name: str, normalize: bool) -
 def test_a_used_object_can_be_restored_too(name: str) -> None:
     straight, used = make(name, normalize=True), make(name, seed=5, normalize=True).learn(250)
     assert_goes_on_exactly(straight, [used], 360)
+
+
+class Peculiar(ActorCritic):
+    """A policy with a frozen layer, a buffer that each update's forward pass moves, and dropout."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.frozen = torch.nn.Linear(4, 4)
+        self.frozen.requires_grad_(False)
+        self.dropout = torch.nn.Dropout(0.3)
+        self.register_buffer("n_seen", torch.zeros(()))
+
+    def _features(self, seen: Any, *others: Any) -> Any:
+        self.n_seen += 1.0
+        mixed = self.dropout(self.frozen(seen["observations"])) + 1e-3 * self.n_seen
+        return super()._features({**seen, "observations": mixed}, *others)
+
+
+@pytest.mark.parametrize("algorithm", [PPO2, A2C])
+def test_frozen_parameters_buffers_and_what_a_policy_draws_itself_are_restored(algorithm: Any) -> None:
+    def make_peculiar(seed: int) -> Any:
+        policy = {"net_arch": [8], "_target_": f"{__name__}.Peculiar"}
+        return algorithm(policy, "CartPole-v1", n_envs=2, seed=seed, compile=False, n_steps=16)
+
+    straight, resumed = make_peculiar(1), make_peculiar(2)
+    keep = Keep(96)
+    straight.learn(192, keep)
+    torch.rand(7)
+    timesteps, (arrays, values) = next(iter(keep.kept.items()))
+    resumed.load_state(join(arrays, json.loads(values)))
+    resumed.learn(192 - timesteps, reset_num_timesteps=False)
+    assert differences(numbers(resumed), numbers(straight)) == []
+    assert resumed.policy.n_seen == straight.policy.n_seen > 0
+    assert torch.equal(resumed.policy.frozen.weight, straight.policy.frozen.weight)
+
+
+def test_learning_leaves_torchs_generator_as_it_was() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    make("ppo2").learn(64)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_asking_for_random_actions_changes_nothing_of_a_training() -> None:
+    class Asking(Callback):
+        every = 16
+
+        def on_steps(self, algorithm: Training) -> None:
+            algorithm.predict(np.zeros((3, 4), np.float32), deterministic=False)
+
+    asked, alone = make("ppo2").learn(256, Asking()), make("ppo2").learn(256)
+    assert asked.get_parameters().keys() == alone.get_parameters().keys()
+    for name, value in alone.get_parameters().items():
+        assert np.array_equal(asked.get_parameters()[name], value)
 
 
 @pytest.mark.parametrize("name", ["ppo2", "dqn_once"])

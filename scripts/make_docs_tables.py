@@ -15,6 +15,7 @@ import argparse
 import csv
 import dataclasses
 import importlib
+import inspect
 import itertools
 import json
 import re
@@ -70,13 +71,23 @@ def table_of(what: str, path: str | None) -> str:
 def fields_table(path: str) -> str:
     """Return the fields of a dataclass as a Markdown table."""
     module, _, name = path.partition(":")
-    rows = [row_of(field) for field in dataclasses.fields(getattr(importlib.import_module(module), name))]
+    config_class = getattr(importlib.import_module(module), name)
+    rows = [
+        row_of(field, spelled_type(config_class, field.name)) for field in dataclasses.fields(config_class)
+    ]
     return markdown(("name", "type", "default", "range", "meaning"), rows)
 
 
-def row_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+def spelled_type(config_class: type[Any], name: str) -> str:
+    """Return a field's type as the class that declares it spells it."""
+    declared = (inspect.get_annotations(each).get(name) for each in config_class.__mro__)
+    return next(kind for kind in declared if isinstance(kind, str))
+
+
+def row_of(field: dataclasses.Field[Any], declared: str) -> tuple[str, ...]:
     unit = field.metadata.get("unit")
-    kind = str(field.type).replace("Schedule", "number or schedule").replace("None", "null")
+    kind = declared.replace("Schedule", "number or schedule").replace("None", "null")
+    kind = re.sub(r'Literal\["(\w+)"\]', r"\1", kind)
     kind = re.sub(r"\bActionNoiseConfig \| ", "", kind).replace(" | ", " or ")
     kind += f" ({unit})" if unit else ""
     meaning = str(field.metadata.get("help", ""))

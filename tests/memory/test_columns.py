@@ -14,7 +14,6 @@ from zoo.memory.columns import (
     assign,
     join,
     n_bytes,
-    named_arrays,
     observation_spec,
     transform,
 )
@@ -67,4 +66,3 @@ def test_transform_join_and_names_treat_both_forms_alike() -> None:
     }
     assert join([plain, plain]).tolist() == [1, 2, 1, 2]
     assert join([both, both])["a"].tolist() == [1, 2, 1, 2]
-    assert sorted(named_arrays({"x": plain, "y": both})) == ["x", "y/a", "y/b"]

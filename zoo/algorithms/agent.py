@@ -28,6 +28,7 @@ from zoo.optim.runtime import Runtime
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import make_codec
 from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.exploration import n_rows
 
 Config = TypeVar("Config")
 Array = np.ndarray
@@ -77,6 +78,11 @@ class Agent(ABC, Generic[Config]):
 
     acting: ActingPolicy
 
+    @property
+    def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        """The spaces of observations and of actions."""
+        return self.observation_space, self.action_space
+
     @abstractmethod
     def _make_policy(self) -> nn.Module:
         """Return the networks."""
@@ -105,8 +111,11 @@ class Agent(ABC, Generic[Config]):
 
     def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
         """Return actions as they are stored."""
-        noise = None if deterministic else self.acting.head.noise(self.predict_rng, (_n_rows(seen),))
-        return self.acting.act(seen, noise, state)
+        noise = None if deterministic else self.acting.head.noise(self.predict_rng, (n_rows(seen),))
+        if self.acting.uses_numpy:
+            return self.acting.act(seen, noise, state)
+        with self.generators.torch_for_predicting():
+            return self.acting.act(seen, noise, state)
 
     def action_probability(self, observations: Column, action_masks: Array | None = None) -> Any:
         """Return probabilities (n, actions) of Discrete actions, mean and standard deviation of Box.
@@ -138,7 +147,7 @@ class Agent(ABC, Generic[Config]):
             batch = self.normalizer.normalize_observations(batch)
         seen: Seen = {"observations": batch}
         if action_masks is not None:
-            seen["action_masks"] = np.asarray(action_masks, np.bool_).reshape(_n_rows(seen), -1)
+            seen["action_masks"] = np.asarray(action_masks, np.bool_).reshape(n_rows(seen), -1)
         return seen, is_single
 
     # -- parameters and files ---------------------------------------------------------------------------
@@ -209,11 +218,6 @@ class Agent(ABC, Generic[Config]):
     @abstractmethod
     def set_env(self, env: Any, *, n_envs: int = 1) -> None:
         """Learn in this environment from now on."""
-
-
-def _n_rows(seen: Seen) -> int:
-    observations = seen["observations"]
-    return len(next(iter(observations.values())) if isinstance(observations, dict) else observations)
 
 
 def _policy_config(policy: str | PolicyConfig | Mapping[str, Any]) -> PolicyConfig:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
@@ -23,6 +22,7 @@ from zoo.config.fields import build, scheduled
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import RecentEpisodes
 from zoo.envs.normalize import Normalizer
+from zoo.envs.seeds import random_seed
 from zoo.envs.spaces import interfaces_differ
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
@@ -77,7 +77,7 @@ class Algorithm(Agent[Config]):
             observation_space, action_space = self.envs.observation_space, self.envs.action_space
         if observation_space is None or action_space is None:
             raise ZooError(f"{type(self).__name__} needs an env")
-        seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1) if seed is None else int(seed)
+        seed = random_seed() if seed is None else int(seed)
         runtime = Runtime(device=device, compile=compile, threads=threads)
         super().__init__(config, policy, observation_space, action_space, seed, runtime)
         self.env_config, self.n_envs = env_config, n_envs
@@ -85,6 +85,7 @@ class Algorithm(Agent[Config]):
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
         self.stop_reason: str | None = None
+        self._ended_by: str | None = None
         self._scalars = ScalarMeans(self.device)
         self._callbacks = CallbackSchedule([], 0)
         self._still_due: Mapping[str, Any] = {}
@@ -141,7 +142,7 @@ class Algorithm(Agent[Config]):
         if reset_num_timesteps:
             self.num_timesteps = 0
         self.total_timesteps = self.num_timesteps + int(total_timesteps)
-        self.stop_reason = None
+        self.stop_reason = self._ended_by
         weights = sum(parameter.numel() for parameter in self.policy.parameters())
         steps = self.gradient_steps_in(self.total_timesteps)
         self.runtime.expect(steps, float(weights * self._batch_size()))
@@ -152,6 +153,11 @@ class Algorithm(Agent[Config]):
         self._still_due = {}
         with self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
+        if self.stop_reason == PREEMPTED:
+            self._still_due = self._callbacks.state()
+        else:
+            self._ended_by = None
+        self._callbacks = CallbackSchedule([], 0)
         return self
 
     def _alternate(self, callbacks: CallbackSchedule) -> None:
@@ -166,7 +172,9 @@ class Algorithm(Agent[Config]):
         callbacks.end(self, preempted=self.stop_reason == PREEMPTED)
 
     def request_stop(self, reason: str) -> None:
-        """End `learn` after the update that is under way."""
+        """End `learn` after the update under way; a run that is resumed ends for that reason too."""
+        if reason != PREEMPTED:
+            self._ended_by = reason
         self.stop_reason = reason
 
     @property
@@ -227,13 +235,18 @@ class Algorithm(Agent[Config]):
     def set_env(self, env: Any, *, n_envs: int = 1) -> None:
         """Learn in another environment from now on. Raises `ZooError` if its spaces differ."""
         config, envs = envs_for(env, n_envs, self.config)
-        difference = interfaces_differ(self, envs)
+        difference = interfaces_differ(self.spaces, envs.spaces)
         if difference is not None:
-            raise ZooError(f"the env's {difference}")
+            raise ZooError(f"the env's {difference[0]} differ from the agent's: {difference[1]}")
         if self.normalizer is not None:
             envs.normalizer = self.normalizer
-        self.env_config = config or self.env_config
-        self._take_envs(envs)
+        before = dict(self.__dict__)
+        try:
+            self.env_config = config or self.env_config
+            self._take_envs(envs)
+        except ZooError:
+            self.__dict__.update(before)
+            raise
 
     def _take_envs(self, envs: EnvStepper) -> None:
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
@@ -266,7 +279,7 @@ class Algorithm(Agent[Config]):
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts with a state of their own, but for the environments."""
-        parts = {
+        return {
             "tensors": Tensors(self.program.state, self.policy),
             "runtime": self.runtime,
             "scalars": self._scalars,
@@ -274,14 +287,18 @@ class Algorithm(Agent[Config]):
             "counts": Attributes(self, COUNTS),
             "generators": self.generators,
         }
-        return parts if self.normalizer is None else {**parts, "normalizer": self.normalizer}
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the rest of the run depends on, between two updates: arrays and values."""
+        """Return everything that the rest of the run depends on, between two updates: arrays and values.
+
+        What a replay memory stores is not copied: write it, or copy it, before learning goes on.
+        """
         return {
             **{name: part.state() for name, part in self._parts().items()},
+            "normalizer": {} if self.normalizer is None else self.normalizer.state(),
             "interaction": self.interaction.state(),
-            "still_due": self._callbacks.state(),
+            "still_due": {**self._still_due, **self._callbacks.state()},
+            "ended_by": self._ended_by,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -293,4 +310,4 @@ class Algorithm(Agent[Config]):
         for name, part in self._parts().items():
             part.load_state(state[name])
         self._cut_episodes(cut)
-        self._still_due = state["still_due"]
+        self._still_due, self._ended_by = state["still_due"], state["ended_by"]

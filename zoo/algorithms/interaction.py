@@ -120,15 +120,20 @@ class Interaction:
 
         Those that can't be replayed only come back to where they were just reset.
         """
+        if not self.is_under_way:
+            return {}
         if not self.envs.is_replayable:
             return {"seeds": self._seeds}
         return {"envs": self.envs.state(), "episode_starts": self.episode_starts}
 
     def load_state(self, state: Mapping[str, Any]) -> list[int]:
         """Go back to there; return the environments whose episodes could not be replayed and were cut."""
+        if not state:
+            return []
         if "seeds" in state:
             self._seeds = list(state["seeds"])
             self.show(self.envs.reset(self._seeds))
+            self.episode_starts = np.ones(self.envs.num_envs, np.bool_)
             return []
         cut = self.envs.load_state(state["envs"])
         self.show(self.envs.observations)

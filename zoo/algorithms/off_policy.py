@@ -16,7 +16,7 @@ from zoo.algorithms.interaction import Seen
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError, nearest
-from zoo.memory.columns import Column, ColumnSpec, n_bytes, observation_spec
+from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.replay import Batch, ReplayMemory, replay_bytes
 from zoo.policies.codecs import make_codec
 from zoo.policies.exploration import Exploration
@@ -74,9 +74,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
-        specs = _specs(self.observation_space, self.codec.spec)
-        if self._mask_size is not None:
-            specs["action_masks"] = ColumnSpec((self._mask_size,), bool)
+        specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         self.memory = ReplayMemory(
             config.buffer_size,
             self.n_envs,
@@ -84,8 +82,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             optimize_memory_usage=config.optimize_memory_usage,
             transforms=() if self.normalizer is None else (self._normalize,),
         )
-        row = 2 * n_bytes(specs["observations"]) + n_bytes(specs["actions"]) + 5
-        self._steps_per_call = max(1, BATCH_BYTES // (row * config.batch_size))
+        self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
         self.exploration = self._make_exploration()
         self._uncredited = 0
 
@@ -95,10 +92,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         config: Config,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
-        n_envs: int,
+        mask_size: int | None = None,
     ) -> int:
         """Return the size of the replay memory in bytes, before anything is allocated."""
-        specs = _specs(observation_space, make_codec(action_space, scaled=cls.scales_actions).spec)
+        actions = make_codec(action_space, scaled=cls.scales_actions).spec
+        specs = _specs(observation_space, actions, mask_size)
         return replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
 
     # -- collecting -------------------------------------------------------------------------------------
@@ -180,8 +178,9 @@ def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:
     return losses.mean() if weights is None else (weights * losses).mean()
 
 
-def _specs(observation_space: spaces.Space[Any], actions: Any) -> dict[str, Any]:
-    return {"observations": observation_spec(observation_space), "actions": actions}
+def _specs(observation_space: spaces.Space[Any], actions: Any, mask_size: int | None) -> dict[str, Any]:
+    specs = {"observations": observation_spec(observation_space), "actions": actions}
+    return specs if mask_size is None else {**specs, "action_masks": ColumnSpec((mask_size,), np.bool_)}
 
 
 def _parse_train_freq(value: Any) -> tuple[int, str]:

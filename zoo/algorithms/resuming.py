@@ -46,6 +46,7 @@ class Generators:
         self.predict_rng = np.random.default_rng((seed, 1))
         seeded = torch.Generator().manual_seed(int(self.rng.integers(2**31)))
         self._torch: Tensor | None = seeded.get_state()
+        self._predict_torch = seeded.manual_seed(int(self.predict_rng.integers(2**31))).get_state()
 
     @contextmanager
     def torch_of_this_run(self) -> Iterator[None]:
@@ -59,17 +60,38 @@ class Generators:
             finally:
                 self._torch = torch.get_rng_state()
 
+    @contextmanager
+    def torch_for_predicting(self) -> Iterator[None]:
+        """Within the block, torch draws from a generator for actions that somebody asks for."""
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._predict_torch)
+            yield
+            self._predict_torch = torch.get_rng_state()
+
+    @contextmanager
+    def predicting_from(self, seed: int | Sequence[int] | None) -> Iterator[None]:
+        """Within the block, actions that are asked for are drawn from ``seed``, and nothing is used up."""
+        before = self.predict_rng.bit_generator.state, self._predict_torch
+        fresh = np.random.default_rng(seed)
+        self.predict_rng.bit_generator.state = fresh.bit_generator.state
+        self._predict_torch = torch.Generator().manual_seed(int(fresh.integers(2**31))).get_state()
+        try:
+            yield
+        finally:
+            self.predict_rng.bit_generator.state, self._predict_torch = before
+
     def state(self) -> dict[str, Any]:
         """Return where each of them is."""
         now = torch.get_rng_state() if self._torch is None else self._torch
         states = {"rng": self.rng.bit_generator.state, "predict_rng": self.predict_rng.bit_generator.state}
-        return {**states, "torch": now.numpy()}
+        return {**states, "torch": now.numpy(), "predict_torch": self._predict_torch.numpy()}
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Go back to there."""
         self.rng.bit_generator.state = states["rng"]
         self.predict_rng.bit_generator.state = states["predict_rng"]
         self._torch = torch.from_numpy(np.array(states["torch"]))
+        self._predict_torch = torch.from_numpy(np.array(states["predict_torch"]))
 
 
 class Tensors:
@@ -84,8 +106,8 @@ class Tensors:
         self.tensors = {**{f"policy.{name}": each for name, each in rest.items()}, **replaced}
 
     def state(self) -> dict[str, Any]:
-        """Return the tensors as arrays."""
-        return {name: tensor.detach().cpu().numpy() for name, tensor in self.tensors.items()}
+        """Return copies of the tensors as arrays."""
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.tensors.items()}
 
     def load_state(self, arrays: Mapping[str, Any]) -> None:
         """Overwrite the tensors. Raises `ZooError` if there are others, or of other shapes."""

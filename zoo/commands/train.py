@@ -68,8 +68,12 @@ def _conclude(result: Result) -> None:
         best = result.best_mean
         print(f"score   {last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes, best {best:,.2f}")
     print(f"agent   {_shown(result.agent)}")
-    next_step = "watch   zoo enjoy agent" if result.is_complete else "resume  zoo train resume"
-    print(f"{next_step}={_shown(result.run.path)}")
+    if result.is_complete:
+        print(f"watch   zoo enjoy agent={_shown(result.run.path)}")
+    elif result.run.has_checkpoint:
+        print(f"resume  zoo train resume={_shown(result.run.path)}")
+    else:
+        print(f"go on   zoo train … init_from={_shown(result.run.path)} (the run has no checkpoint)")
 
 
 def _shown(path: str | Path) -> str:

@@ -89,6 +89,7 @@ class EnvGroup:
         self.mask_size = self._method_mask_size()
         self.last_infos: list[Info] = [{} for _ in self.envs]
         self._used = [False] * n
+        self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
         self._seeds: list[int | None] = [None] * n
         self._n_reseeded = [0] * n
         self._log = ActionLog(n, self.action_space)
@@ -210,8 +211,9 @@ class EnvGroup:
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         """Set an attribute of each environment to its own value."""
-        for env, value in zip(self.envs, values, strict=True):
+        for i, (env, value) in enumerate(zip(self.envs, values, strict=True)):
             env.set_wrapper_attr(name, value)
+            self._set_values[i][name] = value
 
     def close(self) -> None:
         """Close every environment, also where one raises."""
@@ -270,6 +272,8 @@ class EnvGroup:
     def _make_anew(self, i: int) -> None:
         self.envs[i].close()
         env = self.envs[i] = self._make_envs[i]()
+        for name, value in self._set_values[i].items():
+            env.set_wrapper_attr(name, value)
         self._steps[i] = env.step
         self._spaces[i] = spaces_of(env)
         self._statistics[i] = find_wrapper(env, EpisodeStatistics)
@@ -292,7 +296,7 @@ class EnvGroup:
                 observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
                 total, length = total + self._arrays.rewards[i], length + 1
                 if terminated or truncated:
-                    if not info.get("episode_continues"):
+                    if not (info or {}).get("episode_continues"):
                         total, length = np.float64(0.0), 0
                     observation, info = self.envs[i].reset()
             self._write(i, observation)

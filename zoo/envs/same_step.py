@@ -101,9 +101,9 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         if different:
             which = f"env {different[0]}" if len(different) == 1 else f"envs {', '.join(map(str, different))}"
             warnings.warn(
-                f"{self._env_name()}: {which} came out different when the actions were replayed; an "
-                "environment must follow from its seed alone (env.renew=true helps where reset() keeps "
-                "something of the past). These episodes are cut",
+                f"{self._env_name()}: {which} came out different when the actions were replayed, so these "
+                "episodes are cut; an environment must follow from its seed alone (in the next run, "
+                "env.renew=true helps where reset() keeps something of the past)",
                 stacklevel=2,
             )
         return different

@@ -63,16 +63,15 @@ def spaces_differ(a: Space, b: Space) -> str | None:
     return None if a == b else f"{describe(a)} is not {describe(b)}"
 
 
-def interfaces_differ(agent: Any, env: Any) -> str | None:
-    """Return how an env's spaces differ from an agent's: ``"observations differ from the agent's: …"``.
+def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> tuple[str, str] | None:
+    """Return which spaces of an env (``"observations"`` or ``"actions"``) differ from an agent's, and how.
 
-    Both have an ``observation_space`` and an ``action_space``; None if these are the same.
+    Each is given by its spaces of observations and actions; None if these are the same.
     """
-    for what in ("observation", "action"):
-        name = f"{what}_space"
-        difference = spaces_differ(getattr(agent, name), getattr(env, name))
+    for what, ours, theirs in zip(("observations", "actions"), agent, env, strict=True):
+        difference = spaces_differ(ours, theirs)
         if difference is not None:
-            return f"{what}s differ from the agent's: {difference}"
+            return what, difference
     return None
 
 

@@ -102,6 +102,11 @@ class EnvStepper:
         self._seed_form = 0
 
     @property
+    def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        """The spaces of observations and of actions of one environment."""
+        return self.observation_space, self.action_space
+
+    @property
     def next_step_autoreset(self) -> bool:
         """Whether the step after an episode's end merely resets."""
         return self._autoreset is AutoresetMode.NEXT_STEP
@@ -390,5 +395,7 @@ def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number or a bool where ``value`` is a numpy one."""
-    return value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
+    """Return NumPy's numbers and arrays as plain ones; an array of one entry as that entry."""
+    if not isinstance(value, np.generic | np.ndarray):
+        return value
+    return value.item() if np.size(value) == 1 else value.tolist()

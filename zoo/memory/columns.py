@@ -76,14 +76,3 @@ def join(columns: list[Column]) -> Column:
     if isinstance(columns[0], dict):
         return {key: np.concatenate([column[key] for column in columns]) for key in columns[0]}
     return np.concatenate(columns)
-
-
-def named_arrays(columns: Mapping[str, Column]) -> dict[str, np.ndarray]:
-    """Return the arrays under flat names: ``"observations"``, or ``"observations/image"`` in a dictionary."""
-    arrays: dict[str, np.ndarray] = {}
-    for name, column in columns.items():
-        if isinstance(column, dict):
-            arrays.update({f"{name}/{key}": part for key, part in column.items()})
-        else:
-            arrays[name] = column
-    return arrays

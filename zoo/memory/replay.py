@@ -163,7 +163,7 @@ class ReplayMemory:
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return all that is stored: arrays (only rows in use) and plain values."""
+        """Return all that is stored: views of the columns (only rows in use), and plain values."""
         used = self.length if self.optimize_memory_usage else int(self._sizes.max(initial=0))
         columns = {name: transform(lambda array: array[:used], part) for name, part in self.columns.items()}
         slots = sorted(self._final)
@@ -171,7 +171,7 @@ class ReplayMemory:
             name: join([transform(lambda array: array[None], self._final[slot][name]) for slot in slots])
             for name in (self.shown if slots else ())
         }
-        rings = {"used": used, "heads": self._heads, "sizes": self._sizes}
+        rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}
         return {**rings, "columns": columns, "final_slots": np.array(slots, np.int64), "final": final}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

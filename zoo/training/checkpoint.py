@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from zoo.algorithms.callback import Callback, Training, named
+from zoo.config.intervals import minutes_of
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.files import atomic
@@ -56,6 +57,8 @@ class CheckpointCallback(Callback):
         self.every = 1 if minutes is not None else every
         self.callbacks = callbacks
         self.minutes = minutes
+        self.written_at: int | None = None
+        """Environment steps at the last checkpoint of this process."""
         self._written = time.monotonic()
 
     def on_training_start(self, algorithm: Training) -> None:
@@ -64,10 +67,7 @@ class CheckpointCallback(Callback):
         if _is_replayable(algorithm):
             return
         if self.minutes is not None:
-            raise ZooError(
-                "these environments can't be replayed, so a checkpoint resets them, and the run would depend"
-                " on the clock; give callbacks.checkpoint.every in environment steps"
-            )
+            refuse_barriers_by_the_clock(f"{self.minutes:g}min")
         tell(
             f"these environments can't be replayed: every {self.every:,} steps a checkpoint resets them,"
             " and cuts their episodes (callbacks.checkpoint=null leaves it out)"
@@ -89,7 +89,17 @@ class CheckpointCallback(Callback):
     def _write(self, algorithm: Training) -> None:
         with told("the run goes on, and the previous checkpoint, if any, stays"):
             write_checkpoint(self.folder, algorithm, self.callbacks)
+            self.written_at = algorithm.num_timesteps
         self._written = time.monotonic()
+
+
+def refuse_barriers_by_the_clock(interval: int | str | None) -> None:
+    """Raise `ZooError` for an interval in time, where a checkpoint resets the environments."""
+    if minutes_of(interval) is not None:
+        raise ZooError(
+            f"callbacks.checkpoint.every={interval}: these environments can't be replayed, so a checkpoint"
+            " resets them, and the run would depend on the clock; give a number of environment steps"
+        )
 
 
 def _is_replayable(algorithm: Training) -> bool:

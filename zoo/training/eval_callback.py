@@ -88,12 +88,16 @@ class EvalCallback(Callback):
             "n_evaluations": self.n_evaluations,
             "best_mean": self.best_mean,
             "rows": len(self._history),
+            "evaluated_at": self.evaluated_at,
+            "last": None if self.last is None else self.last.as_lists(),
         }
 
     def load_state(self, values: dict[str, Any]) -> None:
         """Go back to that evaluation, and drop what was written after it."""
         self.n_evaluations = values["n_evaluations"]
         self.best_mean = values["best_mean"]
+        self.evaluated_at = values["evaluated_at"]
+        self.last = None if values["last"] is None else Evaluation.from_lists(values["last"])
         if self.run is not None and values["rows"]:
             self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
             self._write_history()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, overload
 
@@ -69,6 +70,21 @@ class Evaluation:
             successes=np.array([episode.info["is_success"] for episode in episodes], dtype=np.bool_)
             if says_success
             else None,
+        )
+
+    def as_lists(self) -> dict[str, Any]:
+        """Return the episodes as plain values, for `from_lists`."""
+        arrays = {"returns": self.returns, "lengths": self.lengths, "successes": self.successes}
+        return {name: None if array is None else array.tolist() for name, array in arrays.items()}
+
+    @classmethod
+    def from_lists(cls, values: Mapping[str, Any]) -> Evaluation:
+        """Return the evaluation whose `as_lists` this is."""
+        successes = values["successes"]
+        return cls(
+            np.array(values["returns"], np.float64),
+            np.array(values["lengths"], np.int64),
+            None if successes is None else np.array(successes, np.bool_),
         )
 
     @property
@@ -199,20 +215,23 @@ def evaluate(
     if not isinstance(env, EnvStepper | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=not is_own)
     envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
+    generators = getattr(model, "generators", None)
+    drawing = nullcontext() if generators is None else generators.predicting_from(seed)
     try:
         play = _Play(model, Interaction(envs), deterministic)
         play.interaction.reset(_seeds(seed, envs.num_envs))
         episodes: list[EpisodeRecord] = []
         left = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
-        while left.any():
-            for episode in play.step():
-                if left[episode.env_index]:
-                    left[episode.env_index] -= 1
-                    episodes.append(episode)
-                    if on_episode is not None:
-                        on_episode(episode)
-            if cancelled is not None and cancelled():
-                raise EvaluationCancelledError
+        with drawing:
+            while left.any():
+                for episode in play.step():
+                    if left[episode.env_index]:
+                        left[episode.env_index] -= 1
+                        episodes.append(episode)
+                        if on_episode is not None:
+                            on_episode(episode)
+                if cancelled is not None and cancelled():
+                    raise EvaluationCancelledError
         return Evaluation.from_episodes(episodes)
     finally:
         if is_own:

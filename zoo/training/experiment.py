@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.fields import build
 from zoo.config.validation import ALGO_LABELS
 from zoo.errors import ZooError
+from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
 from zoo.training.job import is_requeued, slurm_job
 from zoo.training.problems import tell
 from zoo.training.run_folder import RunFolder
@@ -107,6 +106,7 @@ class Experiment:
             self.learn()
             if self.algorithm.stop_reason != PREEMPTED:
                 self.evaluate()
+            self._leave_a_checkpoint()
             stop_reason = self.algorithm.stop_reason
             self.save()
             self.algorithm.stop_reason = stop_reason  # a signal during the last line changes nothing
@@ -125,12 +125,17 @@ class Experiment:
         evaluation = self._evaluation
         if evaluation is None or evaluation.evaluated_at == self.algorithm.num_timesteps:
             return
-        try:
+        with contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
-        except InterruptedCallbackError:
-            for each in self.callbacks:
-                each.on_preemption(self.algorithm)
         evaluation.on_training_end(self.algorithm)
+
+    def _leave_a_checkpoint(self) -> None:
+        """Write one of this moment, if a signal came after the last update and there is none yet."""
+        if self.algorithm.stop_reason != PREEMPTED:
+            return
+        for each in self.callbacks:
+            if isinstance(each, CheckpointCallback) and each.written_at != self.algorithm.num_timesteps:
+                each.on_preemption(self.algorithm)
 
     def save(self) -> None:
         """Write the agent as it is now, with its score if it was evaluated."""
@@ -161,6 +166,7 @@ class Experiment:
 
     def _make(self, closing: contextlib.ExitStack) -> None:
         from zoo.envs.config import EnvConfig
+        from zoo.envs.seeds import random_seed
         from zoo.training.configured_callbacks import make_callbacks
 
         run = self._interrupted_run()
@@ -168,7 +174,7 @@ class Experiment:
             closing.callback(run.close)
             self.is_resumed = True
         elif self.config["seed"] is None:
-            self.config["seed"] = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+            self.config["seed"] = random_seed()
         config = self.config
         env = build(EnvConfig, config["env"], "env")
         self.algorithm = _algorithm(config, env, closing)
@@ -177,11 +183,11 @@ class Experiment:
             from zoo.training.starting_weights import take_weights
 
             self.changed_settings = take_weights(self.algorithm, config["init_from"], config)
+        self._refuse_unfit_barriers(run)
         if run is None:
             run = _new_run(config)
             closing.callback(run.close)
         self.run = run
-        self._refuse_other_barriers()
         with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
             self.callbacks = make_callbacks(config, run, env)
         closing.callback(_close_all, self.callbacks)
@@ -189,14 +195,17 @@ class Experiment:
         if has_checkpoint:
             _go_back_to_checkpoint(self.algorithm, run, self.callbacks)
 
-    def _refuse_other_barriers(self) -> None:
-        """Raise `ZooError` if a resumed run would reset environments out of reach at other steps."""
+    def _refuse_unfit_barriers(self, run: RunFolder | None) -> None:
+        """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps."""
         envs = self.algorithm.envs
-        if not self.is_resumed or envs is None or envs.is_replayable:
+        if envs is None or envs.is_replayable:
+            return
+        refuse_barriers_by_the_clock((self.config["callbacks"].get("checkpoint") or {}).get("every"))
+        if run is None:
             return
         was, now = (
             (each["callbacks"].get("checkpoint") or {}).get("every")
-            for each in (self.run.read_config(), self.config)
+            for each in (run.read_config(), self.config)
         )
         if was != now:
             raise ZooError(
@@ -213,13 +222,18 @@ class Experiment:
             return None
         run = RunFolder.of_job(self.config["runs_dir"], job, self._is_same_run)
         if run is not None:
-            self.config = {**run.read_config(), **{key: self.config[key] for key in SHOWN_ONLY}}
+            given, self.config = self.config, run.read_config()
+            self.config |= {key: given[key] for key in SHOWN_ONLY}
+            checkpoint = self.config["callbacks"].get("checkpoint")
+            if checkpoint is not None:
+                checkpoint["every"] = given["callbacks"]["checkpoint"]["every"]
         return run
 
     def _is_same_run(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a run of that config would be this one; a seed that is drawn may be any."""
         free = (*SHOWN_ONLY, "seed") if self.config["seed"] is None else SHOWN_ONLY
-        return _without(self.config, free) == _without(config, free)
+        ours, theirs = (_without(_without_interval(each), free) for each in (self.config, config))
+        return ours == theirs
 
 
 def _plain(config: Mapping[str, Any]) -> Config:
@@ -232,6 +246,15 @@ def _plain(config: Mapping[str, Any]) -> Config:
 
 def _without(config: Mapping[str, Any], keys: Sequence[str]) -> Config:
     return {key: value for key, value in config.items() if key not in keys}
+
+
+def _without_interval(config: Mapping[str, Any]) -> Config:
+    """Return the config without the interval of checkpoints, which may differ when a run goes on."""
+    checkpoint = config["callbacks"].get("checkpoint")
+    if not isinstance(checkpoint, Mapping):
+        return dict(config)
+    callbacks = {**config["callbacks"], "checkpoint": _without(checkpoint, ("every",))}
+    return {**config, "callbacks": callbacks}
 
 
 @contextlib.contextmanager
@@ -265,7 +288,7 @@ def _algorithm(config: Config, env: EnvConfig, closing: contextlib.ExitStack) ->
         tell(str(suspicion.message))
     memory_bytes = getattr(found, "memory_bytes", None)
     if memory_bytes is not None:
-        needed = memory_bytes(hyperparameters, envs.observation_space, envs.action_space, envs.num_envs)
+        needed = memory_bytes(hyperparameters, envs.observation_space, envs.action_space, envs.mask_size)
         refuse_too_large_memory(int(needed), hyperparameters.buffer_size)
     algorithm = found(
         build(PolicyConfig, config["policy"], "policy"),
@@ -321,4 +344,8 @@ def _watch_episodes(
 def _go_back_to_checkpoint(algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback]) -> None:
     from zoo.training.checkpoint import read_checkpoint, restore
 
-    restore(read_checkpoint(run.checkpoint), algorithm, callbacks)
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        restore(read_checkpoint(run.checkpoint), algorithm, callbacks)
+    for remark in remarks:
+        tell(str(remark.message))

@@ -25,13 +25,16 @@ class LoggingCallback(Callback):
         self.every = every
         self.outputs = outputs
         self._elapsed_before = 0.0
+        self._reported_before: int | None = None
         self._longest = 0
         self._failing: set[int] = set()
 
     def on_training_start(self, algorithm: Training) -> None:
         """Start the clock."""
         self._started = self._reported = time.perf_counter()
-        self._first_step = self._reported_step = algorithm.num_timesteps
+        self._first_step = algorithm.num_timesteps
+        reported, self._reported_before = self._reported_before, None
+        self._reported_step = algorithm.num_timesteps if reported is None else reported
         self._timings = dict(algorithm.timings)
 
     def on_steps(self, algorithm: Training) -> None:
@@ -42,7 +45,9 @@ class LoggingCallback(Callback):
         """Report what came since the last report, and close the outputs."""
         if algorithm.num_timesteps > self._reported_step:
             self._write(self._report(algorithm))
-        self._elapsed_before += time.perf_counter() - self._started
+        now = time.perf_counter()
+        self._elapsed_before += now - self._started
+        self._started = now
         self.close()
 
     def close(self) -> None:
@@ -57,11 +62,11 @@ class LoggingCallback(Callback):
         """Return the time so far and the state of each output."""
         elapsed = self._elapsed_before + time.perf_counter() - self._started
         outputs = {type(output).__name__: output.state() for output in self.outputs}
-        return {"elapsed": elapsed, "outputs": outputs}
+        return {"elapsed": elapsed, "reported": self._reported_step, "outputs": outputs}
 
     def load_state(self, values: dict[str, Any]) -> None:
         """Go back to there, also in the files."""
-        self._elapsed_before = values["elapsed"]
+        self._elapsed_before, self._reported_before = values["elapsed"], values["reported"]
         for output in self.outputs:
             if type(output).__name__ in values["outputs"]:
                 output.load_state(values["outputs"][type(output).__name__])

@@ -48,19 +48,14 @@ class OpenedAgent:
 
     def check_spaces(self, envs: EnvStepper) -> None:
         """Raise `ZooError` if the environment shows or takes something else than the agent has learned."""
-        from zoo.envs.spaces import spaces_differ
+        from zoo.envs.spaces import interfaces_differ
 
-        algorithm = self.algorithm
-        for what, learned, found in (
-            ("observations", algorithm.observation_space, envs.observation_space),
-            ("actions", algorithm.action_space, envs.action_space),
-        ):
-            difference = spaces_differ(learned, found)
-            if difference is not None:
-                raise ZooError(
-                    f"the agent in {one_line(shown(self.path))} can't act in {self.env.id}:"
-                    f" its {what} and the environment's differ: {difference}"
-                )
+        difference = interfaces_differ(self.algorithm.spaces, envs.spaces)
+        if difference is not None:
+            raise ZooError(
+                f"the agent in {one_line(shown(self.path))} can't act in {self.env.id}:"
+                f" its {difference[0]} and the environment's differ: {difference[1]}"
+            )
 
 
 def open_agent(settings: PlaySettings) -> OpenedAgent:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.agents.agent_folder import AgentFiles, read_agent
-from zoo.envs.spaces import space_from_dict, spaces_differ
+from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 
@@ -34,13 +34,11 @@ def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any
 
 
 def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> None:
-    for what, key, space in (
-        ("observations", "observation_space", algorithm.observation_space),
-        ("actions", "action_space", algorithm.action_space),
-    ):
-        difference = spaces_differ(space_from_dict(files.config[key]), space)
-        if difference is not None:
-            raise ZooError(f"can't start from {agent}: its {what} and the environment's differ: {difference}")
+    trained = tuple(space_from_dict(files.config[f"{kind}_space"]) for kind in ("observation", "action"))
+    difference = interfaces_differ((trained[0], trained[1]), algorithm.spaces)
+    if difference is not None:
+        what, how = difference
+        raise ZooError(f"can't start from {agent}: its {what} and the environment's differ: {how}")
 
 
 def differences(

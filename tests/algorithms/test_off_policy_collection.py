@@ -371,7 +371,7 @@ def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> 
     algorithm: Any = DQN if name == "dqn" else SAC
     env = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
     model: OffPolicyAlgorithm[Any] = algorithm(SMALL, env, buffer_size=100, optimize_memory_usage=optimize)
-    told = algorithm.memory_bytes(model.config, model.observation_space, model.action_space, 1)
+    told = algorithm.memory_bytes(model.config, model.observation_space, model.action_space)
     taken = sum(column.nbytes for column in model.memory.columns.values())
     assert told == taken
 

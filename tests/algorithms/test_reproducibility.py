@@ -12,7 +12,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import Logged
 
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DQN, PPO2, SAC, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -284,3 +284,40 @@ def test_a_run_with_another_length_of_its_schedules_is_told_apart_by_its_total()
     assert model.progress == 1.0
     model.learn(96, reset_num_timesteps=False)
     assert model.num_timesteps == model.total_timesteps == 192
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("name", ["dqn", "dqn_once", "ppo2"])
+def test_environments_that_somebody_else_stepped_are_reset_before_learning_goes_on(
+    name: str, by_hand: bool
+) -> None:
+    envs = [Logged((4, 3)) for _ in range(2)]
+    waiting = list(envs)
+    algorithm, _, hyperparameters = RUNS[name]
+    model = algorithm(
+        {"net_arch": [8]},
+        make_vec_env(lambda: waiting.pop(0), 2, check=False),
+        seed=1,
+        compile=False,
+        **{**hyperparameters, **({"learning_starts": 10**6} if name != "ppo2" else {})},
+    ).learn(50)
+    env = model.get_env()
+    assert env is not None
+    if by_hand:
+        for _ in range(2):
+            env.step(np.zeros(2, np.int64))
+    else:
+        evaluate_policy(model, env, 3)
+    model.learn(50, reset_num_timesteps=False)
+    happened = {
+        (tuple(step.observation.tolist()), tuple(step.next_observation.tolist()))
+        for each in envs
+        for step in each.log
+    }
+    if name == "ppo2":
+        columns = model.memory.columns["observations"]
+        assert all(any(tuple(row.tolist()) == seen for seen, _ in happened) for row in columns.reshape(-1, 3))
+        return
+    batch = model.memory.sample(np.random.default_rng(0), (500,))
+    for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
+        assert (tuple(observation.tolist()), tuple(following.tolist())) in happened

@@ -14,18 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.callback import PREEMPTED, Callback
+from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.ppo2 import PPO2
 from zoo.algorithms.sac import SAC
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
+from zoo.policies.actor_critic import ActorCritic
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
 from zoo.training.configured_callbacks import make_callbacks
+from zoo.training.eval_callback import EvalCallback
 from zoo.training.run_folder import RunFolder
 
 SMALL = {"name": "MlpPolicy", "net_arch": [8]}
@@ -106,6 +109,7 @@ def test_run_killed_while_it_writes_checkpoints_leaves_a_whole_one(tmp_path: Pat
     program = """
 import sys
 from zoo.algorithms.dqn import DQN
+from zoo.policies.actor_critic import ActorCritic
 from zoo.training.checkpoint import CheckpointCallback
 model = DQN("MlpPolicy", "CartPole-v1", seed=0, compile=False, learning_starts=10**9, train_freq=1)
 print("starts", flush=True)
@@ -286,3 +290,96 @@ def test_state_of_a_callback_that_the_run_lacks_is_refused(
     ppo2().learn(192, make_callbacks(config, run, "CartPole-v1"))
     with pytest.raises(ZooError, match="the state of EvalCallback, LoggingCallback, which this run does not"):
         restore(read_checkpoint(run.checkpoint), ppo2())
+
+
+class Score(Callback):
+    """Ends a run as reaching a score does."""
+
+    def __init__(self, timesteps: int) -> None:
+        self.every = timesteps
+
+    def on_steps(self, algorithm: Training) -> None:
+        algorithm.request_stop("good enough")
+
+
+@pytest.mark.parametrize("then_a_signal", [False, True])
+def test_a_run_that_had_reached_its_end_is_not_trained_on(tmp_path: Path, then_a_signal: bool) -> None:
+    def ppo2_small() -> PPO2:
+        return PPO2(SMALL, "CartPole-v1", n_envs=2, seed=1, compile=False, n_steps=32, n_epochs=1)
+
+    signals = [StopAt(128)] if then_a_signal else []
+    ppo2_small().learn(640, [Score(128), *signals, CheckpointCallback(tmp_path, every=64)])
+    resumed = ppo2_small()
+    restore(read_checkpoint(tmp_path), resumed)
+    assert resumed.learn(512, reset_num_timesteps=False).num_timesteps == 128
+    assert resumed.stop_reason == "good enough"
+    assert resumed.learn(64, reset_num_timesteps=False).num_timesteps == 192
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone(
+    tmp_path: Path, deterministic: bool
+) -> None:
+    """Also where the policy draws from torch by itself, and one evaluation is broken off and made again."""
+
+    class Breaking(EvalCallback):
+        broken_at = 0
+
+        def _evaluate(self, algorithm: Training) -> Any:
+            if algorithm.num_timesteps == self.broken_at:
+                self.broken_at = 0
+                algorithm.request_stop(PREEMPTED)
+            return super()._evaluate(algorithm)
+
+    def trained(evaluation: EvalCallback | None, total: int = 384) -> PPO2:
+        policy = {"net_arch": [8], "_target_": f"{__name__}.DropoutPolicy"}
+        model = PPO2(policy, "CartPole-v1", n_envs=2, seed=1, compile=False, n_steps=32, n_epochs=1)
+        callbacks = [] if evaluation is None else [evaluation]
+        model.learn(total, [*callbacks, CheckpointCallback(tmp_path, every=10**6, callbacks=callbacks)])
+        return model
+
+    def evaluation() -> Breaking:
+        return Breaking("CartPole-v1", every=128, n_eval_episodes=3, deterministic=deterministic)
+
+    alone, watch, broken = trained(None), evaluation(), evaluation()
+    assert weights(trained(watch)) == weights(alone)
+    broken.broken_at = 256
+    model = trained(broken)
+    assert (model.num_timesteps, broken.n_evaluations) == (256, 1)
+    model.learn(128, broken, reset_num_timesteps=False)
+    assert weights(model) == weights(alone)
+    assert broken.n_evaluations == watch.n_evaluations == 3
+    assert watch.last is not None
+    assert broken.last is not None
+    assert broken.last.returns.tolist() == watch.last.returns.tolist()
+
+
+class DropoutPolicy(ActorCritic):
+    """Draws from torch in each forward pass."""
+
+    def _features(self, seen: Any, *others: Any) -> Any:
+        dropped = torch.nn.functional.dropout(seen["observations"], 0.3)
+        return super()._features({**seen, "observations": dropped}, *others)
+
+
+def test_a_state_from_before_the_first_step_can_be_loaded() -> None:
+    model, other = (PPO2(SMALL, "CartPole-v1", seed=seed, compile=False, n_steps=32) for seed in (1, 2))
+    other.load_state(model.state())
+    assert weights(other.learn(64)) == weights(model.learn(64))
+
+
+def test_a_kept_state_is_not_changed_by_what_follows() -> None:
+    model = PPO2(SMALL, "CartPole-v1", seed=1, compile=False, n_steps=32).learn(64)
+    state = model.state()
+    before = state["tensors"]["policy"].copy()
+    model.learn(64)
+    assert np.array_equal(state["tensors"]["policy"], before)
+
+
+def test_a_refused_environment_changes_nothing() -> None:
+    model = PPO2(SMALL, "CartPole-v1", n_envs=4, seed=1, compile=False, n_steps=8, batch_size=32)
+    env = model.get_env()
+    with pytest.raises(ZooError, match="minibatches of 32 can't be made"):
+        model.set_env("CartPole-v1", n_envs=2)
+    assert model.get_env() is env
+    assert model.learn(64).num_timesteps == 64

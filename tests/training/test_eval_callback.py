@@ -140,6 +140,8 @@ def test_damaged_evaluations_start_anew_with_a_word_about_it(
 ) -> None:
     (tmp_path / "evaluations.npz").write_bytes(b"PK\x03\x04 and no more")
     callback = EvalCallback("CartPole-v1", every=128, run=tmp_path)
-    callback.load_state({"n_evaluations": 3, "best_mean": 20.0, "rows": 3})
+    last = {"returns": [20.0], "lengths": [20], "successes": None}
+    state = {"n_evaluations": 3, "best_mean": 20.0, "rows": 3, "evaluated_at": 30, "last": last}
+    callback.load_state(state)
     assert callback.n_evaluations == 3
     assert "it starts anew" in capsys.readouterr().err

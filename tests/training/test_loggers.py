@@ -128,7 +128,7 @@ class TestLoggingCallback:
     def test_time_goes_on_where_it_was_after_a_resume(self, ppo2: Callable[..., PPO2]) -> None:
         keep = Keep()
         callback = LoggingCallback(64, [keep])
-        callback.load_state({"elapsed": 1000.0, "outputs": {}})
+        callback.load_state({"elapsed": 1000.0, "reported": 0, "outputs": {}})
         ppo2().learn(64, callback)
         assert 1000 < keep.reports[0].scalars["time/time_elapsed"] < 1100
 

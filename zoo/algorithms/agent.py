@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -22,6 +23,7 @@ from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe
+from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
 from zoo.optim.runtime import Runtime
@@ -71,6 +73,7 @@ class Agent(ABC, Generic[Config]):
         self.n_envs = 1
         self.num_timesteps = 0
         self.env_config: EnvConfig | None = None
+        self.envs: EnvStepper | None = None
         self.normalizer: Normalizer | None = None
         self.codec = make_codec(action_space, scaled=self.scales_actions)
         with self.generators.torch_of_this_run():
@@ -86,6 +89,14 @@ class Agent(ABC, Generic[Config]):
     @abstractmethod
     def _make_policy(self) -> nn.Module:
         """Return the networks."""
+
+    def get_env(self) -> gym.vector.VectorEnv[Any, Any, Any] | None:
+        """Return the vector environment that the algorithm learns in."""
+        return None if self.envs is None else self.envs.env
+
+    def get_vec_normalize_env(self) -> Normalizer | None:
+        """Return the running statistics that observations and rewards are normalised with, if any."""
+        return self.normalizer
 
     # -- acting -----------------------------------------------------------------------------------------
 
@@ -149,6 +160,10 @@ class Agent(ABC, Generic[Config]):
         if action_masks is not None:
             seen["action_masks"] = np.asarray(action_masks, np.bool_).reshape(n_rows(seen), -1)
         return seen, is_single
+
+    def _tensors(self, column: Column) -> Any:
+        """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
+        return transform(lambda array: torch.from_numpy(array).to(self.device), column)
 
     # -- parameters and files ---------------------------------------------------------------------------
 

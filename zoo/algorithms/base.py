@@ -21,12 +21,10 @@ from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.config.fields import build, scheduled
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import RecentEpisodes
-from zoo.envs.normalize import Normalizer
 from zoo.envs.seeds import random_seed
 from zoo.envs.spaces import interfaces_differ
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
-from zoo.memory.columns import Column, transform
 from zoo.memory.experience import Experience
 from zoo.optim import schedules
 from zoo.optim.program import Program, Step
@@ -70,11 +68,9 @@ class Algorithm(Agent[Config]):
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         self.schedules = {name: schedules.parse(value) for name, value in scheduled(config).items()}
-        self.envs: EnvStepper | None = None
-        env_config = None
-        if env is not None:
-            env_config, self.envs = envs_for(env, n_envs, config)
-            observation_space, action_space = self.envs.observation_space, self.envs.action_space
+        env_config, envs = (None, None) if env is None else envs_for(env, n_envs, config)
+        if envs is not None:
+            observation_space, action_space = envs.spaces
         if observation_space is None or action_space is None:
             raise ZooError(f"{type(self).__name__} needs an env")
         seed = random_seed() if seed is None else int(seed)
@@ -91,8 +87,8 @@ class Algorithm(Agent[Config]):
         self._still_due: Mapping[str, Any] = {}
         self.program = Program(self._make_state(), runtime)
         self.acting = self._make_acting()
-        if self.envs is not None:
-            self._take_envs(self.envs)
+        if envs is not None:
+            self._take_envs(envs)
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 
@@ -148,6 +144,8 @@ class Algorithm(Agent[Config]):
         self.runtime.expect(steps, float(weights * self._batch_size()))
         if not self.interaction.is_under_way:
             self._reset_envs()
+        elif self.envs.was_disturbed:
+            self.barrier()
         callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
@@ -218,19 +216,7 @@ class Algorithm(Agent[Config]):
                 callback.on_episode(self, episode)
         return experience
 
-    def _tensors(self, column: Column) -> Any:
-        """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
-        return transform(lambda array: torch.from_numpy(array).to(self.device), column)
-
     # -- environments -----------------------------------------------------------------------------------
-
-    def get_env(self) -> gym.vector.VectorEnv[Any, Any, Any] | None:
-        """Return the vector environment that the algorithm learns in."""
-        return None if self.envs is None else self.envs.env
-
-    def get_vec_normalize_env(self) -> Normalizer | None:
-        """Return the running statistics that observations and rewards are normalised with, if any."""
-        return self.normalizer
 
     def set_env(self, env: Any, *, n_envs: int = 1) -> None:
         """Learn in another environment from now on. Raises `ZooError` if its spaces differ."""

@@ -57,7 +57,7 @@ class ResumedRun:
             )
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in self.config.items():
-                if key not in FREE:
+                if key not in FREE and key in config and key != "hydra":
                     config[key] = value
             for override in self.given:
                 if override.key_or_group == CHECKPOINT_INTERVAL:

@@ -43,6 +43,9 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
     seeds and the actions since; `load_state` replays them.
     """
 
+    last_stepped_by: object = None
+    """Who stepped it last (`EnvStepper.was_disturbed`); None for whoever did it by hand."""
+
     mask_size: int | None = None
     """Values in an environment's mask of valid actions; None if there are no masks."""
 
@@ -138,6 +141,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
             options = dict(options)
             rows = np.flatnonzero(options.pop("reset_mask")).tolist()
         observations, infos = self.reset_rows(seeds, options or None, rows)
+        self.last_stepped_by = None
         return observations, self.merged_infos(infos, [])
 
     def step(
@@ -145,6 +149,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
     ) -> tuple[Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Step all environments; ``final_obs`` and ``final_info`` hold the end of those that finished."""
         observations, rewards, terminated, truncated, _, ends, infos = self.transition(actions)
+        self.last_stepped_by = None
         return observations, rewards, terminated, truncated, self.merged_infos(infos, ends)
 
     def merged_infos(self, infos: Sequence[Info], ends: Sequence[EpisodeEnd]) -> Info:

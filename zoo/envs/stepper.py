@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.env_group import EpisodeEnd, Info
@@ -19,6 +19,7 @@ from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import Normalizer, VecNormalize
 from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.step_arrays import Observations
+from zoo.envs.vector_facts import attached, autoreset_mode
 from zoo.envs.vector_infos import final_observations, info_of, rows, stacked
 from zoo.errors import ZooError, nearest
 
@@ -86,9 +87,9 @@ class EnvStepper:
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space
         self.action_space: spaces.Space[Any] = env.single_action_space
-        self.monitor: EpisodeMonitor | None = monitor or _attached(env, "monitor")
-        self._info_keywords: tuple[str, ...] = tuple(_attached(env, "info_keywords") or ())
-        self._autoreset = _autoreset_mode(env)
+        self.monitor: EpisodeMonitor | None = monitor or attached(env, "monitor")
+        self._info_keywords: tuple[str, ...] = tuple(attached(env, "info_keywords") or ())
+        self._autoreset = autoreset_mode(env)
         self._same_step = env if isinstance(env, SameStepVectorEnv) else None
         self._own = env.unwrapped if isinstance(env.unwrapped, SameStepVectorEnv) else None
         self.observations: Observations = None
@@ -100,6 +101,16 @@ class EnvStepper:
         self._first_steps = np.zeros(self.num_envs, dtype=np.int64)
         self._to_reset = np.zeros(self.num_envs, dtype=np.bool_)
         self._seed_form = 0
+        self._token = object()
+
+    @property
+    def was_disturbed(self) -> bool:
+        """Whether somebody else has stepped or reset the environments since this stepper did.
+
+        Seen are other steppers (an evaluation in the same environments), and for Zoo's own vector
+        environments whoever steps them by hand.
+        """
+        return getattr(self.env, "last_stepped_by", None) is not self._token
 
     @property
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
@@ -126,10 +137,12 @@ class EnvStepper:
             observations, infos = self._reset_with([int(seed) for seed in seeds])
         self.observations = observations
         self._take_masks(infos)
+        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
         return observations
 
     def step(self, actions: Any) -> Step:
         """Step all environments with values of the action space, (num_envs, …)."""
+        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
         if self._same_step is None:
             return self._step_any(actions)
         observations, rewards, terminated, truncated, masks, ends, infos = self._same_step.transition(actions)
@@ -186,6 +199,7 @@ class EnvStepper:
         """
         env = self._replayable()
         different = env.load_state(tree["envs"])
+        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
         self.observations, self._action_masks = env.shown()
         self.mask_size = env.mask_size
         self._returns = np.array(tree["envs"]["returns"], dtype=np.float64)
@@ -372,26 +386,6 @@ def _keeps_nothing(env: VectorEnv[Any, Any, Any]) -> bool:
 def _final_masks(ends: Sequence[EpisodeEnd]) -> NDArray[np.bool_] | None:
     masks = [end.action_masks for end in ends if end.action_masks is not None]
     return np.stack(masks) if masks else None
-
-
-def _attached(env: Any, name: str) -> Any:
-    """Return an attribute that `make_vec_env` left on the environment, below whatever wraps it."""
-    while True:
-        value = getattr(env, name, None)
-        if value is not None or not isinstance(env, VectorWrapper):
-            return value
-        env = env.env
-
-
-def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    mode = env.metadata.get("autoreset_mode")
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        raise ZooError(
-            f"{type(env.unwrapped).__name__} does not say when it resets: set "
-            'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
-        ) from None
 
 
 def _plain(value: Any) -> Any:

@@ -148,7 +148,7 @@ class _Entry:
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"the header's entry of {name} is not one of an array")
         offsets, self.shape = entry["data_offsets"], entry["shape"]
-        if not _are_sizes(self.shape) or not _are_sizes(offsets) or len(offsets) != 2:
+        if not _are_sizes(self.shape) or not _are_sizes(offsets) or len(offsets) != 2 or len(self.shape) > 64:
             raise ValueError(f"the array {name} has no shape or no place")
         if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
             raise ValueError(f"the array {name} is of the type {entry['dtype']}, which NumPy does not have")

@@ -7,11 +7,13 @@ moment there is one whole checkpoint, or none has been written yet.
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
 import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +34,19 @@ _OURS = re.compile(
     rf"\d+-[0-9a-f]{{8}}\.safetensors|\.(\d+-[0-9a-f]{{8}}\.safetensors|{CHECKPOINT_VALUES})\..+"
 )
 """The names of what is written beside ``checkpoint.json``: arrays, and either's unfinished beginnings."""
+
+
+MISFITS = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+    RuntimeError,
+    csv.Error,
+)
+"""What taking over a state of the wrong form may raise."""
 
 
 class CheckpointCallback(Callback):
@@ -169,7 +184,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
             callbacks=record["callbacks"],
             monitor=record["monitor"],
         )
-    except (KeyError, TypeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ZooError(f"{path} is damaged: {error}") from error
 
 
@@ -180,20 +195,29 @@ def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Ca
     reset_num_timesteps=False)`` goes on as if nothing had happened. Raises `ZooError` if the checkpoint is
     not one of this algorithm and these callbacks.
     """
-    try:
+    with _misfits_told("the checkpoint does not fit this algorithm"):
         algorithm.load_state(checkpoint.algorithm)
-    except (KeyError, TypeError) as error:
-        raise ZooError(f"the checkpoint does not fit this algorithm: {error!r}") from error
     there = dict(named(callbacks))
-    missing = [name for name in checkpoint.callbacks if name not in there]
-    if missing:
-        raise ZooError(
-            f"the checkpoint holds the state of {', '.join(missing)}, which this run does not have"
-        )
-    for name, state in checkpoint.callbacks.items():
-        there[name].load_state(state)
-    if checkpoint.monitor is not None and algorithm.envs is not None and algorithm.envs.monitor is not None:
-        algorithm.envs.monitor.truncate(checkpoint.monitor)
+    with _misfits_told("the checkpoint does not fit the callbacks of this run"):
+        missing = [name for name in checkpoint.callbacks if name not in there]
+        if missing:
+            raise ZooError(
+                f"the checkpoint holds the state of {', '.join(missing)}, which this run does not have"
+            )
+        for name, state in checkpoint.callbacks.items():
+            there[name].load_state(state)
+        monitor = algorithm.envs.monitor if algorithm.envs is not None else None
+        if checkpoint.monitor is not None and monitor is not None:
+            monitor.truncate(checkpoint.monitor)
+
+
+@contextlib.contextmanager
+def _misfits_told(what: str) -> Iterator[None]:
+    """Turn what a state of the wrong form leads to into one message."""
+    try:
+        yield
+    except MISFITS as error:
+        raise ZooError(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def _read_values(path: Path) -> dict[str, Any] | None:
@@ -201,7 +225,7 @@ def _read_values(path: Path) -> dict[str, Any] | None:
         values = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ZooError(f"{path} is damaged: {error}") from error
     if not isinstance(values, dict):
         raise ZooError(f"{path} is damaged: it holds no mapping")

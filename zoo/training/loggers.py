@@ -129,6 +129,9 @@ class CsvLogger(Logger):
         rows = self._rows()[: values["rows"]]
         if values["columns"]:
             self._rewrite(values["columns"], rows)
+        else:
+            self.path.unlink(missing_ok=True)
+            self._columns = []
         self._n_rows = len(rows)
 
     def _known_columns(self) -> list[str]:

@@ -70,7 +70,9 @@ class RunFolder:
         Raises `ZooError` if there is no run, if it is finished, or if it is still going on.
         """
         run = cls(path)
-        record = run.read_record()
+        # A run that was killed before its first record has a config, and nothing else to go on from.
+        is_recorded = run.record.exists() or not run.config.is_file()
+        record = run.read_record() if is_recorded else {}
         if record.get("status") == "finished":
             raise ZooError(
                 f"the run in {run.path} is finished; to train its agent further:"
@@ -203,7 +205,8 @@ class RunFolder:
         except ImportError:
             return
         try:
-            self._lock = open(self.path / ".lock", "wb")  # noqa: SIM115
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._lock = os.fdopen(os.open(self.path / ".lock", flags, 0o644), "r+b", buffering=0)
         except OSError as error:
             raise ZooError(f"can't write in {self.path}: {error.strerror or error}") from error
         try:

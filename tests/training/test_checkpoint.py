@@ -383,3 +383,17 @@ def test_a_refused_environment_changes_nothing() -> None:
         model.set_env("CartPole-v1", n_envs=2)
     assert model.get_env() is env
     assert model.learn(64).num_timesteps == 64
+
+
+def test_a_signal_during_the_last_evaluation_leaves_the_run_ended(tmp_path: Path) -> None:
+    def ppo2_small() -> PPO2:
+        return PPO2(SMALL, "CartPole-v1", n_envs=2, seed=1, compile=False, n_steps=32, n_epochs=1)
+
+    model = ppo2_small().learn(640, Score(128))
+    model.request_stop(PREEMPTED)
+    write_checkpoint(tmp_path, model)
+    resumed = ppo2_small()
+    restore(read_checkpoint(tmp_path), resumed)
+    assert resumed.learn(512, reset_num_timesteps=False).num_timesteps == 128
+    assert resumed.learn(64, reset_num_timesteps=False).num_timesteps == 192
+    assert model.learn(64, reset_num_timesteps=False).num_timesteps == 192

@@ -82,6 +82,7 @@ class Algorithm(Agent[Config]):
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
         self.stop_reason: str | None = None
         self._ended_by: str | None = None
+        self._stops_again: str | None = None
         self._scalars = ScalarMeans(self.device)
         self._callbacks = CallbackSchedule([], 0)
         self._still_due: Mapping[str, Any] = {}
@@ -138,10 +139,10 @@ class Algorithm(Agent[Config]):
         if reset_num_timesteps:
             self.num_timesteps = 0
         self.total_timesteps = self.num_timesteps + int(total_timesteps)
-        self.stop_reason = self._ended_by
+        self.stop_reason = self._ended_by = self._stops_again
+        self._stops_again = None
         weights = sum(parameter.numel() for parameter in self.policy.parameters())
-        steps = self.gradient_steps_in(self.total_timesteps)
-        self.runtime.expect(steps, float(weights * self._batch_size()))
+        self.runtime.expect(self.gradient_steps_in(self.total_timesteps), float(weights * self._batch_size()))
         if not self.interaction.is_under_way:
             self._reset_envs()
         elif self.envs.was_disturbed:
@@ -152,9 +153,7 @@ class Algorithm(Agent[Config]):
         with self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
         if self.stop_reason == PREEMPTED:
-            self._still_due = self._callbacks.state()
-        else:
-            self._ended_by = None
+            self._still_due, self._stops_again = self._callbacks.state(), self._ended_by
         self._callbacks = CallbackSchedule([], 0)
         return self
 
@@ -296,4 +295,5 @@ class Algorithm(Agent[Config]):
         for name, part in self._parts().items():
             part.load_state(state[name])
         self._cut_episodes(cut)
-        self._still_due, self._ended_by = state["still_due"], state["ended_by"]
+        self._still_due = state["still_due"]
+        self._ended_by = self._stops_again = state["ended_by"]

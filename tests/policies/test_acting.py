@@ -115,6 +115,12 @@ def test_numpy_gives_what_torch_gives(make: Callable[[], nn.Module]) -> None:
         np.testing.assert_allclose(
             comparable(policy, parameters), comparable(policy, by_modules(policy, seen)), rtol=1e-3, atol=1e-4
         )
+        if isinstance(policy, ActorCritic):
+            with torch.no_grad():
+                expected = policy.values({"observations": torch.from_numpy(observations)}).numpy()
+            values = acting.values(seen)
+            assert values.shape == (N,)
+            np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-4)
         np.testing.assert_array_equal(observations, before)
         if acting.head.mask_size is not None:
             seen["action_masks"] = np.ones((N, acting.head.mask_size), bool)
@@ -135,6 +141,19 @@ def test_vectors_of_all_kinds_are_read_by_numpy(space: spaces.Space[Any]) -> Non
     acting = ActingPolicy(policy)
     assert acting.uses_numpy
     np.testing.assert_allclose(acting.parameters(seen)[0], by_modules(policy, seen), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("hooked", ["critic", "critic_encoder"])
+def test_values_of_a_critic_that_is_hooked_into_come_from_the_modules(hooked: str) -> None:
+    policy = on_policy(BOX, share_encoder=False)
+    seen = {"observations": observed()}
+    plain = ActingPolicy(policy).values(seen)
+    getattr(policy, hooked).register_forward_hook(lambda module, inputs, output: output + 1.0)
+    values = ActingPolicy(policy).values(seen)
+    assert not np.allclose(values, plain)
+    with torch.no_grad():
+        expected = policy.values({"observations": torch.from_numpy(seen["observations"])}).numpy()
+    np.testing.assert_array_equal(values, expected)
 
 
 UNKNOWN: dict[str, tuple[Callable[[], nn.Module], spaces.Space[Any]]] = {

@@ -49,7 +49,7 @@ class Interaction:
         self.timings = {"env": 0.0, "policy": 0.0} if timings is None else timings
         self._seeds: list[int] = []
         self.seen: Seen = {}
-        self.episode_starts: Array = np.ones(envs.num_envs, np.bool_)
+        self._everywhere = self._starting = np.arange(envs.num_envs)
         self._observations: Column = None
         self._reuses_arrays = not isinstance(envs.env, SameStepVectorEnv)
 
@@ -58,6 +58,13 @@ class Interaction:
         """Whether the environments have been reset, so that there is something to act on."""
         return bool(self.seen)
 
+    @property
+    def episode_starts(self) -> Array:
+        """Whether each environment shows the first observation of an episode."""
+        starts = np.zeros(self.envs.num_envs, np.bool_)
+        starts[self._starting] = True
+        return starts
+
     def reset(self, seeds: Sequence[int]) -> None:
         """Reset all environments, each with its own seed."""
         self._seeds = list(seeds)
@@ -65,7 +72,7 @@ class Interaction:
         if self.normalizer is not None:
             self.normalizer.update_observations(observations)
         self.show(observations)
-        self.episode_starts = np.ones(self.envs.num_envs, np.bool_)
+        self._starting = self._everywhere
 
     def show(self, observations: Column) -> None:
         """Go on from these raw observations."""
@@ -110,8 +117,7 @@ class Interaction:
             starts = np.flatnonzero(~outcome.valid)
         else:
             starts = outcome.finished[:0]
-        self.episode_starts = np.zeros(self.envs.num_envs, np.bool_)
-        self.episode_starts[starts] = True
+        self._starting = starts
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -133,12 +139,11 @@ class Interaction:
         if "seeds" in state:
             self._seeds = list(state["seeds"])
             self.show(self.envs.reset(self._seeds))
-            self.episode_starts = np.ones(self.envs.num_envs, np.bool_)
+            self._starting = self._everywhere
             return []
         cut = self.envs.load_state(state["envs"])
         self.show(self.envs.observations)
-        self.episode_starts = np.array(state["episode_starts"], np.bool_)
-        self.episode_starts[cut] = True
+        self._starting = np.union1d(np.flatnonzero(state["episode_starts"]), cut).astype(np.int64)
         return cut
 
 

@@ -137,17 +137,13 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         if truncations is not None:
             steps, envs, final_observations = truncations
             rewards = rewards.copy()
-            rewards[steps, envs] += gamma * self._values({"observations": final_observations})
+            rewards[steps, envs] += gamma * self.acting.values({"observations": final_observations})
         values = row_values.cpu().numpy().reshape(memory.n_steps, memory.n_envs)
-        last_values = self._values(self.interaction.seen)
+        last_values = self.acting.values(self.interaction.seen)
         advantages = generalized_advantages(
             rewards, values, last_values, memory.ended, gamma, self.config.gae_lambda
         )
         return advantages.reshape(-1), (advantages + values).reshape(-1)
-
-    def _values(self, seen: dict[str, Any]) -> Array:
-        with torch.inference_mode():
-            return self.policy.values(self._tensors(seen)).cpu().numpy()
 
     def _batch_size(self) -> int:
         return self.memory.n_steps * self.n_envs

@@ -31,14 +31,19 @@ class Experience:
         return self.outcome.terminated | self.outcome.truncated
 
     def following(self) -> dict[str, Column]:
-        """Return the raw observations and masks that the actions led to: the final ones of ended episodes."""
+        """Return ``next_observations``, raw, and with masks ``next_action_masks``: what the actions led to.
+
+        For ended episodes that is the final one.
+        """
         outcome = self.outcome
-        following = {"observations": outcome.observations}
-        final = {"observations": outcome.final_observations}
+        following = {"next_observations": outcome.observations}
         if outcome.action_masks is not None:
-            following["action_masks"] = outcome.action_masks
-            final["action_masks"] = outcome.final_action_masks
+            following["next_action_masks"] = outcome.action_masks
         if len(outcome.finished):
+            final = {
+                "next_observations": outcome.final_observations,
+                "next_action_masks": outcome.final_action_masks,
+            }
             for name, column in following.items():
                 following[name] = transform(np.copy, column)
                 assign(following[name], outcome.finished, final[name])

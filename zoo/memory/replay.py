@@ -75,13 +75,12 @@ class ReplayMemory:
         outcome = experience.outcome
         values = {
             **experience.columns,
+            **experience.following(),
             "observations": experience.observations,
             "rewards": outcome.rewards,
             "terminated": outcome.terminated,
             "ended": experience.ended,
         }
-        following = experience.following()
-        values |= {f"next_{name}": column for name, column in following.items()}
         rows: tuple[Any, Any] = self._heads, self._envs
         if self._heads_are_equal and not self.optimize_memory_usage:
             rows = int(self._heads[0]), slice(None)

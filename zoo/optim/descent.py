@@ -64,7 +64,8 @@ class Descent:
     def gradient(self, module: Differentiable, loss: Tensor) -> Tensor:
         """Return the flat gradient of ``loss``, averaged over workers, for the module that made the loss."""
         parts = torch.autograd.grad(loss, module.leaves, allow_unused=True, materialize_grads=True)
-        return self.averaged(torch.cat([part.reshape(-1) for part in parts]))
+        flat = [part.reshape(-1) for part in parts]
+        return self.averaged(flat[0] if len(flat) == 1 else torch.cat(flat))
 
     def step(
         self, state: State, gradient: Tensor, learning_rate: Tensor, unless: Tensor | None = None

@@ -11,7 +11,7 @@ from torch import nn
 
 from zoo.memory.columns import Column, transform
 from zoo.policies.heads import Array, Head
-from zoo.policies.numpy_forward import action_parameters_in_numpy
+from zoo.policies.numpy_forward import action_parameters_in_numpy, values_in_numpy
 
 
 class ActingPolicy:
@@ -29,6 +29,7 @@ class ActingPolicy:
         self.device = torch.device(device)
         self.head = policy.head  # type: ignore[assignment]
         self._in_numpy = action_parameters_in_numpy(policy)
+        self._values_in_numpy = values_in_numpy(policy)
 
     @property
     def uses_numpy(self) -> bool:
@@ -70,6 +71,14 @@ class ActingPolicy:
         if noise is None:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
+
+    def values(self, seen: Mapping[str, Column]) -> Array:
+        """Return the values (n,) that the policy's critic gives to what is seen."""
+        if self._values_in_numpy is not None:
+            return self._values_in_numpy(seen["observations"])
+        with torch.inference_mode():
+            tensors = {name: self._tensors(column) for name, column in seen.items()}
+            return self.policy.values(tensors).cpu().numpy()  # type: ignore[operator]
 
     def _tensors(self, column: Column) -> Any:
         return transform(lambda array: torch.from_numpy(np.asarray(array)).to(self.device), column)

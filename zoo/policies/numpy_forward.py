@@ -33,9 +33,7 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
 
     Those of a dueling Q-network lack the state value, which all actions of a row share.
     """
-    if not all(_is_plain(module) for module in policy.modules()):
-        return None
-    if any(parameter.device.type != "cpu" for parameter in policy.parameters()):
+    if not _is_within_reach(policy):
         return None
     if type(policy) is ActorCritic and policy.core is None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
@@ -44,6 +42,19 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
     if type(policy) is SquashedActor:
         return _chain(policy.encoder, policy.trunk, policy.head)
     return None
+
+
+def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
+    """Return observations (n, …) to the values (n,) of the policy's critic."""
+    if type(policy) is not ActorCritic or policy.core is not None or not _is_within_reach(policy):
+        return None
+    values = _chain(policy.critic_encoder or policy.encoder, policy.shared, policy.critic)
+    return None if values is None else lambda observations: values(observations)[:, 0]
+
+
+def _is_within_reach(policy: nn.Module) -> bool:
+    on_cpu = all(parameter.device.type == "cpu" for parameter in policy.parameters())
+    return on_cpu and all(_is_plain(module) for module in policy.modules())
 
 
 def _is_plain(module: nn.Module) -> bool:

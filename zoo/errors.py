@@ -13,6 +13,10 @@ class ZooError(Exception):
     """
 
 
+class NotFiniteError(ZooError):
+    """A NaN or an infinity where learning can't go on with one: from an environment, or in parameters."""
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the name closest to ``name``, or "" if none is close."""
     candidates = list(names)

@@ -448,3 +448,12 @@ def test_scalars_have_sb3s_names(name: str, scalars: set[str]) -> None:
     assert all(np.isfinite(value) for value in metrics.values())
     if name == "dqn":
         assert "rollout/exploration_rate" in metrics
+
+
+def test_named_policy_is_where_a_mapping_starts_from() -> None:
+    policy = {"name": "MultiInputPolicy", "features_dim": 16}
+    model = PPO2(policy, "Zoo/IdentityDict-v0", n_steps=16, seed=0, compile=False)
+    assert model.policy_config.encoder == "multi"
+    assert model.policy_config.features_dim == 16
+    own = PPO2({"name": "mine", "net_arch": [8]}, "CartPole-v1", n_steps=16, seed=0, compile=False)
+    assert own.policy_config.encoder == "mlp"

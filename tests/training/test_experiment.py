@@ -6,10 +6,12 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ import torch
 import zoo
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.errors import ZooError
+from zoo.training.checkpoint import read_checkpoint
 from zoo.training.experiment import Experiment, train
 from zoo.training.run_folder import RunFolder
 
@@ -219,3 +222,37 @@ def test_index_of_an_array_is_a_job_of_its_own(slurm: pytest.MonkeyPatch) -> Non
     slurm.setenv("SLURM_ARRAY_JOB_ID", "70")
     slurm.setenv("SLURM_ARRAY_TASK_ID", "1")
     assert interrupted().read_record()["job"] == "70_1"
+
+
+class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives a NaN for a reward at the 250th step of its life."""
+
+    n_steps = 0
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = self.env.step(action)
+        self.n_steps += 1
+        return observation, np.nan if self.n_steps == 250 else reward, *rest
+
+
+def test_run_fails_at_a_number_that_is_not_finite_and_keeps_what_was_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "GoingWrong-v0"
+    entry = {name: gym.envs.registration.EnvSpec(name, lambda: GoingWrong(gym.make("CartPole-v1")))}
+    monkeypatch.setattr(gym, "registry", gym.registry | entry)
+    monkeypatch.setattr(gym.envs.registration, "registry", gym.registry)
+    config = config_of(
+        *(f"env={name}", "n_timesteps=512", "callbacks.checkpoint.every=64"),
+        *("callbacks.eval.every=128", "callbacks.eval.n_episodes=1"),
+    )
+    with pytest.raises(ZooError, match=r"environment \d gave a reward that is not finite \(nan\)") as raised:
+        zoo.train(config)
+    step = int(re.findall(r"at step (\d+)", str(raised.value))[0])
+    run = RunFolder(runs()[0])
+    record = run.read_record()
+    assert record["status"] == "failed"
+    assert "a reward that is not finite" in record["error"]
+    assert not run.agent.exists()
+    assert zoo.load(run.best_agent).num_timesteps < step
+    assert read_checkpoint(run.checkpoint).timesteps == (step - 1) // 64 * 64

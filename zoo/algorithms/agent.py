@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ from zoo.memory.columns import Column, transform
 from zoo.optim.runtime import Runtime
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import make_codec
-from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.config import POLICIES, PolicyConfig, policy_preset
 from zoo.policies.exploration import n_rows
 
 Config = TypeVar("Config")
@@ -238,4 +239,8 @@ class Agent(ABC, Generic[Config]):
 def _policy_config(policy: str | PolicyConfig | Mapping[str, Any]) -> PolicyConfig:
     if isinstance(policy, PolicyConfig):
         return policy
-    return policy_preset(policy) if isinstance(policy, str) else build(PolicyConfig, policy, "policy")
+    if isinstance(policy, str):
+        return policy_preset(policy)
+    named = policy.get("name") in POLICIES
+    preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
+    return build(PolicyConfig, {**preset, **policy}, "policy")

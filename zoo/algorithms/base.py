@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from zoo.algorithms.agent import Agent, Array
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
+from zoo.algorithms.finite import Memory, blaming_the_policy, check_finite
 from zoo.algorithms.interaction import Act, Interaction, envs_for
 from zoo.algorithms.resuming import Attributes, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
@@ -47,6 +48,8 @@ class Algorithm(Agent[Config]):
 
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
+
+    memory: Memory
 
     def __init__(
         self,
@@ -161,11 +164,15 @@ class Algorithm(Agent[Config]):
         callbacks.start(self)
         callbacks.call_due(self)
         while self.num_timesteps < self.total_timesteps and self.stop_reason is None:
-            self.collect()
+            with blaming_the_policy(self):
+                self.collect()
             started = time.perf_counter()
             self.update()
             self.timings["update"] += time.perf_counter() - started
+            if self.num_timesteps >= callbacks.next_due:
+                check_finite(self)
             callbacks.call_due(self)
+        check_finite(self)
         callbacks.end(self, preempted=self.stop_reason == PREEMPTED)
 
     def request_stop(self, reason: str) -> None:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from zoo.algorithms.base import Algorithm
+from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
@@ -23,6 +24,9 @@ from zoo.policies.exploration import Exploration
 
 BATCH_BYTES = 64 * 2**20
 """Bytes of sampled transitions that one call of the update program may hold."""
+
+CHECKED_STEPS = 64
+"""Steps after which what was collected is looked at for numbers that are not finite."""
 
 
 @dataclass
@@ -114,6 +118,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 break
         self._collected = steps
         self._uncredited += passed
+        if self.memory.n_unchecked >= CHECKED_STEPS:
+            check_collected(self)
 
     def _explore(self, seen: Seen) -> dict[str, Column]:
         if self.num_timesteps < self.config.learning_starts:

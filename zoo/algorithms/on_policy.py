@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.agent import Array
 from zoo.algorithms.base import Algorithm
+from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
@@ -96,6 +97,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
                 self._keep_truncations(experience)
         if not memory.valid.any():  # a short rollout in which all environments merely reset
             self.collect()
+        check_collected(self)
 
     def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
         return {"actions": self.acting.act(seen, noise)[0]}

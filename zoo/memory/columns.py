@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -76,3 +76,27 @@ def join(columns: list[Column]) -> Column:
     if isinstance(columns[0], dict):
         return {key: np.concatenate([column[key] for column in columns]) for key in columns[0]}
     return np.concatenate(columns)
+
+
+class NotFinite(NamedTuple):
+    """Where a number is NaN or infinite, and which of them."""
+
+    name: str
+    steps_ago: int
+    env: int
+    value: float
+
+
+def find_not_finite(columns: Mapping[str, Column]) -> NotFinite | None:
+    """Return the earliest entry that is not finite in arrays (steps, n_envs, …); of one step, by column."""
+    found = []
+    with np.errstate(all="ignore"):
+        for name, column in columns.items():
+            for array in column.values() if isinstance(column, dict) else (column,):
+                if array.dtype.kind == "f" and not math.isfinite(np.add.reduce(array, axis=None)):
+                    places = np.argwhere(~np.isfinite(array))
+                    found += [(place[0], name, array, tuple(place)) for place in places[:1]]
+    if not found:
+        return None
+    step, name, array, place = min(found, key=lambda each: each[0])
+    return NotFinite(name, int(len(array) - 1 - step), int(place[1]), float(array[place]))

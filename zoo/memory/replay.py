@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from zoo.memory.columns import Column, ColumnSpec, allocate, assign, join, n_bytes, transform
+from zoo.memory.columns import (
+    Column,
+    ColumnSpec,
+    NotFinite,
+    allocate,
+    assign,
+    find_not_finite,
+    join,
+    n_bytes,
+    transform,
+)
 from zoo.memory.experience import Experience
 from zoo.memory.sampling import Sampler, UniformSampler
 
@@ -64,6 +74,8 @@ class ReplayMemory:
         self._heads = np.zeros(n_envs, np.int64)
         self._sizes = np.zeros(n_envs, np.int64)
         self._heads_are_equal = True
+        self.n_unchecked = 0
+        """Steps added since `first_not_finite` was asked."""
 
     def __len__(self) -> int:
         return int(self._sizes.sum())
@@ -97,6 +109,7 @@ class ReplayMemory:
             self._keep_once(rows, behind, following, values["ended"])
         self._heads[rows[1]] = behind
         self._sizes[rows[1]] = np.minimum(self._sizes[rows[1]] + 1, self._most_rows)
+        self.n_unchecked += 1
 
     def cut(self, envs: Sequence[int] | None = None) -> None:
         """Mark the newest transition of these environments (None: all) as the last before a reset."""
@@ -133,6 +146,16 @@ class ReplayMemory:
     @property
     def _most_rows(self) -> int:
         return self.length - 1 if self.optimize_memory_usage else self.length
+
+    def first_not_finite(self) -> NotFinite | None:
+        """Return the first number that is NaN or infinite among what was added since the last call."""
+        n, self.n_unchecked = min(self.n_unchecked, self.length), 0
+        rows = (self._heads - np.arange(n, 0, -1)[:, None]) % self.length, self._envs
+
+        def added(array: Array) -> Array:
+            return array[rows] if array.dtype.kind == "f" else array[:0]
+
+        return find_not_finite({name: transform(added, column) for name, column in self.columns.items()})
 
     # -- sampling ---------------------------------------------------------------------------------------
 

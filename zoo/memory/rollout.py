@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from zoo.memory.columns import Column, ColumnSpec, allocate, assign, join, transform
+from zoo.memory.columns import (
+    Column,
+    ColumnSpec,
+    NotFinite,
+    allocate,
+    assign,
+    find_not_finite,
+    join,
+    transform,
+)
 from zoo.memory.experience import Experience
 
 Array = np.ndarray
@@ -67,6 +76,16 @@ class RolloutMemory:
         indices = [indices for _, indices, _ in self._truncations]
         final_observations = join([observations for _, _, observations in self._truncations])
         return np.concatenate(steps), np.concatenate(indices), final_observations
+
+    def first_not_finite(self) -> NotFinite | None:
+        """Return the first number of the rollout that is NaN or infinite."""
+        found = find_not_finite({**self.columns, "rewards": self.rewards})
+        for step, indices, final in self._truncations if found is None else ():
+            found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
+            if found is not None:
+                env = int(indices[found.env])
+                return found._replace(steps_ago=self._step - 1 - step, env=env)
+        return found
 
     def rows(self) -> dict[str, Column]:
         """Return all columns as views of shape (n_steps × n_envs, …), without copying."""

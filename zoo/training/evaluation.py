@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
-from zoo.errors import ZooError
+from zoo.errors import NotFiniteError, ZooError
 from zoo.training.problems import tell
 
 LONG_EPISODE = 100_000
@@ -226,6 +227,7 @@ def evaluate(
             while left.any():
                 for episode in play.step():
                     if left[episode.env_index]:
+                        _refuse_not_finite(episode)
                         left[episode.env_index] -= 1
                         episodes.append(episode)
                         if on_episode is not None:
@@ -236,6 +238,14 @@ def evaluate(
     finally:
         if is_own:
             envs.close()
+
+
+def _refuse_not_finite(episode: EpisodeRecord) -> None:
+    if not math.isfinite(episode.episode_return):
+        raise NotFiniteError(
+            f"an evaluation episode returned {episode.episode_return}: environment {episode.env_index}"
+            f" gave a reward that is not finite within {episode.length} steps"
+        )
 
 
 class _Play:

@@ -1,0 +1,221 @@
+"""A number that is not finite ends the learning, named, before anything is written."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from zoo import A2C, DQN, PPO2, SAC
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import Callback, Training
+from zoo.envs.in_process import InProcessVectorEnv
+from zoo.errors import NotFiniteError
+from zoo.training.evaluation import evaluate
+
+BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+class Faulty(gym.Env[Any, Any]):
+    """Goes wrong at step ``at`` of its life: its reward, its observation, or the last one of an episode."""
+
+    observation_space = spaces.Box(-10.0, 10.0, (3,), np.float32)
+
+    def __init__(
+        self, what: str = "", value: float = np.nan, at: int = 0, action_space: Any = None, length: int = 7
+    ) -> None:
+        self.action_space = action_space or spaces.Discrete(2)
+        self.what, self.value, self.at, self.length = what, value, at, length
+        self.n_steps = self.n_episode_steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.n_episode_steps = 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self.n_steps += 1
+        self.n_episode_steps += 1
+        observation, reward = self._observation(), 1.0
+        if self.n_steps == self.at:
+            if self.what == "reward":
+                reward = self.value
+            else:
+                observation[1] = self.value
+        return observation, reward, False, self.n_episode_steps == self.length, {}
+
+    def _observation(self) -> Any:
+        return self.np_random.standard_normal(3).astype(np.float32)
+
+
+class DictFaulty(Faulty):
+    """Observes a dictionary."""
+
+    observation_space = spaces.Dict({"a": BOX, "b": Faulty.observation_space})
+
+    def _observation(self) -> Any:
+        return {"a": np.zeros(2, np.float32), "b": super()._observation()}
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action) if self.what == "reward" else self._spoilt()
+        return observation, *rest
+
+    def _spoilt(self) -> Any:
+        self.n_steps += 1
+        observation = self._observation()
+        if self.n_steps == self.at:
+            observation["b"][0] = self.value
+        return observation, 1.0, False, False, {}
+
+
+class Written(Callback):
+    """Looks at what would have been written."""
+
+    every = 1
+    at = 0
+
+    def on_steps(self, algorithm: Training) -> None:
+        assert isinstance(algorithm, Algorithm)
+        assert all(tensor.isfinite().all() for tensor in algorithm.program.state.values())
+        self.at = algorithm.num_timesteps
+
+
+def envs(env: type[Faulty] = Faulty, **fault: Any) -> InProcessVectorEnv:
+    """Return two environments, of which the second is faulty."""
+    space = fault.get("action_space")
+    return InProcessVectorEnv([partial(env, action_space=space), partial(env, **fault)])
+
+
+def policy_of(env: InProcessVectorEnv) -> dict[str, Any]:
+    is_dict = isinstance(env.single_observation_space, spaces.Dict)
+    return {"name": "MultiInputPolicy" if is_dict else "MlpPolicy", "net_arch": [8]}
+
+
+def ppo2(env: Any, **hyperparameters: Any) -> PPO2:
+    return PPO2(
+        policy_of(env), env, seed=0, compile=False, n_steps=16, n_minibatches=2, n_epochs=1, **hyperparameters
+    )
+
+
+def a2c(env: Any, **hyperparameters: Any) -> A2C:
+    return A2C(policy_of(env), env, seed=0, compile=False, n_steps=5, **hyperparameters)
+
+
+def dqn(env: Any, **hyperparameters: Any) -> DQN:
+    small = {"batch_size": 8, "buffer_size": 500, "learning_starts": 20}
+    return DQN(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
+
+
+def sac(env: Any, **hyperparameters: Any) -> SAC:
+    small = {"batch_size": 8, "buffer_size": 500, "learning_starts": 20}
+    return SAC(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
+
+
+ALGORITHMS = {
+    "ppo2": (ppo2, spaces.Discrete(2)),
+    "a2c": (a2c, BOX),
+    "dqn": (dqn, spaces.Discrete(2)),
+    "dqn, observations once": (partial(dqn, optimize_memory_usage=True), spaces.Discrete(2)),
+    "sac": (sac, BOX),
+}
+algorithms = pytest.mark.parametrize(("make", "space"), ALGORITHMS.values(), ids=ALGORITHMS)
+
+
+@algorithms
+@pytest.mark.parametrize("what", ["reward", "observation"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [1, 16, 32, 101])
+def test_fault_of_an_environment_is_named(make: Any, space: Any, what: str, value: float, at: int) -> None:
+    written = Written()
+    model = make(envs(what=what, value=value, at=at, action_space=space))
+    article = "a" if what == "reward" else "an"
+    expected = (
+        rf"environment 1 gave {article} {what} that is not finite \({value}\) at step {2 * at} of the run"
+    )
+    with pytest.raises(NotFiniteError, match=f"^{expected}$"):
+        model.learn(2000, written)
+    assert written.at < 2 * at
+    if make in (ppo2, a2c):  # nothing was learned from it either
+        assert all(tensor.isfinite().all() for tensor in model.program.state.values())
+
+
+@pytest.mark.parametrize(
+    ("make", "space"), [ALGORITHMS[name] for name in ("ppo2", "a2c", "sac")], ids=["ppo2", "a2c", "sac"]
+)
+def test_last_observation_of_an_episode_that_is_cut_short_counts(make: Any, space: Any) -> None:
+    model = make(envs(what="observation", at=28, action_space=space))
+    with pytest.raises(NotFiniteError, match=r"environment 1 gave an observation .* at step 56 of the run"):
+        model.learn(2000)
+
+
+@pytest.mark.parametrize("make", [ppo2, dqn])
+def test_part_of_a_dictionary_counts(make: Any) -> None:
+    model = make(envs(DictFaulty, what="observation", at=40))
+    with pytest.raises(NotFiniteError, match=r"environment 1 gave an observation .* at step 80 of the run"):
+        model.learn(2000)
+
+
+def test_later_faults_are_looked_for_when_learning_goes_on() -> None:
+    model = dqn(envs(what="reward", at=70)).learn(130)
+    with pytest.raises(NotFiniteError, match="at step 140 of the run"):
+        model.learn(200, reset_num_timesteps=False)
+
+
+@pytest.mark.parametrize("kept", [3, 10])
+def test_small_ring_is_looked_at_whole(kept: int) -> None:
+    model = dqn(envs(what="reward", at=60), buffer_size=2 * kept, batch_size=2)
+    with pytest.raises(NotFiniteError):
+        model.learn(600, Written())
+
+
+def test_large_finite_numbers_are_finite() -> None:
+    value = float(np.finfo(np.float32).max)
+    space = spaces.Discrete(2)
+    memory = ppo2(envs(action_space=space)).memory
+    memory.rewards[:] = value
+    memory.columns["observations"][0] = value
+    assert memory.first_not_finite() is None
+    memory.rewards[3, 1] = -np.inf
+    memory.rewards[4, 0] = np.nan
+    found = memory.first_not_finite()
+    assert found == ("rewards", 12, 1, -np.inf)
+
+
+DIVERGING: dict[str, Any] = {
+    "ppo2": lambda: ppo2(envs(), learning_rate=1e30, max_grad_norm=None),
+    "ppo2 in a box": lambda: ppo2(envs(action_space=BOX), learning_rate=1e38),
+    "a2c": lambda: a2c(envs(action_space=BOX), learning_rate=1e38),
+    "dqn": lambda: dqn(envs(), learning_rate=1e30),
+    "sac": lambda: sac(envs(action_space=BOX), learning_rate=1e30),
+}
+
+
+@pytest.mark.parametrize("make", DIVERGING.values(), ids=DIVERGING)
+def test_parameters_that_diverge_are_named_before_anything_is_written(make: Any) -> None:
+    model: Algorithm[Any] = make()
+    expected = r"(after \d+ updates `[\w.]+` is not finite|the policy's action .* is not finite)"
+    with pytest.raises(NotFiniteError, match=rf"{expected}.*; smaller algo\.learning_rate.* may help$"):
+        model.learn(2000, Written())
+
+
+def test_environment_is_not_blamed_for_actions_that_it_can_not_take() -> None:
+    class Strict(Faulty):
+        def step(self, action: Any) -> Any:
+            assert np.isfinite(action).all(), "an action that is not finite"
+            return super().step(action)
+
+    model = a2c(InProcessVectorEnv([partial(Strict, action_space=BOX)]), learning_rate=1e38)
+    with pytest.raises(NotFiniteError, match=r"`[\w.]+` is not finite"):
+        model.learn(2000)
+
+
+def test_evaluation_that_returns_no_number_is_refused() -> None:
+    model = ppo2(envs())
+    with pytest.raises(
+        NotFiniteError, match=r"evaluation episode returned nan: environment 1 .* within 7 steps"
+    ):
+        evaluate(model, envs(what="reward", at=10), 4)

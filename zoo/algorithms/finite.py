@@ -1,0 +1,96 @@
+"""Runs end where numbers stop being finite: nothing is learned from such numbers, and none are written.
+
+What was collected is looked at before anything is learned from it, or soon after where that would cost more
+than learning; parameters before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from zoo.algorithms.interaction import Interaction
+from zoo.errors import NotFiniteError, ZooError
+from zoo.memory.columns import NotFinite, find_not_finite, transform
+from zoo.optim.program import Program
+
+
+class Memory(Protocol):
+    """What a memory says of its numbers."""
+
+    def first_not_finite(self) -> NotFinite | None:
+        """Return the first that is NaN or infinite among those that it was not asked about before."""
+
+
+class Learning(Protocol):
+    """What is looked at of an algorithm."""
+
+    config: Any
+    n_envs: int
+    num_timesteps: int
+    n_updates: int
+    interaction: Interaction
+    program: Program
+
+    @property
+    def memory(self) -> Memory:
+        """What was collected."""
+
+
+def check_finite(algorithm: Learning) -> None:
+    """Raise `NotFiniteError` if anything lately collected, or a parameter, is not finite."""
+    check_collected(algorithm)
+    check_parameters(algorithm)
+
+
+def check_collected(algorithm: Learning) -> None:
+    """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
+
+    These are numbers that the memory took, and those that the environments show now.
+    """
+    found = algorithm.memory.first_not_finite()
+    if found is None:
+        shown = transform(lambda array: array[None], algorithm.interaction.seen["observations"])
+        found = find_not_finite({"next_observations": shown})
+    if found is None:
+        return
+    steps_ago = found.steps_ago + (found.name == "observations")  # that step began with it
+    step = algorithm.num_timesteps - steps_ago * algorithm.n_envs
+    if found.name == "actions":
+        start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
+    else:
+        thing = "a reward" if found.name == "rewards" else "an observation"
+        start, end = f"environment {found.env} gave {thing} that", ""
+    raise NotFiniteError(f"{start} is not finite ({found.value}) at step {step} of the run{end}")
+
+
+def check_parameters(algorithm: Learning) -> None:
+    """Raise `NotFiniteError` if updates have made anything that they replace not finite."""
+    for name, tensor in algorithm.program.state.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor.sum()) and not tensor.isfinite().all():
+            raise NotFiniteError(
+                f"after {algorithm.n_updates} updates `{name}` is not finite, at step"
+                f" {algorithm.num_timesteps} of the run{_advice(algorithm)}"
+            )
+
+
+@contextmanager
+def blaming_the_policy(algorithm: Learning) -> Iterator[None]:
+    """Tell of an environment that fails because it was given actions that are not finite."""
+    try:
+        yield
+    except ZooError as error:
+        if not isinstance(error, NotFiniteError):
+            check_parameters(algorithm)
+        raise
+
+
+def _advice(algorithm: Learning) -> str:
+    """Name what bounds the size of an update."""
+    bounds = [
+        f"algo.{name}" for name in ("learning_rate", "max_grad_norm") if hasattr(algorithm.config, name)
+    ]
+    return f"; smaller {' or '.join(bounds)} may help" if bounds else ""

@@ -1,15 +1,36 @@
-"""What every test relies on: one thread a process, and no log handlers left behind by another test."""
+"""What every test relies on: one thread a process, signals as in a terminal, and nothing left behind."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
+import importlib.util
 import logging
 import os
+import re
+import shutil
+import signal
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell that starts a command in the background lets it ignore SIGINT, and so would what tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+SECONDS_TO_END = 5.0
+LASTING = "multiprocessing.resource_tracker"
+"""Python keeps one such process for as long as a process lives that shares memory with others."""
+
+BECOME_SUBREAPER = 36
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(BECOME_SUBREAPER, 1)  # what a killed child leaves behind becomes ours
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +43,59 @@ def _logging_as_before() -> Iterator[None]:
         if type(handler) is logging.StreamHandler and handler not in before:
             root.removeHandler(handler)
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left_behind() -> Iterator[None]:
+    """End what a test has started, and fail it for that, unless it ends by itself in a few seconds."""
+    before = _children()
+    yield
+    deadline = time.monotonic() + SECONDS_TO_END
+    while (left := _children() - before) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    commands = [_command(pid) for pid in left]
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert not left, f"left behind: {commands}"
+
+
+def _children() -> set[int]:
+    """Return the living children of this process."""
+    pids = {
+        int(pid)
+        for path in Path("/proc/self/task").glob("*/children")
+        for pid in path.read_text(encoding="ascii").split()
+    }
+    return {pid for pid in pids if (command := _command(pid)) and LASTING not in command}
+
+
+def _command(pid: int) -> str:
+    """Return the command of a process; nothing for one that has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+@pytest.fixture(autouse=True)
+def _skipped_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip a test once it compiles, where PyTorch can't."""
+    reason = _why_not_compiled()
+    if reason is None:
+        return
+    from zoo.optim.program import Program
+
+    def skip(*arguments: object) -> None:
+        pytest.skip(reason)
+
+    for name in ("_compile_step", "_compile_function"):
+        monkeypatch.setattr(Program, name, skip)
+
+
+@functools.cache
+def _why_not_compiled() -> str | None:
+    torch = importlib.util.find_spec("torch")
+    if torch is not None and torch.origin is not None and re.search(r"\s", torch.origin):
+        return "PyTorch can't compile from a path with spaces"
+    compiler = os.environ.get("CXX", "g++")
+    return None if shutil.which(compiler) else f"PyTorch can't compile without a C++ compiler ({compiler})"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
 from zoo.files.trees import join, split
+from zoo.optim.runtime import computing_with
 from zoo.policies.actor_critic import ActorCritic
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
@@ -199,6 +203,84 @@ def test_frozen_parameters_buffers_and_what_a_policy_draws_itself_are_restored(a
     assert differences(numbers(resumed), numbers(straight)) == []
     assert resumed.policy.n_seen == straight.policy.n_seen > 0
     assert torch.equal(resumed.policy.frozen.weight, straight.policy.frozen.weight)
+
+
+# Whatever the process did before
+
+
+class Denormal(ActorCritic):
+    """A policy that sees something else where denormal numbers are not taken for zero."""
+
+    def _features(self, seen: Any, *others: Any) -> Any:
+        observations = seen["observations"]
+        wide = observations.repeat(1, 100) * 1e-20 * 1e-19 * 1e38  # many: torch shares them among its threads
+        mean = wide.reshape(len(observations), 100, -1).mean(1)
+        return super()._features({**seen, "observations": observations + mean}, *others)
+
+
+TRAINING = f"""
+import hashlib
+import sys
+
+import zoo
+
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+policy = {{"net_arch": [256], "_target_": "test_reproducibility.Denormal"}}
+model = zoo.PPO2(policy, "CartPole-v1", seed=1, compile=False, threads=2, n_steps=512, n_epochs=1)
+for name, value in model.learn(512).get_parameters().items():
+    print(name, hashlib.sha256(value.tobytes()).hexdigest())
+"""
+
+USING_THREADS = """
+import torch
+
+torch.set_num_threads(4)
+torch.rand(1_000_000).mul(2).sum()
+torch.linalg.qr(torch.rand(300, 300))
+torch.set_num_threads(3)
+"""
+
+ANOTHER_TRAINING = """
+import zoo
+
+zoo.PPO2("MlpPolicy", "CartPole-v1", n_steps=64).learn(64)
+"""
+
+
+def printed_by(script: str) -> str:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_process_that_used_several_threads_before_gives_the_same_weights() -> None:
+    alone = printed_by(TRAINING)
+    assert "critic" in alone
+    assert printed_by(USING_THREADS + TRAINING) == alone
+    assert printed_by(ANOTHER_TRAINING + TRAINING) == alone
+
+
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac"])
+def test_initial_weights_are_the_same_with_any_number_of_threads(name: str) -> None:
+    algorithm, env_id, _ = RUNS[name]
+
+    def weights() -> dict[str, np.ndarray]:
+        policy = {"net_arch": [300, 300], "ortho_init": True}
+        return algorithm(policy, env_id, seed=2).get_parameters()
+
+    with computing_with(threads=1):
+        expected = weights()
+    with computing_with(threads=4):
+        for parameter, value in weights().items():
+            assert np.array_equal(value, expected[parameter]), parameter
+
+
+def test_learning_leaves_torchs_threads_and_denormals_as_they_were() -> None:
+    with computing_with(threads=3):
+        torch.set_flush_denormal(False)
+        make("ppo2").learn(64)
+        assert torch.get_num_threads() == 3
+        assert (torch.full((1_000_000,), 1e-30) * 1e-10).all()
 
 
 def test_learning_leaves_torchs_generator_as_it_was() -> None:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 
 from zoo.errors import ZooError
-from zoo.optim.runtime import Runtime
+from zoo.optim.runtime import Runtime, computing_with
 
 SMALL, LARGE = 1e4, 1e9
 """Multiplications in a gradient step of a few hundred weights, and of an image network."""
 
 
-@pytest.fixture(autouse=True)
-def _threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def runtime(**choices: Any) -> Runtime:
     return Runtime(**{"device": "cpu", "compile": "auto", "threads": "auto", **choices})
+
+
+def threads(heard: Runtime) -> int:
+    """Return how many threads torch has where the choices are in force."""
+    with heard.in_force():
+        return torch.get_num_threads()
 
 
 def told(gradient_steps: float, multiplications: float = SMALL, **choices: Any) -> Runtime:
@@ -37,15 +36,17 @@ def test_only_long_runs_are_compiled_and_only_once_their_operations_are_known() 
         heard = told(gradient_steps)
         assert heard.is_undecided
         assert not heard.compiles
-        heard.decide(200)
+        with heard.in_force():
+            heard.decide(200)
         assert heard.compiles == compiles
         assert not heard.is_undecided
 
 
 def test_steps_of_more_operations_are_worth_compiling_sooner() -> None:
     few, many = told(3e4), told(3e4)
-    few.decide(50)
-    many.decide(1000)
+    with few.in_force(), many.in_force():
+        few.decide(50)
+        many.decide(1000)
     assert many.compiles
     assert not few.compiles
 
@@ -62,43 +63,55 @@ def test_a_plain_choice_stands_whatever_the_length() -> None:
 
 
 def test_small_networks_get_one_thread() -> None:
-    told(1)
-    assert torch.get_num_threads() == 1
+    assert threads(told(1)) == 1
 
 
 def test_given_threads_are_used() -> None:
-    told(1, threads=2)
-    assert torch.get_num_threads() == 2
+    assert threads(told(1, threads=2)) == 2
 
 
-def test_each_run_sets_its_own_threads() -> None:
-    first, second = runtime(threads=2), runtime(threads=1)
-    first.expect(1, SMALL)
-    second.expect(1, SMALL)
-    assert torch.get_num_threads() == 1
-    first.expect(1, SMALL)
-    assert torch.get_num_threads() == 2
+def test_each_run_has_its_own_threads() -> None:
+    first, second = told(1, threads=2), told(1, threads=1)
+    assert [threads(heard) for heard in (first, second, first)] == [2, 1, 2]
 
 
 def test_threads_follow_the_form_that_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zoo.optim.runtime._AVAILABLE_THREADS", 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     heard = told(1e6, 5e6)
-    assert torch.get_num_threads() == 1
-    assert heard.state()["threads"] == "auto"
-    heard.decide(1000)
-    assert torch.get_num_threads() == 2
+    with heard.in_force():
+        assert torch.get_num_threads() == 1
+        assert heard.state()["threads"] == "auto"
+        heard.decide(1000)
+        assert torch.get_num_threads() == 2
+    assert threads(heard) == 2
     assert heard.state() == {"compile": True, "threads": 2}
+
+
+@pytest.mark.parametrize(("given", "expected"), [("3", 3), ("9", 4), ("2,1", 2)])
+def test_large_networks_get_what_the_environment_allows_and_not_what_torch_had_before(
+    given: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    with computing_with(threads=1):
+        assert threads(told(1, LARGE, compile=False)) == expected
+
+
+def test_without_a_limit_large_networks_get_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 7})
+    assert threads(told(1, LARGE, compile=False)) == 3
 
 
 def test_a_resumed_run_takes_the_decisions_of_the_first_part() -> None:
     first = told(1e6)
-    first.decide(1000)
+    with first.in_force():
+        first.decide(1000)
     rest = runtime()
     rest.load_state(first.state())
     rest.expect(1, LARGE)
     assert rest.compiles
     assert not rest.is_undecided
-    assert torch.get_num_threads() == 1
+    assert threads(rest) == 1
     assert rest.state() == first.state()
 
 
@@ -107,14 +120,52 @@ def test_a_run_resumed_before_anything_was_decided_decides_as_the_first_part_wou
     rest.load_state(first.state())
     rest.expect(1e6, SMALL)
     for heard in (first, rest):
-        heard.decide(1000)
+        with heard.in_force():
+            heard.decide(1000)
     assert rest.state() == first.state()
 
 
-def test_denormals_are_flushed() -> None:
-    runtime()
-    tiny = torch.full((64,), 1e-30)
-    assert (tiny * 1e-10).count_nonzero() == 0
+def test_nothing_is_decided_by_a_block_before_the_work_is_known() -> None:
+    heard = runtime(compile=False)
+    assert threads(heard) == 1
+    assert heard.state()["threads"] == "auto"
+
+
+# Denormals
+
+
+def n_not_flushed() -> int:
+    """Return how many of many numbers are not taken for zero; torch shares the work among its threads."""
+    return int((torch.full((1_000_000,), 1e-30) * 1e-10).count_nonzero())
+
+
+@pytest.mark.parametrize("threads_before", [1, 4])
+def test_all_threads_flush_denormals_within_the_block_and_none_afterwards(threads_before: int) -> None:
+    with computing_with(threads=threads_before):
+        torch.set_flush_denormal(False)
+        n_not_flushed()  # now there are threads
+        for threads in (1, 2, 4, 3):
+            with computing_with(threads):
+                assert n_not_flushed() == 0
+            assert n_not_flushed() == 1_000_000
+
+
+def test_what_flushed_before_flushes_afterwards() -> None:
+    with computing_with(threads=2):
+        with computing_with(threads=3):
+            pass
+        assert n_not_flushed() == 0
+        assert torch.get_num_threads() == 2
+
+
+def test_a_thread_of_pythons_flushes_too() -> None:
+    def compute() -> int:
+        with computing_with(threads=2):
+            return n_not_flushed()
+
+    n_not_flushed()
+    with ThreadPoolExecutor(1) as executor:
+        assert executor.submit(compute).result() == 0
 
 
 @pytest.mark.parametrize(

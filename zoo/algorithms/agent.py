@@ -27,7 +27,7 @@ from zoo.envs.spaces import describe
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
-from zoo.optim.runtime import Runtime
+from zoo.optim.runtime import Runtime, computing_with
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import make_codec
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset
@@ -77,7 +77,7 @@ class Agent(ABC, Generic[Config]):
         self.envs: EnvStepper | None = None
         self.normalizer: Normalizer | None = None
         self.codec = make_codec(action_space, scaled=self.scales_actions)
-        with self.generators.torch_of_this_run():
+        with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
 
     acting: ActingPolicy

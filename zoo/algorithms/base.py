@@ -153,7 +153,7 @@ class Algorithm(Agent[Config]):
         callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
-        with self.generators.torch_of_this_run():
+        with self.runtime.in_force(), self.generators.torch_of_this_run():
             self._alternate(self._callbacks)
         if self.stop_reason == PREEMPTED:
             self._still_due, self._stops_again = self._callbacks.state(), self._ended_by

@@ -7,6 +7,11 @@ its first eager run takes.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -26,8 +31,8 @@ and SAC (89 and 397).
 MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 """Multiplications in one forward pass from which a second thread gives more than it costs."""
 
-_AVAILABLE_THREADS = torch.get_num_threads()
-"""What OMP_NUM_THREADS, a launcher with several jobs on one machine, or the number of cores allows."""
+MOST_THREADS = 4
+"""Threads that a gradient step gets at most, if nobody asks for more."""
 
 
 class Runtime:
@@ -47,7 +52,6 @@ class Runtime:
         self.threads = threads
         self._gradient_steps: float | None = None
         self._multiplications = 0.0
-        torch.set_flush_denormal(True)
 
     @property
     def compiles(self) -> bool:
@@ -60,19 +64,24 @@ class Runtime:
         return self.compile == "auto" and self._gradient_steps is not None
 
     def expect(self, gradient_steps: float, multiplications: float) -> None:
-        """Hear how many steps the program will take in all, and set torch's threads.
+        """Hear how many steps the program will take in all.
 
         ``multiplications`` is the size of a gradient step's forward pass.
         """
         self._gradient_steps, self._multiplications = gradient_steps, multiplications
-        self._set_threads()
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Within the block torch computes as these choices say; see `computing_with`."""
+        with computing_with(self._decided_threads()):
+            yield
 
     def decide(self, operations: int) -> None:
         """Compile if it would win back its own time, given the tensor operations of one eager step."""
         assert self._gradient_steps is not None
         saved = operations * SECONDS_SAVED_PER_OPERATION * self._gradient_steps
         self.compile = saved > COMPILE_SECONDS
-        self._set_threads()
+        torch.set_num_threads(self._decided_threads())
 
     def state(self) -> dict[str, Any]:
         """Return what was decided so far."""
@@ -82,15 +91,67 @@ class Runtime:
         """Take the decisions of the interrupted run, so that the numbers stay the same."""
         self.compile, self.threads = tree["compile"], tree["threads"]
 
-    def _set_threads(self) -> None:
-        threads = self.threads
-        if threads == "auto":
-            form = "compiled" if self.compiles else "eager"
-            is_small = self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]
-            threads = 1 if is_small else min(_AVAILABLE_THREADS, 4)
-            if self.compile != "auto":
-                self.threads = threads
-        torch.set_num_threads(int(threads))
+    def _decided_threads(self) -> int:
+        """Return how many threads there are now; what is decided stays, also for a resumed run."""
+        if self.threads != "auto":
+            return int(self.threads)
+        form = "compiled" if self.compiles else "eager"
+        is_small = self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]
+        threads = 1 if is_small else min(available_threads(), MOST_THREADS)
+        if self.compile != "auto" and self._gradient_steps is not None:
+            self.threads = threads
+        return threads
+
+
+def available_threads() -> int:
+    """Return what OMP_NUM_THREADS, which launchers of several jobs set, or the number of cores allows.
+
+    Not what torch says: that is whatever this process made of it before.
+    """
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def computing_with(threads: int) -> Iterator[None]:
+    """Within the block torch computes with so many threads, all of which take denormal numbers for zero.
+
+    What comes out does not depend on what this process computed before; afterwards torch is as it was.
+    """
+    threads_before = torch.get_num_threads()
+    flushed_before = bool(torch.full((), 1e-40) * 0.5 == 0)
+    torch.set_num_threads(threads)
+    _flush_denormals(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads_before)
+        _flush_denormals(flushed_before)
+
+
+def _flush_denormals(on: bool) -> None:
+    """Set this for the calling thread, and for those that help it.
+
+    It is each thread's own, and a new one takes it from the thread that starts it. So those that are there
+    are given up.
+    """
+    torch.set_flush_denormal(on)
+    give_up_threads = _openmp_function("omp_pause_resource_all")
+    if give_up_threads is not None:
+        give_up_threads(_OMP_PAUSE_SOFT)
+
+
+_OMP_PAUSE_SOFT = 1
+"""GNU's OpenMP ends its threads; others, which hand these settings on with each piece of work, may not."""
+
+
+@functools.cache
+def _openmp_function(name: str) -> Callable[..., Any] | None:
+    """Return a function of the OpenMP library that torch computes with, if there is one."""
+    torch_library = ctypes.CDLL(torch._C.__file__)  # finds what the libraries have that it was linked with
+    return getattr(torch_library, name, None)
 
 
 def _device(name: str) -> torch.device:

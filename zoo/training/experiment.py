@@ -92,7 +92,6 @@ class Experiment:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as closing:
-            closing.enter_context(_torch_as_before())
             self._make(closing)
             self._closing = closing.pop_all()
         return self
@@ -125,7 +124,7 @@ class Experiment:
         evaluation = self._evaluation
         if evaluation is None or evaluation.evaluated_at == self.algorithm.num_timesteps:
             return
-        with contextlib.suppress(InterruptedCallbackError):
+        with self.algorithm.runtime.in_force(), contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
         evaluation.on_training_end(self.algorithm)
 
@@ -255,20 +254,6 @@ def _without_interval(config: Mapping[str, Any]) -> Config:
         return dict(config)
     callbacks = {**config["callbacks"], "checkpoint": _without(checkpoint, ("every",))}
     return {**config, "callbacks": callbacks}
-
-
-@contextlib.contextmanager
-def _torch_as_before() -> Iterator[None]:
-    """Give torch back the threads, and its way with the smallest numbers, that it had before the block."""
-    import torch
-
-    threads = torch.get_num_threads()
-    is_flushing = bool(torch.full((), 1e-40) * 0.5 == 0)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_flush_denormal(is_flushing)
 
 
 def _algorithm(config: Config, env: EnvConfig, closing: contextlib.ExitStack) -> Algorithm[Any]:

@@ -106,6 +106,13 @@ def test_the_module_at_a_live_vector_is_kept_and_follows_what_is_written() -> No
     assert not parameters.at(vector)(batch()[0]).any()
 
 
+def test_the_module_at_a_live_vector_is_in_the_modules_mode() -> None:
+    parameters = Parameters("net", network())
+    for training in (True, False, True):
+        parameters.module.train(training)
+        assert parameters.module_at(parameters.flat).training == training
+
+
 def test_copies_go_when_their_vectors_go() -> None:
     parameters = Parameters("net", network())
     kept = vector_of(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import spaces
@@ -70,3 +70,50 @@ class TimidSACPolicy(SACPolicy):
                 return torch.cat([0 * mean, 0 * log_std - 20.0], dim=-1)
 
         self.actor.__class__ = Still
+
+
+class Witness(nn.Module):
+    """Reads as ``reading`` does, drops and normalises as asked, and notes the mode of each forward pass.
+
+    ``modes`` gets whether it was training mode, and whether a gradient step was under way (``stepping``).
+    """
+
+    modes: ClassVar[list[tuple[bool, bool]]] = []
+    stepping: ClassVar[bool] = False
+
+    def __init__(self, reading: nn.Module, *, dropout: float = 0.0, normalize: bool = False) -> None:
+        super().__init__()
+        self.reading = reading
+        self.features_dim = reading.features_dim
+        self.norm = nn.BatchNorm1d(int(reading.features_dim)) if normalize else nn.Identity()  # type: ignore[arg-type]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, observations: Any) -> Tensor:
+        self.modes.append((self.training, Witness.stepping))
+        features: Tensor = self.dropout(self.norm(self.reading(observations)))
+        return features
+
+
+class WitnessedActorCritic(ActorCritic):
+    """Has a witness in the place of its encoder."""
+
+    def __init__(self, *args: Any, **witness: Any) -> None:
+        super().__init__(*args)
+        self.encoder = Witness(self.encoder, **witness)  # type: ignore[assignment]
+
+
+class WitnessedQNetwork(QNetwork):
+    """Has a witness in the place of its encoder."""
+
+    def __init__(self, *args: Any, dueling: bool, **witness: Any) -> None:
+        super().__init__(*args, dueling=dueling)
+        self.encoder = Witness(self.encoder, **witness)  # type: ignore[assignment]
+
+
+class WitnessedSACPolicy(SACPolicy):
+    """Has witnesses in the places of its encoders."""
+
+    def __init__(self, *args: Any, n_critics: int, ent_coef: float, **witness: Any) -> None:
+        super().__init__(*args, n_critics=n_critics, ent_coef=ent_coef)
+        self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
+        self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]

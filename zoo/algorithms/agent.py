@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -32,6 +33,7 @@ from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import make_codec
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset
 from zoo.policies.exploration import n_rows
+from zoo.policies.modes import Modes
 
 Config = TypeVar("Config")
 Array = np.ndarray
@@ -79,6 +81,8 @@ class Agent(ABC, Generic[Config]):
         self.codec = make_codec(action_space, scaled=self.scales_actions)
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
+        self.modes = Modes(self.policy)
+        runtime.stay_eager_for(self.policy)
 
     acting: ActingPolicy
 
@@ -117,17 +121,19 @@ class Agent(ABC, Generic[Config]):
         seen, is_single = self._seen(observations, action_masks)
         if episode_start is not None:
             seen["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
-        actions, state = self._act(seen, state, deterministic=deterministic)
+        with self._drawing_apart():
+            actions, state = self._act(seen, state, deterministic=deterministic)
         env_actions = self.codec.to_env(actions)
         return (env_actions[0] if is_single else env_actions), state
 
     def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
         """Return actions as they are stored."""
         noise = None if deterministic else self.acting.head.noise(self.predict_rng, (n_rows(seen),))
-        if self.acting.uses_numpy:
-            return self.acting.act(seen, noise, state)
-        with self.generators.torch_for_predicting():
-            return self.acting.act(seen, noise, state)
+        return self.acting.act(seen, noise, state)
+
+    def _drawing_apart(self) -> AbstractContextManager[None]:
+        """Within the block, what a policy draws by itself disturbs no training; in NumPy none does."""
+        return nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting()
 
     def action_probability(self, observations: Column, action_masks: Array | None = None) -> Any:
         """Return probabilities (n, actions) of Discrete actions, mean and standard deviation of Box.
@@ -136,7 +142,8 @@ class Agent(ABC, Generic[Config]):
         each choice. Action values are shown as their softmax, squashed actions before they are squashed.
         """
         seen, is_single = self._seen(observations, action_masks)
-        parameters, _ = self.acting.parameters(seen)
+        with self._drawing_apart():
+            parameters, _ = self.acting.parameters(seen)
         return self.acting.head.describe(parameters[0] if is_single else parameters)
 
     def _seen(self, observations: Column, action_masks: Array | None) -> tuple[Seen, bool]:

@@ -113,10 +113,11 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
     def targets(self, state: State, batch: dict[str, Tensor]) -> Tensor:
         """Return r + γ·Q_target(s′, a′), (batch,), without the second term where the episode terminated."""
         parameters = self.descent.parameters
-        next_values = parameters.at(state["target"])(batch["next_observations"])
-        deciding = next_values
-        if self.config.double:
-            deciding = parameters.at(state["q_network"])(batch["next_observations"])
+        with self.modes.evaluation():
+            next_values = parameters.at(state["target"])(batch["next_observations"])
+            deciding = next_values
+            if self.config.double:
+                deciding = parameters.at(state["q_network"])(batch["next_observations"])
         if "next_action_masks" in batch:
             deciding = self.policy.head.masked(deciding, batch["next_action_masks"])
         best = deciding.argmax(-1, keepdim=True)

@@ -159,10 +159,11 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
     def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
         next_observations = batch["next_observations"]
-        next_parameters = self.actor_descent.parameters.at(state["actor"])(next_observations)
-        next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
-        target = self.critics_descent.parameters.at(state["target"])
-        soft_values = target(next_observations, next_actions).amin(0) - ent_coef * next_log_prob
+        with self.modes.evaluation():
+            next_parameters = self.actor_descent.parameters.at(state["actor"])(next_observations)
+            next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
+            target = self.critics_descent.parameters.at(state["target"])
+            soft_values = target(next_observations, next_actions).amin(0) - ent_coef * next_log_prob
         return batch["rewards"] + self.config.gamma * (1.0 - batch["terminated"]) * soft_values
 
     def _copy_to_targets(self) -> None:

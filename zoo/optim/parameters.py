@@ -35,7 +35,7 @@ class Parameters:
         self.slices = {
             key: slice(end - size, end) for key, end, size in zip(self.leaves, ends, self._sizes, strict=True)
         }
-        self._copies: dict[int, tuple[weakref.ref[Tensor], nn.Module]] = {}
+        self._copies: dict[tuple[int, bool], tuple[weakref.ref[Tensor], nn.Module]] = {}
         for key, view in self.named(self.flat).items():
             self.leaves[key].data = view
 
@@ -57,16 +57,17 @@ class Parameters:
     def module_at(self, vector: Tensor) -> nn.Module:
         """Return a copy of the module whose parameters are views of ``vector``; all else is shared.
 
-        For eager use. The copy is kept as long as the vector is there, and follows what is written into it.
+        For eager use. The copy is kept as long as the vector is there, and follows what is written into it;
+        there is one for training mode and one for evaluation mode.
         """
-        owner, module = self._copies.get(id(vector), (None, None))
+        key = id(vector), self.module.training
+        owner, module = self._copies.get(key, (None, None))
         if module is None or owner is None or owner() is not vector:
             module = self._copy(vector)
-            forget = partial(self._forget, id(vector))
-            self._copies[id(vector)] = weakref.ref(vector, forget), module
+            self._copies[key] = weakref.ref(vector, partial(self._forget, key)), module
         return module
 
-    def _forget(self, key: int, owner: weakref.ref[Tensor]) -> None:
+    def _forget(self, key: tuple[int, bool], owner: weakref.ref[Tensor]) -> None:
         del self._copies[key]
 
     def follow(self, state: State, target_name: str, tau: Tensor | float) -> State:

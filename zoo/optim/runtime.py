@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from zoo.errors import ZooError
 
@@ -33,6 +35,9 @@ MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 
 MOST_THREADS = 4
 """Threads that a gradient step gets at most, if nobody asks for more."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class Runtime:
@@ -75,6 +80,15 @@ class Runtime:
         """Within the block torch computes as these choices say; see `computing_with`."""
         with computing_with(self._decided_threads()):
             yield
+
+    def stay_eager_for(self, module: nn.Module) -> None:
+        """Compile nothing if the module has tensors that a graph can't hold: all but trained parameters."""
+        frozen = [name for name, each in module.named_parameters() if not each.requires_grad]
+        others = [*frozen, *(name for name, _ in module.named_buffers())]
+        if others and self.compile is True:
+            logger.warning("the update runs eagerly: no gradient step trains the policy's `%s`", others[0])
+        if others:
+            self.compile = False
 
     def decide(self, operations: int) -> None:
         """Compile if it would win back its own time, given the tensor operations of one eager step."""

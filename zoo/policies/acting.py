@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class ActingPolicy:
             return (parameters if masks is None else self.head.masked(parameters, masks)), None
         if masks is not None:
             self.head.check_masks(masks)
-        with torch.inference_mode():
+        with self._evaluation():
             tensors = {name: self._tensors(column) for name, column in seen.items()}
             last = None if state is None else self._tensors(state)
             result, next_state = self.policy.action_parameters(tensors, last)  # type: ignore[operator]
@@ -76,9 +77,17 @@ class ActingPolicy:
         """Return the values (n,) that the policy's critic gives to what is seen."""
         if self._values_in_numpy is not None:
             return self._values_in_numpy(seen["observations"])
-        with torch.inference_mode():
+        with self._evaluation():
             tensors = {name: self._tensors(column) for name, column in seen.items()}
             return self.policy.values(tensors).cpu().numpy()  # type: ignore[operator]
+
+    @contextmanager
+    def _evaluation(self) -> Iterator[None]:
+        """Within the block there are no gradients, and the policy is in evaluation mode, as it stays."""
+        if self.policy.training:
+            self.policy.eval()
+        with torch.inference_mode():
+            yield
 
     def _tensors(self, column: Column) -> Any:
         return transform(lambda array: torch.from_numpy(np.asarray(array)).to(self.device), column)

@@ -61,8 +61,9 @@ __all__ = [
 def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm[Any]:
     """Rebuild an agent from its folder or zip, whatever its algorithm.
 
-    ``options`` are the constructor's (seed, device, …). Nothing from the files is executed unless ``trust``
-    is given. Raises `ZooError` for missing or damaged files, and for spaces that differ from ``env``'s.
+    ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others from
+    now on. Nothing from the files is executed unless ``trust`` is given. Raises `ZooError` for missing or
+    damaged files, for options that there are not, and for spaces that differ from ``env``'s.
     """
     from zoo.agents.agent_folder import read_agent
     from zoo.algorithms.registry import algorithm_class

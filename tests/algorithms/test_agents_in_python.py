@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +299,9 @@ def test_parameters_that_do_not_fit_are_refused_and_change_nothing() -> None:
         model.set_parameters({**changed, "actor.0.bias": np.zeros(3)})
     with pytest.raises(ZooError, match=r"actor\.9\.bias is not part of the policy"):
         model.set_parameters({"actor.9.bias": np.zeros(3)}, exact_match=False)
+    with pytest.raises(ZooError) as refusal:
+        model.set_parameters({})
+    assert "config.yaml" not in str(refusal.value)
     assert all(np.array_equal(value, before[name]) for name, value in model.get_parameters().items())
     model.set_parameters({"actor.0.bias": changed["actor.0.bias"]}, exact_match=False)
     assert np.array_equal(model.get_parameters()["actor.0.bias"], changed["actor.0.bias"])
@@ -334,6 +339,93 @@ def test_learning_goes_on_in_another_environment() -> None:
     env = model.get_env()
     assert env is not None
     assert env.num_envs == 3
+
+
+def test_a_model_keeps_its_number_of_environments() -> None:
+    model = make("ppo2", n_envs=4)
+    for env, n_envs in (
+        ("CartPole-v1", 4),
+        (lambda: gym.make("CartPole-v1"), 4),
+        (zoo.envs.EnvConfig(id="CartPole-v1"), 4),
+        (gym.make("CartPole-v1"), 1),
+        (make_vec_env("CartPole-v1", 3), 3),
+        ("CartPole-v1", 3),
+    ):
+        model.set_env(env)
+        assert model.n_envs == n_envs
+    with pytest.raises(ZooError, match="n_envs=2, but the vector environment has 3 of them"):
+        model.set_env(make_vec_env("CartPole-v1", 3), n_envs=2)
+    with pytest.raises(ZooError, match="n_envs=2, but the vector environment has 3 of them"):
+        PPO2(SMALL, make_vec_env("CartPole-v1", 3), n_envs=2)
+    assert model.n_envs == 3
+
+
+def test_a_rollout_that_does_not_divide_is_told_when_learning_starts(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"n_steps": 8, "batch_size": 32, "seed": 1, "compile": False}
+    model = PPO2(SMALL, "CartPole-v1", n_envs=4, **settings).learn(32)
+    path = model.save(tmp_path / "agent")
+    too_few = "minibatches of 32 can't be made of n_steps × n_envs = 8 steps; change algo.n_steps, n_envs"
+    for small in (
+        zoo.load(path, gym.make("CartPole-v1")),
+        zoo.load(path, "CartPole-v1", n_envs=1),
+        zoo.load(path, "CartPole-v1"),
+    ):
+        if small.n_envs == 4:
+            small.set_env("CartPole-v1", n_envs=1)
+        assert small.n_envs == 1
+        assert small.predict(np.zeros(4))[0] in (0, 1)
+        before = small.num_timesteps
+        with pytest.raises(ZooError, match=too_few):
+            small.learn(64)
+        assert small.num_timesteps == before
+        small.set_env("CartPole-v1", n_envs=5)
+        assert small.learn(40).num_timesteps == 40
+    assert zoo.load(path, gym.make("CartPole-v1"), batch_size=8, compile=False).learn(8).num_timesteps == 8
+    with pytest.raises(ZooError, match=too_few):
+        PPO2(SMALL, "CartPole-v1", n_envs=1, **settings)
+
+
+def test_an_agent_remembers_its_number_of_environments(tmp_path: Path) -> None:
+    path = make("ppo2", n_envs=3).save(tmp_path / "agent")
+    again = zoo.load(path).save(tmp_path / "again")
+    assert zoo.load(again, "CartPole-v1").n_envs == 3
+    assert zoo.load(again, lambda: gym.make("CartPole-v1")).n_envs == 3
+    assert zoo.load(again, "CartPole-v1", n_envs=2).n_envs == 2
+    assert zoo.load(again, make_vec_env("CartPole-v1", 4)).n_envs == 4
+
+
+def test_a_loaded_agent_may_have_other_hyperparameters(tmp_path: Path) -> None:
+    model = make("ppo2_normalized").learn(64)
+    path = model.save(tmp_path / "agent")
+    loaded = zoo.load(path, learning_rate="lin_1e-4", clip_range=0.1)
+    assert loaded.config == replace(model.config, learning_rate="lin_1e-4", clip_range=0.1)
+    assert loaded.rates(0.5)["learning_rate"] == pytest.approx(5e-5)
+    parameters = loaded.get_parameters()
+    assert all(np.array_equal(parameters[key], value) for key, value in model.get_parameters().items())
+    for options, message in (
+        ({"learning_rat": 1e-4}, "unknown key `learning_rat`; did you mean `learning_rate`?"),
+        ({"sed": 1}, "unknown key `sed`; did you mean `seed`?"),
+        ({"lam": 0.9}, "Stable-Baselines' `lam` is `gae_lambda` here"),
+        ({"gamma": 2}, "`algo.gamma=2` is out of range"),
+        ({"policy": "MlpPolicy"}, "unknown key `policy`"),
+    ):
+        with pytest.raises(ZooError, match=re.escape(message)):
+            zoo.load(path, **options)  # type: ignore[arg-type]
+
+
+def test_changed_hyperparameters_replace_what_the_files_hold_of_them(tmp_path: Path) -> None:
+    env = zoo.envs.EnvConfig(id="Pendulum-v1", normalize=True)
+    sac = SAC(SMALL, env, seed=0, compile=False, learning_starts=8)
+    path = sac.learn(40).save(tmp_path / "sac")
+    learned = sac.get_parameters()["temperature.log"]
+    assert learned != 0
+    assert zoo.load(path, ent_coef="auto").get_parameters()["temperature.log"] == learned
+    assert zoo.load(path, ent_coef=0.5).get_parameters()["temperature.log"] == np.float32(np.log(0.5))
+    assert zoo.load(path, ent_coef="auto_0.1").get_parameters()["temperature.log"] == np.float32(np.log(0.1))
+    for options, gamma in (({}, 0.99), ({"gamma": 0.9}, 0.9)):
+        normalizer = zoo.load(path, **options).normalizer  # type: ignore[arg-type]
+        assert normalizer is not None
+        assert normalizer.gamma == gamma
 
 
 @pytest.mark.parametrize(
@@ -397,6 +489,53 @@ def test_algorithms_are_found_by_name() -> None:
         assert algorithm_class(name).name == name
     with pytest.raises(ZooError, match="unknown algorithm 'ppo3'; did you mean 'ppo2'"):
         algorithm_class("ppo3")
+
+
+def test_a_schedule_that_is_a_function_gets_a_hint() -> None:
+    for name in ("learning_rate", "clip_range"):
+        with pytest.raises(ZooError, match=f"`ppo2.{name}` can't be a function.*`lin_3e-4`"):
+            PPO2(SMALL, "CartPole-v1", **{name: lambda progress: 1e-3 * progress})
+
+
+@pytest.mark.parametrize("steps", ["abc", "100", None, [100], float("nan"), float("inf"), True])
+def test_a_budget_that_is_no_number_is_refused(steps: Any) -> None:
+    model = make("ppo2").learn(32)
+    with pytest.raises(ZooError, match=r"`total_timesteps=.*` is not a number of environment steps"):
+        model.learn(steps)
+    assert model.num_timesteps == 32
+
+
+def test_a_budget_may_be_any_number() -> None:
+    for steps in (64, 6.4e1, np.int64(64), np.float32(64)):
+        assert make("ppo2").learn(steps).num_timesteps == 64  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("ppo2", (7, 3), r"`action_masks` of shape \(7, 3\) don't fit: expected 7 × 2"),
+        ("ppo2", (3,), r"of shape \(3,\) don't fit: expected 7 × 2"),
+        ("dqn", (6, 4), r"of shape \(6, 4\) don't fit: expected 7 × 4"),
+        ("a2c_choices", (7, 4), r"expected 7 × 5, .* MultiDiscrete\(\[3, 2\]\)"),
+        ("sac", (7, 1), "`action_masks` can't be taken: Box"),
+    ],
+)
+def test_masks_of_another_size_are_refused(name: str, shape: tuple[int, ...], message: str) -> None:
+    model = make(name)
+    with pytest.raises(ZooError, match=message):
+        model.predict(observations(model), action_masks=np.ones(shape, np.bool_))
+
+
+def test_a_second_learn_counts_anew() -> None:
+    model = make("ppo2").learn(500)
+    first = model.n_episodes
+    assert first == len(model.recent_episodes) > 5
+    model.learn(100)
+    assert (model.num_timesteps, model.n_episodes) == (128, len(model.recent_episodes))
+    assert model.n_episodes < first
+    before = model.n_episodes
+    model.learn(500, reset_num_timesteps=False)
+    assert model.n_episodes > before
 
 
 def test_a_drawn_seed_is_known_and_gives_the_same_again() -> None:

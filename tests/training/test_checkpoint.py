@@ -376,15 +376,6 @@ def test_a_kept_state_is_not_changed_by_what_follows() -> None:
     assert np.array_equal(state["tensors"]["policy"], before)
 
 
-def test_a_refused_environment_changes_nothing() -> None:
-    model = PPO2(SMALL, "CartPole-v1", n_envs=4, seed=1, compile=False, n_steps=8, batch_size=32)
-    env = model.get_env()
-    with pytest.raises(ZooError, match="minibatches of 32 can't be made"):
-        model.set_env("CartPole-v1", n_envs=2)
-    assert model.get_env() is env
-    assert model.learn(64).num_timesteps == 64
-
-
 def test_a_signal_during_the_last_evaluation_leaves_the_run_ended(tmp_path: Path) -> None:
     def ppo2_small() -> PPO2:
         return PPO2(SMALL, "CartPole-v1", n_envs=2, seed=1, compile=False, n_steps=32, n_epochs=1)

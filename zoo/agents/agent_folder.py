@@ -109,7 +109,7 @@ def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Raise `ZooError` if an agent's tensors are not those that its policy expects, by name and shape."""
+    """Raise `ZooError` if tensors are not those that a policy expects, by name and shape."""
     problems = [
         f"{name} is missing" if name not in tensors else _shape_problem(name, shape, tensors[name].shape)
         for name, shape in expected.items()
@@ -118,9 +118,7 @@ def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str,
     problems += [f"{one_line(name)} is not part of the policy" for name in tensors if name not in expected]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise ZooError(
-            f"the agent's tensors don't fit the policy of its config.yaml: {'; '.join(problems[:3])}{more}"
-        )
+        raise ZooError(f"the parameters don't fit the policy: {'; '.join(problems[:3])}{more}")
 
 
 def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...]) -> str:

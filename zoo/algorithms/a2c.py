@@ -45,11 +45,6 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
             return RMSprop(config.rms_prop_decay, config.rms_prop_eps, config.rms_prop_tensorflow)
         return Adam(eps=config.rms_prop_eps)
 
-    def _make_memory(self) -> None:
-        super()._make_memory()
-        if self.config.normalize_advantage and self._batch_size() < 2:
-            raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
-
     def update(self) -> None:
         memory, rollout = self.memory, self.finished_rollout()
         if not memory.valid.all():
@@ -80,3 +75,9 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size()
+
+    def _batch_size(self) -> int:
+        size = super()._batch_size()
+        if self.config.normalize_advantage and size < 2:
+            raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
+        return size

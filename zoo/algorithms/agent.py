@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -22,7 +22,7 @@ from zoo.algorithms.registry import acting_in
 from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.config.fields import build
-from zoo.envs.config import EnvConfig
+from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe
 from zoo.envs.stepper import EnvStepper
@@ -166,8 +166,19 @@ class Agent(ABC, Generic[Config]):
             batch = self.normalizer.normalize_observations(batch)
         seen: Seen = {"observations": batch}
         if action_masks is not None:
-            seen["action_masks"] = np.asarray(action_masks, np.bool_).reshape(n_rows(seen), -1)
+            seen["action_masks"] = self._rows_of_masks(action_masks, n_rows(seen))
         return seen, is_single
+
+    def _rows_of_masks(self, action_masks: Array, n: int) -> Array:
+        masks, size = np.asarray(action_masks, np.bool_), self.acting.head.mask_size
+        if size is None:
+            raise ZooError(f"`action_masks` can't be taken: {describe(self.action_space)} has no masks")
+        if masks.size != n * size:
+            raise ZooError(
+                f"`action_masks` of shape {masks.shape} don't fit: expected {n} × {size},"
+                f" a row an observation and an entry for each choice of {describe(self.action_space)}"
+            )
+        return masks.reshape(n, size)
 
     def _tensors(self, column: Column) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
@@ -217,29 +228,42 @@ class Agent(ABC, Generic[Config]):
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
-        """Rebuild an agent from its folder or zip; ``options`` are the constructor's (seed, device, …).
+        """Rebuild an agent from its folder or zip.
 
-        Nothing from the files is executed; see `zoo.agents.trust`. Without ``env`` the agent can act, not
-        learn. Raises `ZooError` for missing or damaged files, and for spaces that differ from ``env``'s.
+        ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others
+        from now on. Nothing from the files is executed; see `zoo.agents.trust`. Without ``env`` the agent can
+        act, not learn. Raises `ZooError` for missing or damaged files, for options that there are not, and
+        for spaces that differ from ``env``'s.
         """
         return cls.from_files(read_agent(path, trust=trust, own_env=env is not None), env, **options)
 
     @classmethod
-    def from_files(cls, files: AgentFiles, env: Any = None, **options: Any) -> Self:
+    def from_files(
+        cls, files: AgentFiles, env: Any = None, *, n_envs: int | None = None, **options: Any
+    ) -> Self:
         """Rebuild an agent from what `read_agent` returned."""
-        agent = cls(**constructor_arguments(files, cls.name, cls.config_class), **options)
+        agent = cls(**constructor_arguments(files, cls.name, cls.config_class, options))
         agent.set_parameters(files.tensors)
+        agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
         agent.num_timesteps = int(files.card.get("timesteps") or 0)
         agent.env_config = env_of(files)
         if files.normalization is not None:
             arrays, values = files.normalization
             agent.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})
+        trained = files.config["algo"]
+        agent._replace({name for name, value in options.items() if trained.get(name, value) != value})
         if env is not None:
-            agent.set_env(env, n_envs=int(files.config.get("n_envs", 1)) if isinstance(env, str) else 1)
+            agent.set_env(env, n_envs=n_envs)
         return agent
 
+    def _replace(self, changed: Collection[str]) -> None:
+        """Replace what files held of these hyperparameters, which are others now, by what the config says."""
+        normalize = None if self.env_config is None else normalize_config(self.env_config)
+        if "gamma" in changed and self.normalizer is not None and normalize and normalize.gamma is None:
+            self.normalizer.gamma = self.config.gamma  # type: ignore[attr-defined]
+
     @abstractmethod
-    def set_env(self, env: Any, *, n_envs: int = 1) -> None:
+    def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
         """Learn in this environment from now on."""
 
 

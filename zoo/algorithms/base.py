@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -13,18 +13,18 @@ from gymnasium import spaces
 from torch import Tensor
 from typing_extensions import Self
 
-from zoo.algorithms.agent import Agent, Array
+from zoo.algorithms.agent import Array
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
 from zoo.algorithms.finite import Memory, blaming_the_policy, check_finite
-from zoo.algorithms.interaction import Act, Interaction, envs_for
+from zoo.algorithms.in_envs import AgentInEnvs
+from zoo.algorithms.interaction import Act, envs_for
 from zoo.algorithms.resuming import Attributes, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.config.fields import build, scheduled
+from zoo.config.intervals import whole_steps
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import RecentEpisodes
 from zoo.envs.seeds import random_seed
-from zoo.envs.spaces import interfaces_differ
-from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.memory.experience import Experience
 from zoo.optim import schedules
@@ -39,12 +39,13 @@ Config = TypeVar("Config")
 COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes", "timings")
 
 
-class Algorithm(Agent[Config]):
+class Algorithm(AgentInEnvs[Config]):
     """Learns a policy by alternating `collect` and `update`.
 
-    ``env`` is an id, an environment, a vector environment, or a function that makes one. Hyperparameters
-    are given by name, or as a whole in ``config``. ``compile`` and ``threads`` may be ``"auto"``:
-    see `zoo.optim.runtime`. Generators made from ``seed`` are the run's only source of randomness.
+    ``env`` is an id, an environment, a vector environment, or a function that makes one; ``n_envs`` (1) are
+    made of an id, a config or a function. Hyperparameters are given by name, or as a whole in ``config``.
+    ``compile`` and ``threads`` may be ``"auto"``: see `zoo.optim.runtime`. Generators made from ``seed`` are
+    the run's only source of randomness.
 
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
@@ -56,7 +57,7 @@ class Algorithm(Agent[Config]):
         policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
         env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
         *,
-        n_envs: int = 1,
+        n_envs: int | None = None,
         seed: int | None = None,
         device: str = "auto",
         compile: bool | str = "auto",
@@ -71,7 +72,7 @@ class Algorithm(Agent[Config]):
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         self.schedules = {name: schedules.parse(value) for name, value in scheduled(config).items()}
-        env_config, envs = (None, None) if env is None else envs_for(env, n_envs, config)
+        env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, config)
         if envs is not None:
             observation_space, action_space = envs.spaces
         if observation_space is None or action_space is None:
@@ -79,7 +80,7 @@ class Algorithm(Agent[Config]):
         seed = random_seed() if seed is None else int(seed)
         runtime = Runtime(device=device, compile=compile, threads=threads)
         super().__init__(config, policy, observation_space, action_space, seed, runtime)
-        self.env_config, self.n_envs = env_config, n_envs
+        self.env_config, self.n_envs = env_config, n_envs or 1
         self.total_timesteps = self.n_updates = self.n_episodes = 0
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
@@ -93,6 +94,7 @@ class Algorithm(Agent[Config]):
         self.acting = self._make_acting()
         if envs is not None:
             self._take_envs(envs)
+            self._batch_size()
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 
@@ -103,10 +105,6 @@ class Algorithm(Agent[Config]):
     def _make_acting(self) -> ActingPolicy:
         """Return the part of the policy that acts."""
         return ActingPolicy(self.policy, self.device)
-
-    @abstractmethod
-    def _make_memory(self) -> None:
-        """Allocate what `collect` fills."""
 
     @abstractmethod
     def collect(self) -> None:
@@ -122,7 +120,7 @@ class Algorithm(Agent[Config]):
 
     @abstractmethod
     def _batch_size(self) -> int:
-        """Return the number of samples in one gradient step."""
+        """Return the number of samples in one gradient step. Raises `ZooError` where there are too few."""
 
     # -- training ---------------------------------------------------------------------------------------
 
@@ -135,17 +133,20 @@ class Algorithm(Agent[Config]):
     ) -> Self:
         """Train for ``total_timesteps`` environment steps, by whole updates, and return the algorithm.
 
-        With ``reset_num_timesteps=False`` the steps come on top of those taken so far.
+        With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
+        episodes are counted anew. Raises `ZooError` where the hyperparameters don't fit the environments.
         """
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
+        n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
         if reset_num_timesteps:
-            self.num_timesteps = 0
-        self.total_timesteps = self.num_timesteps + int(total_timesteps)
+            self.num_timesteps = self.n_episodes = 0
+            self.recent_episodes.clear()
+        self.total_timesteps = self.num_timesteps + n_steps
         self.stop_reason = self._ended_by = self._stops_again
         self._stops_again = None
         weights = sum(parameter.numel() for parameter in self.policy.parameters())
-        self.runtime.expect(self.gradient_steps_in(self.total_timesteps), float(weights * self._batch_size()))
+        self.runtime.expect(self.gradient_steps_in(self.total_timesteps), float(weights * batch_size))
         if not self.interaction.is_under_way:
             self._reset_envs()
         elif self.envs.was_disturbed:
@@ -222,51 +223,6 @@ class Algorithm(Agent[Config]):
             for callback in self._callbacks.watching_episodes:
                 callback.on_episode(self, episode)
         return experience
-
-    # -- environments -----------------------------------------------------------------------------------
-
-    def set_env(self, env: Any, *, n_envs: int = 1) -> None:
-        """Learn in another environment from now on. Raises `ZooError` if its spaces differ."""
-        config, envs = envs_for(env, n_envs, self.config)
-        difference = interfaces_differ(self.spaces, envs.spaces)
-        if difference is not None:
-            raise ZooError(f"the env's {difference[0]} differ from the agent's: {difference[1]}")
-        if self.normalizer is not None:
-            envs.normalizer = self.normalizer
-        before = dict(self.__dict__)
-        try:
-            self.env_config = config or self.env_config
-            self._take_envs(envs)
-        except ZooError:
-            self.__dict__.update(before)
-            raise
-
-    def _take_envs(self, envs: EnvStepper) -> None:
-        self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
-        self.interaction = Interaction(envs, self.codec.to_env, self.normalizer, self.timings)
-        self._mask_size = envs.mask_size
-        self._make_memory()
-
-    def barrier(self) -> None:
-        """Cut all episodes (bootstrapped as truncated, not counted) and reset the environments by new seeds.
-
-        They depend on nothing before then. Only those that can't be replayed need it, before a checkpoint.
-        """
-        self._cut_episodes(range(self.n_envs))
-        self._reset_envs()
-
-    def _reset_envs(self) -> None:
-        self.interaction.reset([int(seed) for seed in self.rng.integers(2**31, size=self.n_envs)])
-        self._note_masks()
-
-    def _note_masks(self) -> None:
-        """Make room for masks that are known only now: they stand in the infos of a reset."""
-        if self.interaction.envs.mask_size != self._mask_size:
-            self._mask_size = self.interaction.envs.mask_size
-            self._make_memory()
-
-    def _cut_episodes(self, envs: Sequence[int]) -> None:
-        """Mark the episodes under way in these environments as ended, where a part reaches over updates."""
 
     # -- exact resume -----------------------------------------------------------------------------------
 

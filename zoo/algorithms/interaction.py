@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
@@ -17,6 +18,7 @@ from zoo.envs.normalize import Normalizer
 from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.stepper import EnvStepper, Step
 from zoo.envs.vec_env import make_vec_env
+from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
 from zoo.memory.experience import Experience
 
@@ -147,16 +149,21 @@ class Interaction:
         return cut
 
 
-def envs_for(env: Any, n_envs: int, config: Any = None) -> tuple[EnvConfig | None, EnvStepper]:
+def envs_for(
+    env: Any, n_envs: int | None, usual: int, config: Any = None
+) -> tuple[EnvConfig | None, EnvStepper]:
     """Return what steps ``env``, whatever it is, and its config where that is known.
 
-    ``config`` is the algorithm's: its discount is that of normalised rewards.
+    Of an id, a config or a function ``n_envs`` environments are made, ``usual`` ones if that is None.
+    ``config`` is the algorithm's: its discount is that of normalised rewards. Raises `ZooError`.
     """
-    if isinstance(env, EnvStepper):
-        return None, env
-    if isinstance(env, VectorEnv):
-        return None, EnvStepper(env)
+    if isinstance(env, EnvStepper | VectorEnv):
+        if n_envs not in (None, env.num_envs):
+            raise ZooError(f"n_envs={n_envs}, but the vector environment has {env.num_envs} of them")
+        return None, env if isinstance(env, EnvStepper) else EnvStepper(env)
     if isinstance(env, str):
         env = EnvConfig(id=env)
+    if n_envs is None:
+        n_envs = 1 if isinstance(env, gym.Env) else usual
     made = make_vec_env(env, n_envs, gamma=float(getattr(config, "gamma", 0.99)))
     return env if isinstance(env, EnvConfig) else None, EnvStepper(made)

@@ -60,10 +60,6 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
             state[STOPPED] = torch.zeros((), dtype=torch.bool, device=self.device)
         return state
 
-    def _make_memory(self) -> None:
-        super()._make_memory()
-        self._batch_size()
-
     def update(self) -> None:
         rollout = self.finished_rollout()
         self.record("train/explained_variance", explained_variance(rollout["values"], rollout["returns"]))

@@ -6,7 +6,8 @@ errors; the weight of the entropy is learned so that the policy keeps a wanted a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,6 +166,12 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             target = self.critics_descent.parameters.at(state["target"])
             soft_values = target(next_observations, next_actions).amin(0) - ent_coef * next_log_prob
         return batch["rewards"] + self.config.gamma * (1.0 - batch["terminated"]) * soft_values
+
+    def _replace(self, changed: Collection[str]) -> None:
+        super()._replace(changed)
+        if "ent_coef" in changed:
+            start, _ = _entropy_coefficient(self.config.ent_coef)
+            nn.init.constant_(self.policy.temperature.log, math.log(start))
 
     def _copy_to_targets(self) -> None:
         self.program.state["target"].copy_(self.program.state["critics"])

@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
-from zoo.config.fields import build
+from zoo.config.fields import build, unknown_key
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import space_from_dict, space_to_dict
 from zoo.errors import ZooError
@@ -37,18 +37,31 @@ def agent_config(
     }
 
 
-def constructor_arguments(files: AgentFiles, name: str, config_class: type[Any]) -> dict[str, Any]:
+CHOICES = ("seed", "device", "compile", "threads")
+"""What is chosen anew each time that an agent is loaded."""
+
+
+def constructor_arguments(
+    files: AgentFiles, name: str, config_class: type[Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what an algorithm called ``name`` is built with to be this agent, without an environment.
 
-    Raises `ZooError` if it is the agent of another algorithm, or its values don't fit.
+    ``options`` are hyperparameters with other values than the agent's, and `CHOICES`. Raises `ZooError` if it
+    is the agent of another algorithm, or values don't fit.
     """
     values = dict(files.config["algo"])
     found = values.pop("name", None)
     if found != name:
         raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
+    names = [field.name for field in dataclasses.fields(config_class)]
+    for option in options:
+        if option not in names and option not in CHOICES:
+            raise ZooError(unknown_key(option, [*names, *CHOICES, "n_envs"], ""))
+    changed = {option: value for option, value in options.items() if option in names}
     return {
+        **{option: value for option, value in options.items() if option in CHOICES},
         "policy": build(PolicyConfig, files.config["policy"], "policy"),
-        "config": build(config_class, values, "algo"),
+        "config": build(config_class, {**values, **changed}, "algo"),
         "observation_space": space_from_dict(files.config["observation_space"]),
         "action_space": space_from_dict(files.config["action_space"]),
     }

@@ -162,6 +162,11 @@ def _converted(value: Any, hint: Any, path: str) -> Any:
         converted = _try_convert(value, option, path)
         if converted is not _NO_MATCH:
             return converted
+    if callable(value) and takes_schedule(hint):
+        raise ZooError(
+            f"`{path}` can't be a function, which an agent's files couldn't hold; a schedule is written as"
+            " text, `lin_3e-4` (from that value to 0), or as {type: linear, start: 3e-4, end: 1e-5}"
+        )
     raise ZooError(f"`{path}={value!r}` has the wrong type; expected {_spelled(options)}")
 
 

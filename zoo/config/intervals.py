@@ -1,8 +1,11 @@
-"""Intervals that are given in environment steps or as a time."""
+"""Numbers of environment steps, and intervals that are given in these or as a time."""
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
+from typing import Any
 
 from zoo.errors import ZooError
 
@@ -20,3 +23,11 @@ def minutes_of(interval: int | str | None, where: str = "callbacks.checkpoint.ev
     if match is None or match[2] not in _MINUTES or float(match[1]) == 0:
         raise ZooError(f"`{where}={interval}` is neither a number of steps nor a time: 10min, 90s, 2h")
     return float(match[1]) * _MINUTES[match[2]]
+
+
+def whole_steps(value: Any, where: str = "total_timesteps") -> int:
+    """Return a number of environment steps, which may be written ``1e6``. Raises `ZooError` for all else."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
+        raise ZooError(f"`{where}={value!r}` is not a number of environment steps")
+    return int(value)

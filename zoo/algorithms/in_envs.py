@@ -1,0 +1,67 @@
+"""An agent in environments: given to it, reset, and exchanged for others."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from zoo.algorithms.agent import Agent
+from zoo.algorithms.interaction import Interaction, envs_for
+from zoo.envs.spaces import interfaces_differ
+from zoo.envs.stepper import EnvStepper
+from zoo.errors import ZooError
+
+Config = TypeVar("Config")
+
+
+class AgentInEnvs(Agent[Config]):
+    """An agent whose experience comes from ``envs``; ``interaction`` is with these."""
+
+    interaction: Interaction
+    timings: dict[str, float]
+
+    @abstractmethod
+    def _make_memory(self) -> None:
+        """Allocate what `collect` fills."""
+
+    def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
+        """Learn in another environment from now on; of an id or a function, in as many as before.
+
+        Raises `ZooError` if its spaces differ.
+        """
+        config, envs = envs_for(env, n_envs, self.n_envs, self.config)
+        difference = interfaces_differ(self.spaces, envs.spaces)
+        if difference is not None:
+            raise ZooError(f"the env's {difference[0]} differ from the agent's: {difference[1]}")
+        if self.normalizer is not None:
+            envs.normalizer = self.normalizer
+        self.env_config = config or self.env_config
+        self._take_envs(envs)
+
+    def _take_envs(self, envs: EnvStepper) -> None:
+        self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
+        self.interaction = Interaction(envs, self.codec.to_env, self.normalizer, self.timings)
+        self._mask_size = envs.mask_size
+        self._make_memory()
+
+    def barrier(self) -> None:
+        """Cut all episodes (bootstrapped as truncated, not counted) and reset the environments by new seeds.
+
+        They depend on nothing before then. Only those that can't be replayed need it, before a checkpoint.
+        """
+        self._cut_episodes(range(self.n_envs))
+        self._reset_envs()
+
+    def _reset_envs(self) -> None:
+        self.interaction.reset([int(seed) for seed in self.rng.integers(2**31, size=self.n_envs)])
+        self._note_masks()
+
+    def _note_masks(self) -> None:
+        """Make room for masks that are known only now: they stand in the infos of a reset."""
+        if self.interaction.envs.mask_size != self._mask_size:
+            self._mask_size = self.interaction.envs.mask_size
+            self._make_memory()
+
+    def _cut_episodes(self, envs: Sequence[int]) -> None:
+        """Mark the episodes under way in these environments as ended, where a part reaches over updates."""

@@ -331,7 +331,8 @@ def test_an_environment_with_other_spaces_is_refused_and_changes_nothing() -> No
 def test_learning_goes_on_in_another_environment() -> None:
     model = make("dqn_normalized").learn(64)
     normalizer = model.get_vec_normalize_env()
-    model.set_env("CartPole-v1", n_envs=3)
+    with pytest.warns(UserWarning, match="64 transitions in the replay memory are lost: it was of 2 env"):
+        model.set_env("CartPole-v1", n_envs=3)
     assert model.n_envs == 3
     assert model.get_vec_normalize_env() is normalizer
     model.learn(60, reset_num_timesteps=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -71,6 +72,55 @@ def test_a_barrier_cuts_episodes_as_truncated(optimize: bool) -> None:
         rows = (batch["observations"] == step.observation).all(1)
         assert rows.any()
         assert (batch["terminated"][rows] == step.terminated).all()
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_another_environment_of_the_same_kind_adds_to_what_was_learned_from(
+    optimize: bool, recwarn: pytest.WarningsRecorder
+) -> None:
+    (env, envs), (other, others) = logged_vector_env("own"), logged_vector_env("NEXT_STEP")
+    model = dqn(env, optimize_memory_usage=optimize, buffer_size=900, learning_starts=1000).learn(120)
+    under_way = [each.log[-1] for each in envs]
+    model.set_env(other)
+    assert len(model.memory) == 120
+    newest = (model.memory._heads - 1) % model.memory.length, np.arange(3)
+    assert model.memory.columns["ended"][newest].all()
+    model.learn(60, reset_num_timesteps=False)
+    assert not recwarn
+    assert len(model.memory) == model.num_timesteps >= 180
+    log = by_observation([*envs, *others])
+    batch = model.memory.sample(np.random.default_rng(0), (3000,))
+    for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
+        np.testing.assert_array_equal(following, log[tuple(observation.tolist())].next_observation)
+    for step in under_way:
+        rows = (batch["observations"] == step.observation).all(1)
+        assert rows.any()
+        assert (batch["terminated"][rows] == step.terminated).all()
+
+
+def test_transitions_that_can_not_be_kept_are_told() -> None:
+    model = dqn("CartPole-v1", n_envs=2).learn(30)
+    with pytest.warns(UserWarning, match="the 30 transitions in the replay memory are lost: it was of 2 env"):
+        model.set_env("CartPole-v1", n_envs=3)
+    assert len(model.memory) == 0
+
+
+def test_masks_that_are_known_only_after_a_reset_keep_the_memory_or_not(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    model = dqn(make_vec_env("Zoo/Masked-v0", 2), learning_starts=1000).learn(30)
+    masking = SyncVectorEnv([lambda: gym.make("Zoo/Masked-v0")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    model.set_env(masking)
+    model.learn(30, reset_num_timesteps=False)
+    assert len(model.memory) == 60
+    assert not recwarn
+    free = Logged((9,), model.action_space)
+    free.observation_space = model.observation_space
+    free._drawn = lambda: model.observation_space.sample()  # type: ignore[method-assign]
+    model.set_env(make_vec_env(lambda: free, 2, check=False))
+    with pytest.warns(UserWarning, match="60 transitions .* are lost: the environments mask actions other"):
+        model.learn(30, reset_num_timesteps=False)
+    assert len(model.memory) == 30
 
 
 def test_normalised_batches_hold_raw_values_under_todays_statistics() -> None:

@@ -20,6 +20,7 @@ class AgentInEnvs(Agent[Config]):
 
     interaction: Interaction
     timings: dict[str, float]
+    _mask_size: int | None = None
 
     @abstractmethod
     def _make_memory(self) -> None:
@@ -42,7 +43,8 @@ class AgentInEnvs(Agent[Config]):
     def _take_envs(self, envs: EnvStepper) -> None:
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
         self.interaction = Interaction(envs, self.codec.to_env, self.normalizer, self.timings)
-        self._mask_size = envs.mask_size
+        if envs.mask_size is not None:  # else it is not known before a reset, see `_note_masks`
+            self._mask_size = envs.mask_size
         self._make_memory()
 
     def barrier(self) -> None:

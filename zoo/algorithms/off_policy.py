@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,21 +75,33 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         """Take ``n_steps`` gradient steps, one on each row of ``batches`` (steps, batch_size, …)."""
 
     def _make_memory(self) -> None:
+        """Allocate the memory; keep the one that is there, with all episodes cut, where it fits."""
         config = self.config
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
-        self.memory = ReplayMemory(
-            config.buffer_size,
-            self.n_envs,
-            specs,
-            optimize_memory_usage=config.optimize_memory_usage,
-            transforms=() if self.normalizer is None else (self._normalize,),
-        )
+        before: ReplayMemory | None = getattr(self, "memory", None)
+        if before is not None and before.n_envs == self.n_envs and before.specs == specs:
+            before.cut()
+        else:
+            if before:
+                self._warn_of_loss(before)
+            self.memory = ReplayMemory(
+                *(config.buffer_size, self.n_envs, specs), optimize_memory_usage=config.optimize_memory_usage
+            )
+        self.memory.transforms = () if self.normalizer is None else (self._normalize,)
         self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
         self.exploration = self._make_exploration()
         self._uncredited = 0
+
+    def _warn_of_loss(self, memory: ReplayMemory) -> None:
+        why = (
+            "the environments mask actions otherwise"
+            if memory.n_envs == self.n_envs
+            else f"it was of {memory.n_envs} environments, not {self.n_envs}"
+        )
+        warnings.warn(f"the {len(memory):,} transitions in the replay memory are lost: {why}", stacklevel=5)
 
     @classmethod
     def memory_bytes(

@@ -58,6 +58,7 @@ class ReplayMemory:
     ) -> None:
         self.length = max(capacity // n_envs, 2 if optimize_memory_usage else 1)
         self.n_envs = n_envs
+        self.specs = dict(specs)
         self.optimize_memory_usage = optimize_memory_usage
         self.sampler: Sampler = sampler or UniformSampler()
         self.transforms = transforms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from zoo import A2C, DQN, PPO2, SAC, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.ppo2 import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.envs import VecNormalize
 from zoo.errors import ZooError
 
 SMALL = {"net_arch": [8]}
@@ -239,6 +241,24 @@ def test_a_loaded_agent_keeps_its_normalisation_in_a_new_environment(tmp_path: P
         assert loaded.normalizer.returns.any()
         loaded.barrier()
         assert not loaded.normalizer.returns.any()
+
+
+@pytest.mark.parametrize("name", ["ppo2_normalized", "dqn_normalized"])
+def test_statistics_of_a_frozen_vec_normalize_stand_still_while_an_algorithm_learns(name: str) -> None:
+    algorithm, policy, env_id, _ = AGENTS[name]
+    seen = make(name).learn(64).normalizer
+    assert seen is not None
+    env = VecNormalize(make_vec_env(env_id, 2), training=False, normalizer=seen)
+    before = copy.deepcopy(seen.state())
+    hyperparameters = {"n_steps": 16} if algorithm is PPO2 else {"learning_starts": 20}
+    model = algorithm(policy, env, seed=0, compile=False, **hyperparameters).learn(64)
+    assert model.get_vec_normalize_env() is seen
+    for key, array in seen.state()["arrays"].items():
+        np.testing.assert_array_equal(array, before["arrays"][key], err_msg=key)
+    env.training = True
+    model.learn(64)
+    assert seen.state()["arrays"]["observations.count"] > before["arrays"]["observations.count"]
+    assert seen.state()["arrays"]["return.count"] > before["arrays"]["return.count"]
 
 
 def test_an_agent_without_an_environment_acts_but_does_not_learn(tmp_path: Path) -> None:

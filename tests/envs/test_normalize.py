@@ -186,6 +186,15 @@ def test_reset_of_the_stepper_starts_the_running_returns_anew() -> None:
     assert stepper.normalizer.returns.tolist() == [0.0, 0.0]
 
 
+def test_an_evaluation_that_shares_statistics_leaves_the_running_returns_alone() -> None:
+    training = make_vec_env("Pendulum-v1", 2, normalize=True)
+    training.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
+    evaluation = VecNormalize(make_vec_env("Pendulum-v1", 2), training=False, normalizer=training.normalizer)
+    evaluation.reset()
+    EnvStepper(evaluation).reset([0, 1])
+    assert training.normalizer.returns.tolist() == [1.0, 2.0]
+
+
 def test_state_survives_json_and_goes_on_identically() -> None:
     generator = np.random.default_rng(1)
     normalizer = Normalizer(VECTOR, NormalizeConfig(clip_reward=3.0), num_envs=2, gamma=0.8)

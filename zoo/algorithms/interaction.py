@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from zoo.envs.config import EnvConfig
-from zoo.envs.normalize import Normalizer
+from zoo.envs.normalize import Normalizer, is_training
 from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.stepper import EnvStepper, Step
 from zoo.envs.vec_env import make_vec_env
@@ -35,7 +35,8 @@ class Interaction:
     """Some environments, and what they show at this moment.
 
     ``to_env`` turns actions as they are stored into those that the environments take. Statistics of a
-    normaliser follow what is seen; ``seen`` is normalised by them. Seconds spent are added to ``timings``.
+    normaliser follow what is seen, unless the given `VecNormalize` has ``training=False``; ``seen`` is
+    normalised by them. Seconds spent are added to ``timings``.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Interaction:
         """Reset all environments, each with its own seed."""
         self._seeds = list(seeds)
         observations = self.envs.reset(seeds)
-        if self.normalizer is not None:
+        if self.normalizer is not None and is_training(self.envs.given_env):
             self.normalizer.update_observations(observations)
         self.show(observations)
         self._starting = self._everywhere
@@ -102,7 +103,7 @@ class Interaction:
         outcome = self.envs.step(actions)
         after = time.perf_counter()
         experience = Experience({**seen, **acted}, observations, outcome)
-        if self.normalizer is not None:
+        if self.normalizer is not None and is_training(self.envs.given_env):
             self.normalizer.update_observations(outcome.observations)
             self.normalizer.update_returns(outcome.rewards, experience.ended, outcome.valid)
         self.show(outcome.observations)

@@ -226,7 +226,8 @@ class VecNormalize(VectorWrapper):
     ) -> tuple[Observations, dict[str, Any]]:
         """Reset all environments; the observations count as seen."""
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        self.normalizer.reset_returns()
+        if self.training:
+            self.normalizer.reset_returns()
         self._to_reset[:] = False
         return self._seen(observations), infos
 
@@ -258,6 +259,11 @@ class VecNormalize(VectorWrapper):
             if observation is not None:
                 normalized[i] = self.normalizer.normalize_observations(observation)
         return normalized
+
+
+def is_training(env: VectorEnv[Any, Any, Any]) -> bool:
+    """Whether statistics follow what this environment shows; a `VecNormalize` may forbid it."""
+    return not isinstance(env, VecNormalize) or env.training
 
 
 def normalized_space(space: Space, normalizer: Normalizer) -> Space:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from zoo.envs.env_group import EpisodeEnd, Info
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.nan_check import NanCheck
-from zoo.envs.normalize import Normalizer, VecNormalize
+from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.step_arrays import Observations
 from zoo.envs.vector_facts import attached, autoreset_mode
@@ -80,7 +80,7 @@ class EnvStepper:
                 f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}; make_vec_env makes one"
             )
         self.normalizer: Normalizer | None = None
-        self._given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
+        self.given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
         if isinstance(env, VecNormalize):
             self.normalizer, env = env.normalizer, env.env
         self.env = env
@@ -127,7 +127,7 @@ class EnvStepper:
         self._returns[:] = 0.0
         self._first_steps[:] = self._n_steps
         self._to_reset[:] = False
-        if self.normalizer is not None:
+        if self.normalizer is not None and is_training(self.given_env):
             self.normalizer.reset_returns()
         if seeds is not None and len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from zoo.algorithms.registry import algorithm_class
 from zoo.cli import status_of
+from zoo.config.fields import defaults
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -65,6 +68,20 @@ def test_documented_command_composes(
     shown = [] if {"--cfg", "-i", "--help"} & set(arguments) else ["--cfg", "job"]
     status = status_of([verb, *asked, *shown])
     assert status == 0, capsys.readouterr().err
+
+
+def test_defaults_that_differ_from_stable_baselines3_are_all_named() -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    page = (REPOSITORY / "docs" / "differences.md").read_text()
+    table = page.partition("<!-- differing defaults -->")[2].partition("<!-- end -->")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(.+)` \| `(.+)` \|$", table, re.MULTILINE)
+    differing = []
+    for name, peer in (("a2c", sb3.A2C), ("dqn", sb3.DQN), ("sac", sb3.SAC)):
+        theirs = inspect.signature(peer).parameters
+        for key, value in defaults(algorithm_class(name).config_class).items():
+            if key in theirs and theirs[key].default != value:
+                differing.append((name, key, str(value), str(theirs[key].default)))
+    assert rows == differing
 
 
 def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

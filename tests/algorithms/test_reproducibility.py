@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import Logged
 
@@ -169,6 +171,35 @@ def test_restored_run_ends_as_an_uninterrupted_one(name: str, normalize: bool) -
 def test_a_used_object_can_be_restored_too(name: str) -> None:
     straight, used = make(name, normalize=True), make(name, seed=5, normalize=True).learn(250)
     assert_goes_on_exactly(straight, [used], 360)
+
+
+class Fading(gym.Env[Any, Any]):
+    """Shows a number that gets smaller than any normal one, and then the same again as long as it is not 0."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.number = self.np_random.uniform(1e-37, 2e-37, 4).astype(np.float32)
+        return np.sign(self.number), {}
+
+    def step(self, action: Any) -> Any:
+        self.number = self.number * np.float32(0.5)
+        return np.sign(self.number), 0.0, False, False, {}
+
+
+def test_environments_are_replayed_with_the_same_arithmetic(recwarn: pytest.WarningsRecorder) -> None:
+    def make_fading(seed: int) -> PPO2:
+        env = make_vec_env(Fading, 2, check=False)
+        return PPO2({"net_arch": [8]}, env, seed=seed, compile=False, n_steps=16)
+
+    torch.set_flush_denormal(False)
+    straight, resumed = make_fading(1).learn(32), make_fading(2)
+    assert not straight.interaction.seen["observations"].any()
+    resumed.load_state(copy.deepcopy(straight.state()))
+    assert not recwarn
+    assert not resumed.interaction.seen["observations"].any()
 
 
 class Peculiar(ActorCritic):

@@ -254,7 +254,8 @@ class Algorithm(AgentInEnvs[Config]):
         """Go back to where `state` returned this. Raises `ZooError` if it does not fit the algorithm."""
         if self.normalizer is not None:
             self.normalizer.load_state(state["normalizer"])
-        cut = self.interaction.load_state(state["interaction"])
+        with self.runtime.in_force():
+            cut = self.interaction.load_state(state["interaction"])
         self._note_masks()
         for name, part in self._parts().items():
             part.load_state(state[name])

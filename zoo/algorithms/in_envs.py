@@ -56,7 +56,8 @@ class AgentInEnvs(Agent[Config]):
         self._reset_envs()
 
     def _reset_envs(self) -> None:
-        self.interaction.reset([int(seed) for seed in self.rng.integers(2**31, size=self.n_envs)])
+        with self.runtime.in_force():
+            self.interaction.reset([int(seed) for seed in self.rng.integers(2**31, size=self.n_envs)])
         self._note_masks()
 
     def _note_masks(self) -> None:

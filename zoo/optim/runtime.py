@@ -132,7 +132,8 @@ def available_threads() -> int:
 def computing_with(threads: int) -> Iterator[None]:
     """Within the block torch computes with so many threads, all of which take denormal numbers for zero.
 
-    What comes out does not depend on what this process computed before; afterwards torch is as it was.
+    So does all else that this thread computes, environments included. What comes out does not depend on what
+    this process computed before; afterwards all is as it was.
     """
     threads_before = torch.get_num_threads()
     flushed_before = bool(torch.full((), 1e-40) * 0.5 == 0)

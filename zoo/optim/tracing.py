@@ -132,7 +132,7 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
         values = [value.float() for value in outcome.metrics.values()]
         return [
             *(_apart(new[name].to(old[name].dtype), tensors) for name in changed),
-            torch.stack(values) if values else tensors[0].new_zeros(0),
+            torch.stack(values) if values else tensors[0].new_zeros(0, dtype=torch.float32),
             *(_apart(output, tensors) for output in outcome.outputs.values()),
         ]
 

@@ -200,6 +200,17 @@ def test_the_next_update_after_a_stopped_one_learns_again() -> None:
     assert not np.array_equal(model.get_parameters()["actor.0.weight"], before["actor.0.weight"])
 
 
+@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+def test_only_steps_that_moved_the_parameters_are_counted(compile: bool) -> None:
+    settings = {"n_steps": N_STEPS, "n_minibatches": 1, "n_epochs": 6, "learning_rate": 0.05}
+    model = PPO2(POLICY, logged_env(), seed=1, compile=compile, target_kl=1e-5, **settings)
+    for n_updates in (1, 2, 3):
+        model.learn(N_STEPS * N_ENVS, reset_num_timesteps=False)
+        assert model.n_updates == model.program.state["policy.count"] == n_updates
+        metrics = model.read_metrics()
+        assert metrics["train/approx_kl"] > 1.5e-5 / 2, "the mean is over the minibatch that ended it too"
+
+
 def test_same_value_range_is_the_policys() -> None:
     same, given = (
         ppo2(clip_range=0.05, clip_range_vf=value).learn(64).get_parameters() for value in ("same", 0.05)

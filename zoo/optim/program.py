@@ -34,9 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 class Ran(NamedTuple):
-    """What `Program.run` gives: means of the metrics over the steps taken, and outputs (n_steps, …).
+    """What `Program.run` gives: means of the metrics over the rows that it came to, and outputs (rows, …).
 
-    The means are a tensor in the order of ``names``; ``n_steps`` counts the steps taken.
+    The means are a tensor in the order of ``names``. ``n_steps`` counts the steps that were taken: as many as
+    rows, or one less where the last `STOPPED`.
     """
 
     names: list[str]
@@ -59,21 +60,21 @@ class Program:
         self._capacities: dict[Step, int] = {}
 
     def run(self, step: Step, shared: Tree, rows: Tree) -> Ran:
-        """Take a step for each row of ``rows`` (leading dimension: steps), or up to the first that `STOPPED`.
+        """Take a step for each row of ``rows`` (leading dimension: steps), until one `STOPPED`.
 
         ``shared`` is what all steps see.
         """
         n_rows = len(leaves(rows)[0])
         take, taken = self._first(step, shared, rows, n_rows)
-        parts, n_steps = [taken], taken.n_steps
-        while not self._stopped() and n_steps < n_rows:
-            parts.append(take(shared, rows, n_steps))
-            n_steps += parts[-1].n_steps
+        parts, n_seen = [taken], taken.n_rows
+        while not (stopped := self._stopped()) and n_seen < n_rows:
+            parts.append(take(shared, rows, n_seen))
+            n_seen += parts[-1].n_rows
         sums = parts[0].sums
         for part in parts[1:]:
             sums = sums + part.sums
         outputs = {name: torch.cat([part.outputs[name] for part in parts]) for name in taken.outputs}
-        return Ran(taken.names, sums / n_steps, outputs, n_steps)
+        return Ran(taken.names, sums / n_seen, outputs, n_seen - stopped)
 
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""

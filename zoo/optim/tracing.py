@@ -85,9 +85,9 @@ def compile_loop(
         taken, *results = call(n_rows, *state.values(), *leaves(shared), *padded)
         state.replaced(dict(zip(traced.changed, results[:n_changed], strict=True)))
         sums, *buffers = results[n_changed:]
-        n_steps = int(taken)
-        named = zip(traced.outputs, (buffer[:n_steps] for buffer in buffers), strict=True)
-        return Taken(n_steps, traced.metrics, sums, dict(named))
+        n_taken = int(taken)
+        named = zip(traced.outputs, (buffer[:n_taken] for buffer in buffers), strict=True)
+        return Taken(n_taken, traced.metrics, sums, dict(named))
 
     return take
 

@@ -376,6 +376,27 @@ def test_what_fails_after_a_graph_has_worked_is_raised(caplog: pytest.LogCapture
     assert "going on without" not in caplog.text
 
 
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_a_first_compiled_call_that_fails_midway_leaves_nothing_behind(
+    n_rows: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that runs out of memory after a part of the state was overwritten: no step counts twice."""
+
+    def failing(program: Program, *_: Any) -> Any:
+        def take(shared: Any, rows: Any, first: int) -> Any:
+            program._take_one(regression.step, shared, rows, first)
+            raise RuntimeError("out of memory")
+
+        return take
+
+    regression, eager = Regression(compiled=True), Regression()
+    monkeypatch.setattr(Program, "_compile_step", failing)
+    assert_same(regression.run(n_rows), eager.run(n_rows))
+    assert "going on without: out of memory" in caplog.text
+    for name, tensor in eager.snapshot().items():
+        assert torch.equal(regression.program.state[name], tensor), name
+
+
 class Branching(nn.Linear):
     """A module whose arithmetic depends on the values that it sees."""
 

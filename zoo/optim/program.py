@@ -113,13 +113,15 @@ class Program:
     def _compiled(
         self, key: Hashable, make: Callable[[], Callable[..., Result]], *arguments: Any
     ) -> tuple[Callable[..., Result], Result] | None:
-        """Return a graph and its result; None if it failed without ever having given one."""
+        """Return a graph and its result; None, and the state as it was, if its first call failed."""
+        if key in self._graphs:
+            return self._graphs[key], self._graphs[key](*arguments)
+        before = {name: self.state.snapshot(name) for name in self.state}
         try:
-            graph = self._graphs[key] if key in self._graphs else make()
+            graph = make()
             result = graph(*arguments)
         except Exception as error:
-            if key in self._graphs:
-                raise
+            self.state.replaced(before)
             self.runtime.compile = False
             reason = str(error).strip().splitlines() or [type(error).__name__]
             logger.warning("compiling the update failed, going on without: %s", reason[0])

@@ -200,6 +200,47 @@ def test_the_next_update_after_a_stopped_one_learns_again() -> None:
     assert not np.array_equal(model.get_parameters()["actor.0.weight"], before["actor.0.weight"])
 
 
+def update_on_changed_ratios(log_ratio: float, target_kl: float | None, *, compile: bool = False) -> PPO2:
+    """Return what has just updated on a rollout whose probability ratios are all e^log_ratio."""
+
+    class Changed(PPO2):
+        def finished_rollout(self) -> dict[str, Any]:
+            rollout = super().finished_rollout()
+            rollout["log_prob"] = rollout["log_prob"] - log_ratio
+            return rollout
+
+    settings = {"n_steps": N_STEPS, "n_minibatches": 4, "n_epochs": 3, "learning_rate": 0.0}
+    model = Changed(POLICY, logged_env(), seed=1, compile=compile, target_kl=target_kl, **settings)
+    return model.learn(N_STEPS * N_ENVS)
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "kl", "compile"),
+    [
+        (-110.0, 109.0, False),
+        (-1.0, np.exp(-1.0), False),
+        (1e-3, 5e-7, False),
+        (90.0, np.inf, False),
+        (90.0, np.inf, True),
+        (np.nan, np.nan, False),
+    ],
+)
+def test_no_change_of_a_probability_is_too_large_for_target_kl(
+    log_ratio: float, kl: float, compile: bool
+) -> None:
+    """The ratio of 90 is beyond single precision; that of -110 is 0 in it."""
+    model = update_on_changed_ratios(log_ratio, target_kl=1e-8, compile=compile)
+    assert model.n_updates == 0
+    assert model.read_metrics()["train/approx_kl"] == pytest.approx(kl, rel=1e-3, nan_ok=True)
+
+
+@pytest.mark.parametrize("log_ratio", [-0.5, 0.3])
+def test_an_update_ends_beyond_one_and_a_half_times_target_kl(log_ratio: float) -> None:
+    kl = np.exp(log_ratio) - 1 - log_ratio
+    assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.49).n_updates == 12
+    assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.51).n_updates == 0
+
+
 @pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
 def test_only_steps_that_moved_the_parameters_are_counted(compile: bool) -> None:
     settings = {"n_steps": N_STEPS, "n_minibatches": 1, "n_epochs": 6, "learning_rate": 0.05}

@@ -111,7 +111,7 @@ class WatchedPPO2(PPO2):
             group["lr"] = self.schedules["learning_rate"](done)
         clip = self.schedules["clip_range"](done)
         clip_vf = self.schedules.get("clip_range_vf", self.schedules["clip_range"])(done)
-        for batch in memory.minibatch_rows(rng, config.n_epochs, self._batch_size()):
+        for batch in memory.minibatch_rows(rng, config.n_epochs, *self._minibatches()):
             log_prob, entropy = log_prob_and_entropy(self.reference, observations[batch], actions[batch])
             ratio = (log_prob - old_log_prob[batch]).exp()
             advantage = advantages[batch]
@@ -145,6 +145,7 @@ class WatchedPPO2(PPO2):
         {"normalize_advantage": False, "ent_coef": 0.2, "vf_coef": 1.0},
         {"learning_rate": "lin_0.03", "clip_range": "lin_0.2", "clip_range_vf": "lin_0.1"},
         {"batch_size": 12, "max_grad_norm": 0.1},
+        {"n_minibatches": 5},
     ],
     ids=str,
 )
@@ -257,6 +258,26 @@ def test_same_value_range_is_the_policys() -> None:
         ppo2(clip_range=0.05, clip_range_vf=value).learn(64).get_parameters() for value in ("same", 0.05)
     )
     assert all(np.array_equal(same[name], given[name]) for name in given)
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "n_minibatches", "size"), [(65, 4, 33), (64, 4, 32), (5, 6, 2), (5, 9, 2), (2, 1, 4)]
+)
+def test_as_many_minibatches_as_asked_for_whether_they_divide_the_rollout_or_not(
+    n_steps: int, n_minibatches: int, size: int
+) -> None:
+    """Two environments, so 130 rows are 4 minibatches of 33: as few rows are repeated as can be."""
+    model = ppo2(n_steps=n_steps, n_minibatches=n_minibatches, n_epochs=3)
+    n_rows = n_steps * N_ENVS
+    assert model.gradient_steps_in(5 * n_rows) == pytest.approx(5 * 3 * n_minibatches)
+    model.learn(n_rows)
+    assert model.n_updates == 3 * n_minibatches
+    assert model._minibatches() == (n_minibatches, size)
+
+
+def test_a_size_of_minibatches_decides_how_many_there_are() -> None:
+    model = ppo2(batch_size=12, n_minibatches=7).learn(N_STEPS * N_ENVS)
+    assert model.n_updates == 3 * 3 == model.gradient_steps_in(N_STEPS * N_ENVS)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ may be kept near the old ones in the same way.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -62,12 +63,12 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
 
     def _make_memory(self) -> None:
         super()._make_memory()
-        self._batch_size()
+        self._minibatches()
 
     def update(self) -> None:
         rollout = self.finished_rollout()
         self.record("train/explained_variance", explained_variance(rollout["values"], rollout["returns"]))
-        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_epochs, self._batch_size())
+        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
@@ -119,14 +120,23 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         return error.mean()
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
-        return total_timesteps * self.config.n_epochs / self._batch_size()
+        n_rollouts = total_timesteps / (self.memory.n_steps * self.n_envs)
+        return n_rollouts * self.config.n_epochs * self._minibatches()[0]
 
     def _batch_size(self) -> int:
-        n_rows, size = self.memory.n_steps * self.n_envs, self.config.batch_size
-        size = n_rows // self.config.n_minibatches if size is None else size
+        return self._minibatches()[1]
+
+    def _minibatches(self) -> tuple[int, int]:
+        """Return how many minibatches an epoch has, and their size; they repeat as few rows as they can."""
+        n_rows, n_minibatches = self.memory.n_steps * self.n_envs, self.config.n_minibatches
+        size = self.config.batch_size
+        if size is None:
+            size = math.ceil(n_rows / n_minibatches)
+        else:
+            n_minibatches = math.ceil(n_rows / size)
         if not 1 < size <= n_rows:
             raise ZooError(
                 f"minibatches of {size} can't be made of n_steps × n_envs = {n_rows} steps;"
                 " change algo.n_steps, n_envs, algo.batch_size or algo.n_minibatches"
             )
-        return size
+        return n_minibatches, size

@@ -63,7 +63,7 @@ class WatchedDQN(DQN):
         values = self.reference(batch["observations"])
         errors = torch.stack([values[i, int(batch["actions"][i])] - expected[i] for i in range(BATCH)])
         huber = torch.where(errors.abs() < 1, 0.5 * errors**2, errors.abs() - 0.5)
-        self.optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self.progress)
+        self.optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self._progress_before)
         self.losses.append(huber.mean().item())
         self.optimizer.zero_grad()
         huber.mean().backward()
@@ -128,7 +128,7 @@ class WatchedSAC(SAC):
             self.optimizers = [torch.optim.Adam(part.parameters(), eps=1e-8) for part in parts]
         outputs = super()._take_steps(step, shared, rows)
         for optimizer in self.optimizers:
-            optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self.progress)
+            optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self._progress_before)
         for row in range(len(rows["rewards"])):
             self._plain_step({name: column[row].double() for name, column in rows.items()})
         return outputs

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
@@ -86,6 +87,85 @@ def test_truncated_episodes_bootstrap_from_their_final_observation_and_terminate
             rtol=1e-4,
             atol=1e-5,
         )
+
+
+PICTURE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+WITH_PICTURE = spaces.Dict({"picture": PICTURE, "place": spaces.Discrete(7)})
+
+
+class Shown(gym.Env[Any, Any]):
+    """Shows samples of a space, allows some of three actions, cuts each episode after four steps."""
+
+    def __init__(self, observation_space: spaces.Space[Any], *, masks: bool) -> None:
+        self.observation_space, self.action_space = observation_space, spaces.Discrete(3)
+        self.masks = masks
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self._n_steps = 0
+        return self._seen()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._n_steps += 1
+        observation, info = self._seen()
+        return observation, self.np_random.normal(), False, self._n_steps == 4, info
+
+    def _seen(self) -> tuple[Any, dict[str, Any]]:
+        allowed = np.roll([True, True, False], self._n_steps)
+        return self.observation_space.sample(), {"action_mask": allowed} if self.masks else {}
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "encoder", "masks"),
+    [
+        (spaces.Box(-1.0, 1.0, (5,)), "mlp", False),
+        (PICTURE, "cnn", True),
+        (WITH_PICTURE, "multi", False),
+        (WITH_PICTURE, "multi", True),
+    ],
+    ids=["vectors", "masked pictures", "dictionaries", "masked dictionaries"],
+)
+@pytest.mark.parametrize("algorithm", [A2C, PPO2])
+@pytest.mark.parametrize("share_encoder", [True, False])
+def test_a_long_rollout_is_valued_in_pieces(
+    observation_space: spaces.Space[Any], encoder: str, masks: bool, algorithm: Any, share_encoder: bool
+) -> None:
+    env = make_vec_env(lambda: Shown(observation_space, masks=masks), N_ENVS, check=False)
+    policy = {"encoder": encoder, "features_dim": 8, "share_encoder": share_encoder}
+    model = algorithm(policy, env, seed=0, compile=False, n_steps=N_STEPS, learning_rate=0.0)
+    model.learn(N_STEPS * N_ENVS)
+    sizes: list[int] = []
+    model.policy.critic.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    whole = model.finished_rollout()
+    assert sizes[0] == N_STEPS * N_ENVS
+    sizes.clear()
+    model._rows_at_once = 5
+    in_pieces = model.finished_rollout()
+    assert sizes[:7] == [5, 5, 5, 5, 5, 5, 3]
+    assert max(sizes) == 5
+    assert in_pieces.keys() == whole.keys()
+    for name in ("values", "advantages", "returns", *(["log_prob"] if algorithm is PPO2 else [])):
+        assert whole[name].shape == (N_STEPS * N_ENVS,)
+        torch.testing.assert_close(in_pieces[name], whole[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "rows"),
+    [
+        (spaces.Box(-1.0, 1.0, (376,)), 44_620),
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), 594),
+        (spaces.Discrete(500), 33_554),
+        (spaces.Dict({"a": spaces.Box(-1.0, 1.0, (76,)), "b": spaces.Discrete(300)}), 44_620),
+    ],
+    ids=["vectors", "pictures", "numbers", "dictionaries"],
+)
+def test_the_floats_of_a_piece_take_64_mebibytes(observation_space: spaces.Space[Any], rows: int) -> None:
+    """So a rollout of vectors is one piece; pictures, and numbers that become vectors, are not."""
+    env = make_vec_env(lambda: Shown(observation_space, masks=False), 1, check=False)
+    policy = "MultiInputPolicy" if isinstance(observation_space, spaces.Dict) else {"net_arch": [8]}
+    assert A2C(policy, env, seed=0)._rows_at_once == rows
 
 
 @pytest.mark.parametrize("algorithm", [A2C, PPO2])

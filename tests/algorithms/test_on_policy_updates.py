@@ -111,7 +111,7 @@ class WatchedPPO2(PPO2):
             group["lr"] = self.schedules["learning_rate"](done)
         clip = self.schedules["clip_range"](done)
         clip_vf = self.schedules.get("clip_range_vf", self.schedules["clip_range"])(done)
-        for batch in memory.minibatch_rows(rng, config.n_epochs, self._batch_size()):
+        for batch in memory.minibatch_rows(rng, config.n_epochs, *self._minibatches()):
             log_prob, entropy = log_prob_and_entropy(self.reference, observations[batch], actions[batch])
             ratio = (log_prob - old_log_prob[batch]).exp()
             advantage = advantages[batch]
@@ -145,6 +145,7 @@ class WatchedPPO2(PPO2):
         {"normalize_advantage": False, "ent_coef": 0.2, "vf_coef": 1.0},
         {"learning_rate": "lin_0.03", "clip_range": "lin_0.2", "clip_range_vf": "lin_0.1"},
         {"batch_size": 12, "max_grad_norm": 0.1},
+        {"n_minibatches": 5},
     ],
     ids=str,
 )
@@ -200,11 +201,83 @@ def test_the_next_update_after_a_stopped_one_learns_again() -> None:
     assert not np.array_equal(model.get_parameters()["actor.0.weight"], before["actor.0.weight"])
 
 
+def update_on_changed_ratios(log_ratio: float, target_kl: float | None, *, compile: bool = False) -> PPO2:
+    """Return what has just updated on a rollout whose probability ratios are all e^log_ratio."""
+
+    class Changed(PPO2):
+        def finished_rollout(self) -> dict[str, Any]:
+            rollout = super().finished_rollout()
+            rollout["log_prob"] = rollout["log_prob"] - log_ratio
+            return rollout
+
+    settings = {"n_steps": N_STEPS, "n_minibatches": 4, "n_epochs": 3, "learning_rate": 0.0}
+    model = Changed(POLICY, logged_env(), seed=1, compile=compile, target_kl=target_kl, **settings)
+    return model.learn(N_STEPS * N_ENVS)
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "kl", "compile"),
+    [
+        (-110.0, 109.0, False),
+        (-1.0, np.exp(-1.0), False),
+        (1e-3, 5e-7, False),
+        (90.0, np.inf, False),
+        (90.0, np.inf, True),
+        (np.nan, np.nan, False),
+    ],
+)
+def test_no_change_of_a_probability_is_too_large_for_target_kl(
+    log_ratio: float, kl: float, compile: bool
+) -> None:
+    """The ratio of 90 is beyond single precision; that of -110 is 0 in it."""
+    model = update_on_changed_ratios(log_ratio, target_kl=1e-8, compile=compile)
+    assert model.n_updates == 0
+    assert model.read_metrics()["train/approx_kl"] == pytest.approx(kl, rel=1e-3, nan_ok=True)
+
+
+@pytest.mark.parametrize("log_ratio", [-0.5, 0.3])
+def test_an_update_ends_beyond_one_and_a_half_times_target_kl(log_ratio: float) -> None:
+    kl = np.exp(log_ratio) - 1 - log_ratio
+    assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.49).n_updates == 12
+    assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.51).n_updates == 0
+
+
+@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+def test_only_steps_that_moved_the_parameters_are_counted(compile: bool) -> None:
+    settings = {"n_steps": N_STEPS, "n_minibatches": 1, "n_epochs": 6, "learning_rate": 0.05}
+    model = PPO2(POLICY, logged_env(), seed=1, compile=compile, target_kl=1e-5, **settings)
+    for n_updates in (1, 2, 3):
+        model.learn(N_STEPS * N_ENVS, reset_num_timesteps=False)
+        assert model.n_updates == model.program.state["policy.count"] == n_updates
+        metrics = model.read_metrics()
+        assert metrics["train/approx_kl"] > 1.5e-5 / 2, "the mean is over the minibatch that ended it too"
+
+
 def test_same_value_range_is_the_policys() -> None:
     same, given = (
         ppo2(clip_range=0.05, clip_range_vf=value).learn(64).get_parameters() for value in ("same", 0.05)
     )
     assert all(np.array_equal(same[name], given[name]) for name in given)
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "n_minibatches", "size"), [(65, 4, 33), (64, 4, 32), (5, 6, 2), (5, 9, 2), (2, 1, 4)]
+)
+def test_as_many_minibatches_as_asked_for_whether_they_divide_the_rollout_or_not(
+    n_steps: int, n_minibatches: int, size: int
+) -> None:
+    """Two environments, so 130 rows are 4 minibatches of 33: as few rows are repeated as can be."""
+    model = ppo2(n_steps=n_steps, n_minibatches=n_minibatches, n_epochs=3)
+    n_rows = n_steps * N_ENVS
+    assert model.gradient_steps_in(5 * n_rows) == pytest.approx(5 * 3 * n_minibatches)
+    model.learn(n_rows)
+    assert model.n_updates == 3 * n_minibatches
+    assert model._minibatches() == (n_minibatches, size)
+
+
+def test_a_size_of_minibatches_decides_how_many_there_are() -> None:
+    model = ppo2(batch_size=12, n_minibatches=7).learn(N_STEPS * N_ENVS)
+    assert model.n_updates == 3 * 3 == model.gradient_steps_in(N_STEPS * N_ENVS)
 
 
 @pytest.mark.parametrize(

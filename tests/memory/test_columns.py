@@ -15,6 +15,7 @@ from zoo.memory.columns import (
     join,
     n_bytes,
     observation_spec,
+    pieces,
     transform,
 )
 
@@ -66,3 +67,12 @@ def test_transform_join_and_names_treat_both_forms_alike() -> None:
     }
     assert join([plain, plain]).tolist() == [1, 2, 1, 2]
     assert join([both, both])["a"].tolist() == [1, 2, 1, 2]
+
+
+def test_pieces_are_views_of_rows_in_their_order() -> None:
+    column = {"a": np.arange(7), "b": {"c": np.arange(14).reshape(7, 2)}}
+    cut = list(pieces(column, 3))
+    assert [part["a"].tolist() for part in cut] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [part["b"]["c"][:, 0].tolist() for part in cut] == [[0, 2, 4], [6, 8, 10], [12]]
+    assert all(np.shares_memory(part["b"]["c"], column["b"]["c"]) for part in cut)
+    assert [part.tolist() for part in pieces(np.arange(4), 4)] == [[0, 1, 2, 3]]

@@ -151,35 +151,38 @@ def test_a_reset_row_ends_what_is_before_it() -> None:
 @given(
     n_steps=st.integers(1, 8),
     n_envs=st.integers(1, 4),
-    batch_size=st.integers(2, 9),
+    n_minibatches=st.integers(1, 9),
+    more=st.integers(0, 3),
     n_epochs=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
 @each_example
-def test_every_epoch_sees_every_row_and_minibatches_have_one_size(
-    n_steps: int, n_envs: int, batch_size: int, n_epochs: int, seed: int
+def test_every_epoch_sees_every_row_in_so_many_minibatches_of_one_size(
+    n_steps: int, n_envs: int, n_minibatches: int, more: int, n_epochs: int, seed: int
 ) -> None:
     memory = filled(n_steps, n_envs)
     n_rows = n_steps * n_envs
-    batches = memory.minibatch_rows(np.random.default_rng(seed), n_epochs, batch_size)
-    per_epoch = -(-n_rows // batch_size)
-    assert batches.shape == (n_epochs * per_epoch, batch_size)
+    batch_size = -(-n_rows // n_minibatches) + more
+    batches = memory.minibatch_rows(np.random.default_rng(seed), n_epochs, n_minibatches, batch_size)
+    assert batches.shape == (n_epochs * n_minibatches, batch_size)
     for epoch in batches.reshape(n_epochs, -1):
         assert sorted(epoch[:n_rows].tolist()) == list(range(n_rows))
         assert set(epoch.tolist()) == set(range(n_rows))
 
 
-@given(seed=st.integers(0, 999), n_steps=st.integers(2, 8), batch_size=st.integers(2, 9))
+@given(seed=st.integers(0, 999), n_steps=st.integers(2, 8), n_minibatches=st.integers(1, 9))
 @each_example
-def test_reset_rows_are_in_no_minibatch(seed: int, n_steps: int, batch_size: int) -> None:
+def test_reset_rows_are_in_no_minibatch(seed: int, n_steps: int, n_minibatches: int) -> None:
     valid = np.random.default_rng(seed).random((n_steps, 3)) < 0.6
     valid[0, 0] = True
-    batches = filled(n_steps, 3, valid).minibatch_rows(np.random.default_rng(seed), 2, batch_size)
+    batch_size = -(-3 * n_steps // n_minibatches)
+    memory = filled(n_steps, 3, valid)
+    batches = memory.minibatch_rows(np.random.default_rng(seed), 2, n_minibatches, batch_size)
     for epoch in batches.reshape(2, -1):
         assert set(epoch.tolist()) == set(np.flatnonzero(valid).tolist())
 
 
 def test_epochs_are_shuffled_differently() -> None:
-    batches = filled(8, 4).minibatch_rows(np.random.default_rng(0), 3, 32)
+    batches = filled(8, 4).minibatch_rows(np.random.default_rng(0), 3, 1, 32)
     assert len({tuple(batch) for batch in batches.tolist()}) == 3
     assert not any(batch == sorted(batch) for batch in batches.tolist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from zoo.algorithms.ppo2 import PPO2
@@ -30,6 +31,19 @@ def test_run_ends_with_the_evaluation_that_reaches_the_threshold(
     assert model.num_timesteps == 64
     assert model.stop_reason is not None
     assert "has reached the threshold 1" in model.stop_reason
+
+
+def test_reaching_the_threshold_exactly_is_enough(
+    ppo2: Callable[..., PPO2], evaluation: EvalCallback
+) -> None:
+    """Many environments have a best return that no agent can exceed."""
+    ppo2().learn(64, evaluation)
+    assert evaluation.last is not None
+    reached = evaluation.last.mean
+    for threshold, steps in ((reached, 64), (np.nextafter(reached, np.inf), 128)):
+        again = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=0)
+        model = ppo2().learn(128, [again, StopTrainingOnRewardThreshold(again, float(threshold))])
+        assert model.num_timesteps == steps
 
 
 def test_run_goes_on_below_the_threshold(ppo2: Callable[..., PPO2], evaluation: EvalCallback) -> None:

@@ -48,7 +48,7 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
     def update(self) -> None:
         memory, rollout = self.memory, self.finished_rollout()
         if not memory.valid.all():
-            real = self._tensors(memory.minibatch_rows(self.rng, 1, memory.valid.size)[0])
+            real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])
             rollout = transform(lambda column: column[real], rollout)
         rates = self.rates(self._progress_before)
         self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))

@@ -99,7 +99,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         self.record("rollout/exploration_rate", self.exploration.rate(self.progress))
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> None:
-        self._take_steps(self._gradient_step, self.rates(self.progress), batches)
+        self._take_steps(self._gradient_step, self.rates(self._progress_before), batches)
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         network = self.descent.module(state)

@@ -119,6 +119,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     # -- collecting -------------------------------------------------------------------------------------
 
     def collect(self) -> None:
+        self._progress_before = self.progress
         steps_before, episodes_before = self.num_timesteps, self.n_episodes
         while True:
             experience = self._interact(self._explore)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
-from zoo.memory.columns import Column, ColumnSpec, observation_spec, transform
+from zoo.memory.columns import Column, ColumnSpec, observation_spec, pieces, transform
 from zoo.memory.experience import Experience
 from zoo.memory.rollout import RolloutMemory, generalized_advantages
 from zoo.optim.descent import Descent
@@ -25,6 +26,9 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.own_policy import make_policy
+
+PIECE_BYTES = 64 * 2**20
+"""What the observations of one forward pass without gradients may take, as floats."""
 
 
 @dataclass
@@ -82,6 +86,8 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         if self._mask_size is not None:
             specs["action_masks"] = ColumnSpec((self._mask_size,), bool)
         self.memory = RolloutMemory(self.config.n_steps, self.n_envs, specs)
+        floats = spaces.flatdim(self.observation_space)
+        self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -123,14 +129,18 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         """
         rollout = self._tensors(self.memory.rows())
         with torch.inference_mode():
-            if self.uses_old_log_prob:
-                parameters, rollout["values"], _ = self.policy(rollout)
-                rollout["log_prob"] = self.policy.head.log_prob(parameters, rollout["actions"])
-            else:
-                rollout["values"] = self.policy.values(rollout)
+            judged = [self._judged(rows) for rows in pieces(rollout, self._rows_at_once)]
+        rollout |= {name: torch.cat([part[name] for part in judged]) for name in judged[0]}
         advantages, returns = self._advantages_and_returns(rollout["values"])
         rollout["advantages"], rollout["returns"] = self._tensors(advantages), self._tensors(returns)
         return rollout
+
+    def _judged(self, rows: dict[str, Any]) -> dict[str, Tensor]:
+        """Return what the policy says of some rows that it collected."""
+        if not self.uses_old_log_prob:
+            return {"values": self.policy.values(rows)}
+        parameters, values, _ = self.policy(rows)
+        return {"values": values, "log_prob": self.policy.head.log_prob(parameters, rows["actions"])}
 
     def _advantages_and_returns(self, row_values: Tensor) -> tuple[Array, Array]:
         memory, gamma = self.memory, self.config.gamma
@@ -138,8 +148,9 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         rewards = memory.rewards
         if truncations is not None:
             steps, envs, final_observations = truncations
+            final = pieces({"observations": final_observations}, self._rows_at_once)
             rewards = rewards.copy()
-            rewards[steps, envs] += gamma * self.acting.values({"observations": final_observations})
+            rewards[steps, envs] += gamma * np.concatenate([self.acting.values(rows) for rows in final])
         values = row_values.cpu().numpy().reshape(memory.n_steps, memory.n_envs)
         last_values = self.acting.values(self.interaction.seen)
         advantages = generalized_advantages(

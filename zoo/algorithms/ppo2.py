@@ -7,6 +7,7 @@ may be kept near the old ones in the same way.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,7 +64,7 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
     def update(self) -> None:
         rollout = self.finished_rollout()
         self.record("train/explained_variance", explained_variance(rollout["values"], rollout["returns"]))
-        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_epochs, self._batch_size())
+        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
@@ -72,12 +73,16 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         batch = transform(lambda column: column[rows], shared["rollout"])
         parameters, values, _ = policy(batch)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
-        policy_loss, ratio = self.policy_loss(log_prob, batch, shared["clip_range"])
+        log_ratio = log_prob - batch["log_prob"]
+        policy_loss = self.policy_loss(log_ratio, batch["advantages"], shared["clip_range"])
         value_loss = self.value_loss(values, batch, shared)
         entropy_loss = -entropy.mean()
         loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
-        approx_kl = self.descent.averaged((ratio - 1 - ratio.log()).mean().detach())
-        too_far = None if config.target_kl is None else approx_kl > 1.5 * config.target_kl
+        log_ratio = log_ratio.detach()
+        ratio_change = log_ratio.expm1()
+        approx_kl = self.descent.averaged((ratio_change - log_ratio).mean())
+        # NaN is too far as well.
+        too_far = None if config.target_kl is None else ~(approx_kl <= 1.5 * config.target_kl)
         state, grad_norm = self.descent.descend(state, policy, loss, shared["learning_rate"], unless=too_far)
         if too_far is not None:
             state = state.replaced({STOPPED: too_far})
@@ -87,21 +92,18 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
             "entropy_loss": entropy_loss.detach(),
             "loss": loss.detach(),
             "approx_kl": approx_kl,
-            "clip_fraction": ((ratio - 1).abs() > shared["clip_range"]).float().mean(),
+            "clip_fraction": (ratio_change.abs() > shared["clip_range"]).float().mean(),
             "grad_norm": grad_norm,
         }
         return Outcome(state, metrics)
 
-    def policy_loss(
-        self, log_prob: Tensor, batch: dict[str, Tensor], clip_range: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the clipped surrogate (equation 7 of the paper), negated, and the probability ratios."""
-        advantages = batch["advantages"]
+    def policy_loss(self, log_ratio: Tensor, advantages: Tensor, clip_range: Tensor) -> Tensor:
+        """Return the clipped surrogate (equation 7 of the paper), negated."""
         if self.config.normalize_advantage:
             advantages = standardized(advantages)
-        ratio = torch.exp(log_prob - batch["log_prob"])
+        ratio = log_ratio.exp()
         clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
-        return -torch.minimum(advantages * ratio, advantages * clipped).mean(), ratio.detach()
+        return -torch.minimum(advantages * ratio, advantages * clipped).mean()
 
     def value_loss(self, values: Tensor, batch: dict[str, Tensor], rates: dict[str, Tensor]) -> Tensor:
         """Return the squared error to the returns; clipped values can only make it worse, never better."""
@@ -114,14 +116,23 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         return error.mean()
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
-        return total_timesteps * self.config.n_epochs / self._batch_size()
+        n_rollouts = total_timesteps / (self.memory.n_steps * self.n_envs)
+        return n_rollouts * self.config.n_epochs * self._minibatches()[0]
 
     def _batch_size(self) -> int:
-        n_rows, size = self.memory.n_steps * self.n_envs, self.config.batch_size
-        size = n_rows // self.config.n_minibatches if size is None else size
+        return self._minibatches()[1]
+
+    def _minibatches(self) -> tuple[int, int]:
+        """Return how many minibatches an epoch has, and their size; they repeat as few rows as they can."""
+        n_rows, n_minibatches = self.memory.n_steps * self.n_envs, self.config.n_minibatches
+        size = self.config.batch_size
+        if size is None:
+            size = math.ceil(n_rows / n_minibatches)
+        else:
+            n_minibatches = math.ceil(n_rows / size)
         if not 1 < size <= n_rows:
             raise ZooError(
                 f"minibatches of {size} can't be made of n_steps × n_envs = {n_rows} steps;"
                 " change algo.n_steps, n_envs, algo.batch_size or algo.n_minibatches"
             )
-        return size
+        return n_minibatches, size

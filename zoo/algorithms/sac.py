@@ -123,7 +123,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             "noise": self._tensors(self.rng.standard_normal(shape, dtype=np.float32)),
             "tau": self._tensors(tau.astype(np.float32)),
         }
-        self._take_steps(self._gradient_step, self.rates(self.progress), rows)
+        self._take_steps(self._gradient_step, self.rates(self._progress_before), rows)
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         learning_rate, observations = rates["learning_rate"], batch["observations"]

@@ -7,8 +7,9 @@ alike, so that memories need not know which one they hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,16 @@ def transform(function: Callable[[np.ndarray], Any], column: Column) -> Column:
     if isinstance(column, dict):
         return {key: transform(function, part) for key, part in column.items()}
     return function(column)
+
+
+def pieces(column: Column, n_rows: int) -> Iterator[Column]:
+    """Cut a column along its first axis into pieces of ``n_rows``, the last one shorter, without copying."""
+    first = column
+    while isinstance(first, dict):
+        first = next(iter(first.values()))
+    for start in range(0, len(first), n_rows):
+        rows = slice(start, start + n_rows)
+        yield transform(itemgetter(rows), column)
 
 
 def join(columns: list[Column]) -> Column:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,16 +93,16 @@ class RolloutMemory:
             for name, column in self.columns.items()
         }
 
-    def minibatch_rows(self, rng: np.random.Generator, n_epochs: int, batch_size: int) -> Array:
-        """Return row indices of shuffled minibatches, (n_epochs × minibatches, batch_size).
+    def minibatch_rows(
+        self, rng: np.random.Generator, n_epochs: int, n_minibatches: int, batch_size: int
+    ) -> Array:
+        """Return row indices of shuffled minibatches, (n_epochs × n_minibatches, batch_size).
 
-        Every epoch sees each row once. Where rows are missing to fill the last minibatch, or in the place
-        of steps that merely reset an environment, further rows are drawn at random, so that all minibatches
-        have one size.
+        An epoch sees each row once, so its minibatches together need room for all. Where rows are missing to
+        fill them, or in the place of steps that merely reset an environment, further rows are drawn at
+        random, so that all minibatches have one size.
         """
-        n_rows = self.n_steps * self.n_envs
-        n_minibatches = math.ceil(n_rows / batch_size)
-        rows = np.arange(n_rows) if not self._has_invalid else np.flatnonzero(self.valid.reshape(-1))
+        rows = np.flatnonzero(self.valid)
         epochs = rng.permuted(np.tile(rows, (n_epochs, 1)), axis=1)
         missing = n_minibatches * batch_size - len(rows)
         if missing:

@@ -34,9 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 class Ran(NamedTuple):
-    """What `Program.run` gives: means of the metrics over the steps taken, and outputs (n_steps, …).
+    """What `Program.run` gives: means of the metrics over the rows that it came to, and outputs (rows, …).
 
-    The means are a tensor in the order of ``names``; ``n_steps`` counts the steps taken.
+    The means are a tensor in the order of ``names``. ``n_steps`` counts the steps that were taken: as many as
+    rows, or one less where the last `STOPPED`.
     """
 
     names: list[str]
@@ -59,21 +60,21 @@ class Program:
         self._capacities: dict[Step, int] = {}
 
     def run(self, step: Step, shared: Tree, rows: Tree) -> Ran:
-        """Take a step for each row of ``rows`` (leading dimension: steps), or up to the first that `STOPPED`.
+        """Take a step for each row of ``rows`` (leading dimension: steps), until one `STOPPED`.
 
         ``shared`` is what all steps see.
         """
         n_rows = len(leaves(rows)[0])
         take, taken = self._first(step, shared, rows, n_rows)
-        parts, n_steps = [taken], taken.n_steps
-        while not self._stopped() and n_steps < n_rows:
-            parts.append(take(shared, rows, n_steps))
-            n_steps += parts[-1].n_steps
+        parts, n_seen = [taken], taken.n_rows
+        while not (stopped := self._stopped()) and n_seen < n_rows:
+            parts.append(take(shared, rows, n_seen))
+            n_seen += parts[-1].n_rows
         sums = parts[0].sums
         for part in parts[1:]:
             sums = sums + part.sums
         outputs = {name: torch.cat([part.outputs[name] for part in parts]) for name in taken.outputs}
-        return Ran(taken.names, sums / n_steps, outputs, n_steps)
+        return Ran(taken.names, sums / n_seen, outputs, n_seen - stopped)
 
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""
@@ -112,13 +113,15 @@ class Program:
     def _compiled(
         self, key: Hashable, make: Callable[[], Callable[..., Result]], *arguments: Any
     ) -> tuple[Callable[..., Result], Result] | None:
-        """Return a graph and its result; None if it failed without ever having given one."""
+        """Return a graph and its result; None, and the state as it was, if its first call failed."""
+        if key in self._graphs:
+            return self._graphs[key], self._graphs[key](*arguments)
+        before = {name: self.state.snapshot(name) for name in self.state}
         try:
-            graph = self._graphs[key] if key in self._graphs else make()
+            graph = make()
             result = graph(*arguments)
         except Exception as error:
-            if key in self._graphs:
-                raise
+            self.state.replaced(before)
             self.runtime.compile = False
             reason = str(error).strip().splitlines() or [type(error).__name__]
             logger.warning("compiling the update failed, going on without: %s", reason[0])

@@ -15,7 +15,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 STOPPED = "stopped"
-"""The state entry (a bool scalar) that ends the remaining steps of a call once it is true."""
+"""The state entry (a bool scalar) by which a step says that it moved nothing, and nothing more is to move.
+
+It ends the call.
+"""
 
 
 class State(dict[str, Tensor]):
@@ -76,9 +79,9 @@ The last two are tensors, or dicts, tuples and lists of them. No ``.item()``, no
 
 
 class Taken(NamedTuple):
-    """What some steps in a row gave: their number, sums of the metrics, and outputs (n_steps, …)."""
+    """What some rows gave: their number, sums of the metrics, and outputs (n_rows, …)."""
 
-    n_steps: int
+    n_rows: int
     names: list[str]
     sums: Tensor
     outputs: dict[str, Tensor]

@@ -85,9 +85,9 @@ def compile_loop(
         taken, *results = call(n_rows, *state.values(), *leaves(shared), *padded)
         state.replaced(dict(zip(traced.changed, results[:n_changed], strict=True)))
         sums, *buffers = results[n_changed:]
-        n_steps = int(taken)
-        named = zip(traced.outputs, (buffer[:n_steps] for buffer in buffers), strict=True)
-        return Taken(n_steps, traced.metrics, sums, dict(named))
+        n_taken = int(taken)
+        named = zip(traced.outputs, (buffer[:n_taken] for buffer in buffers), strict=True)
+        return Taken(n_taken, traced.metrics, sums, dict(named))
 
     return take
 
@@ -132,7 +132,7 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
         values = [value.float() for value in outcome.metrics.values()]
         return [
             *(_apart(new[name].to(old[name].dtype), tensors) for name in changed),
-            torch.stack(values) if values else tensors[0].new_zeros(0),
+            torch.stack(values) if values else tensors[0].new_zeros(0, dtype=torch.float32),
             *(_apart(output, tensors) for output in outcome.outputs.values()),
         ]
 

@@ -15,9 +15,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zoo.envs.action_log import ActionLog
+from zoo.envs.action_masks import ActionMasks
 from zoo.envs.env_error import env_error
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
-from zoo.envs.spaces import Space, describe, mask_size, spaces_differ
+from zoo.envs.spaces import Space, spaces_differ
 from zoo.envs.step_arrays import Observations, StepArrays
 from zoo.envs.wrappers import EpisodeStatistics, find_wrapper
 from zoo.errors import ZooError
@@ -85,8 +86,7 @@ class EnvGroup:
         self._steps = [env.step for env in self.envs]
         self._spaces = [spaces_of(env) for env in self.envs]
         self._statistics = [find_wrapper(env, EpisodeStatistics) for env in self.envs]
-        self._mask_methods = [_mask_method(env) for env in self.envs]
-        self.mask_size = self._method_mask_size()
+        self.masks = ActionMasks(self.envs, self.action_space, self._name)
         self.last_infos: list[Info] = [{} for _ in self.envs]
         self._used = [False] * n
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
@@ -136,8 +136,8 @@ class EnvGroup:
                 self._start_record(end.env_index)
         self._ends = ends
         self.last_infos = infos
-        if self.mask_size is not None:
-            self._write_masks()
+        if self.masks.size is not None:
+            self.masks.write(self._arrays.action_masks, infos)
         return ends
 
     def reset(
@@ -163,10 +163,9 @@ class EnvGroup:
             except Exception as error:
                 raise env_error(error, self._name(i), "in a reset") from error
         self.last_infos = [infos[i] if i in rows else info for i, info in enumerate(self.last_infos)]
-        if self.mask_size is None and "action_mask" in self.last_infos[0]:
-            self.mask_size = mask_size(self.action_space)
-        if self.mask_size is not None and len(rows):
-            self._write_masks()
+        self.masks.look_for_them(self.last_infos)
+        if len(rows):
+            self.masks.write(self._arrays.action_masks, self.last_infos)
         return infos
 
     def states(self) -> list[EnvState]:
@@ -195,10 +194,9 @@ class EnvGroup:
         different = [i for i, same in enumerate(came_out_same) if not same]
         if different:
             self.reset([None] * len(self.envs), None, different)
-        if self.mask_size is None and "action_mask" in self.last_infos[0]:
-            self.mask_size = mask_size(self.action_space)
-        if self.mask_size is not None and states[0].seed is not None:
-            self._write_masks()
+        self.masks.look_for_them(self.last_infos)
+        if states[0].seed is not None:
+            self.masks.write(self._arrays.action_masks, self.last_infos)
         return different
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -243,7 +241,7 @@ class EnvGroup:
             i,
             _own(self.observation_space, observation),
             info,
-            None if self.mask_size is None else self._mask(i, info),
+            None if self.masks.size is None else self.masks.of(i, info),
             float(self._returns[i] + arrays.rewards[i]),
             self._log.n_steps - self._first_steps[i],
         )
@@ -277,7 +275,7 @@ class EnvGroup:
         self._steps[i] = env.step
         self._spaces[i] = spaces_of(env)
         self._statistics[i] = find_wrapper(env, EpisodeStatistics)
-        self._mask_methods[i] = _mask_method(env)
+        self.masks.made_anew(i, env)
 
     def _start_record(self, i: int) -> None:
         self._returns[i] = 0.0
@@ -325,37 +323,6 @@ class EnvGroup:
             return observations[i].copy()
         return {key: observations[key][i].copy() for key in self._space_keys}
 
-    def _write_masks(self) -> None:
-        masks = self._arrays.action_masks
-        assert masks is not None
-        for i, info in enumerate(self.last_infos):
-            masks[i] = self._mask(i, info)
-
-    def _mask(self, i: int, info: Info) -> NDArray[np.bool_]:
-        """Ask an environment which actions are valid now."""
-        method = self._mask_methods[i]
-        if method is None and "action_mask" not in info:
-            raise ZooError(f"{self._name(i)} gave no `action_mask` in its info, but did at the first reset")
-        mask = flat_mask(info["action_mask"] if method is None else method())
-        if mask.size != self.mask_size:
-            raise ZooError(
-                f"{self._name(i)} gave a mask of {mask.size} actions; {describe(self.action_space)} "
-                f"takes {self.mask_size}"
-            )
-        return mask
-
-    def _method_mask_size(self) -> int | None:
-        """Return the length of a mask where the environments have the method `action_masks`."""
-        if self._mask_methods[0] is None:
-            return None
-        size = mask_size(self.action_space)
-        if size is None:
-            raise ZooError(
-                f"the environment has a method `action_masks`, but actions of {describe(self.action_space)} "
-                "cannot be masked; those of Discrete, MultiDiscrete and MultiBinary can"
-            )
-        return size
-
     def _check_same_spaces(self) -> None:
         for i, env in enumerate(self.envs):
             for name in ("observation_space", "action_space"):
@@ -382,17 +349,3 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
-
-
-def _mask_method(env: Env) -> Callable[[], Any] | None:
-    if not env.has_wrapper_attr("action_masks"):
-        return None
-    method: Callable[[], Any] = env.get_wrapper_attr("action_masks")
-    return method
-
-
-def flat_mask(mask: Any) -> NDArray[np.bool_]:
-    """Return a mask as one row; the parts of a MultiDiscrete action may come as a list of arrays."""
-    if isinstance(mask, list | tuple) and len(mask) and isinstance(mask[0], np.ndarray | list | tuple):
-        return np.concatenate([np.asarray(part, dtype=np.bool_).ravel() for part in mask])
-    return np.asarray(mask, dtype=np.bool_).ravel()

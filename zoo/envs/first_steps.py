@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from zoo.envs.action_masks import flat_mask
 from zoo.envs.env_error import env_error
-from zoo.envs.env_group import flat_mask
 from zoo.envs.seeds import seed_spaces
 from zoo.envs.spaces import Space, check_supported, describe, mask_size
 from zoo.errors import ZooError, nearest

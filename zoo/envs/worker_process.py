@@ -80,7 +80,7 @@ def _facts(group: EnvGroup) -> dict[str, Any]:
         "action_space": group.action_space,
         "metadata": first.metadata,
         "render_mode": first.render_mode,
-        "mask_size": group.mask_size,
+        "mask_size": group.masks.size,
     }
 
 
@@ -90,9 +90,9 @@ def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: ran
     own = arrays.rows(rows.start, rows.stop)
     group.use_arrays(own)
     commands: dict[str, Callable[..., Any]] = {
-        "reset": lambda *arguments: (group.reset(*arguments), group.mask_size),
+        "reset": lambda *arguments: (group.reset(*arguments), group.masks.size),
         "states": group.states,
-        "load_states": lambda states: (group.load_states(states), group.mask_size),
+        "load_states": lambda states: (group.load_states(states), group.masks.size),
         "call": lambda name, args, kwargs: group.call(name, *args, **kwargs),
         "set_attr": group.set_attr,
     }

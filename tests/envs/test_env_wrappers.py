@@ -182,6 +182,33 @@ def test_records_show_raw_returns_below_the_users_wrappers() -> None:
     assert (steps[1].episodes[0].episode_return, steps[1].episodes[0].length) == (3.0, 2)
 
 
+RECORDING = "gymnasium.wrappers.RecordEpisodeStatistics"
+CLIPPING = {"_target_": "ClipReward", "max_reward": 0.5}
+
+
+class RecordingBelow(gym.Wrapper):  # type: ignore[type-arg]
+    """An environment that keeps a record of its own, and changes its rewards afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.wrappers.ClipReward(gym.wrappers.RecordEpisodeStatistics(Counting()), 0, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("make", "wrappers"),
+    [
+        (Counting, [CLIPPING, RECORDING]),
+        (Counting, [RECORDING, CLIPPING]),
+        (RecordingBelow, []),
+        (RecordingBelow, [{"_target_": "gymnasium.wrappers.TransformReward", "func": abs}]),
+    ],
+)
+def test_the_innermost_record_of_an_episode_counts(make: Any, wrappers: Any) -> None:
+    stepper = EnvStepper(made(make, wrappers=wrappers))
+    stepper.reset([0])
+    records = [record for _ in range(5) for record in stepper.step([0]).episodes]
+    assert [(record.episode_return, record.length) for record in records] == [(3.0, 2), (6.0, 3)]
+
+
 def test_records_are_kept_where_a_users_wrapper_ends_the_episode() -> None:
     stepper = EnvStepper(made(Counting, wrappers=[{"_target_": "TimeLimit", "max_episode_steps": 1}]))
     stepper.reset([0])

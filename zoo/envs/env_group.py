@@ -235,7 +235,7 @@ class EnvGroup:
         arrays.terminated[i], arrays.truncated[i] = terminated, truncated
         info = {} if info is None else info
         statistics = self._statistics[i]
-        if statistics is not None and "episode" not in info:
+        if statistics is not None:
             info = {**info, "episode": statistics.so_far()}
         return EpisodeEnd(
             i,

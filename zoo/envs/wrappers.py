@@ -66,12 +66,16 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
 
 
 class EpisodeStatistics(Wrapper):
-    """Sums raw rewards below the wrappers that change them; `EnvGroup` reads it when an episode ends."""
+    """Sums raw rewards below the wrappers that change them; `EnvGroup` reads it when an episode ends.
+
+    A record that the environment itself gives at the end is nearer to the raw rewards, and so taken instead.
+    """
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._return = 0.0
         self._length = 0
+        self._given: dict[str, Any] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Start a new sum."""
@@ -83,11 +87,13 @@ class EpisodeStatistics(Wrapper):
         result = self.env.step(action)
         self._return += float(result[1])
         self._length += 1
+        # Now, for wrappers around this one may write theirs into the same info.
+        self._given = result[4].get("episode") if result[4] else None
         return result
 
     def so_far(self) -> dict[str, Any]:
         """Return ``r`` and ``l`` of the episode, as Gymnasium's RecordEpisodeStatistics names them."""
-        return {"r": self._return, "l": self._length}
+        return self._given or {"r": self._return, "l": self._length}
 
 
 class ActionRepeat(Wrapper):

@@ -85,6 +85,37 @@ def test_time_feature_is_the_fraction_that_is_left() -> None:
     assert infos["final_obs"][0][-1] == 0.0
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_episode_steps": 8, "time_feature": True},
+        {"max_episode_steps": 8, "time_feature": {"max_steps": 8}},
+        {"time_feature": {"max_steps": 8}},
+    ],
+)
+def test_time_feature_counts_repeated_steps(options: dict[str, Any]) -> None:
+    env = made(lambda: Counting((8,)), action_repeat=3, **options)
+    left = [env.reset()[0][0, -1]]
+    for _ in range(3):
+        observations, *_, infos = env.step([0])
+        left.append(infos["final_obs"][0][-1] if "final_obs" in infos else observations[0, -1])
+    assert left == [1.0, 5 / 8, 2 / 8, 0.0]
+    assert observations[0, -1] == 1.0
+
+
+def test_time_feature_counts_the_steps_that_its_time_limit_counts() -> None:
+    limits = [
+        {"_target_": "gymnasium.wrappers.MaxAndSkipObservation", "skip": 3},
+        {"_target_": "TimeLimit", "max_episode_steps": 2},
+    ]
+    inside = made(lambda: Counting((9,)), max_episode_steps=6, wrappers=limits[:1], time_feature=True)
+    outside = made(lambda: Counting((9,)), wrappers=limits, time_feature=True)
+    for env in (inside, outside):
+        env.reset()
+        assert env.step([0])[0][0, -1] == 0.5
+        assert env.step([0])[4]["final_obs"][0][-1] == 0.0
+
+
 def test_time_feature_can_stand_still() -> None:
     env = made("Pendulum-v1", time_feature={"test_mode": True})
     env.reset()

@@ -48,7 +48,13 @@ def test_stacked_vectors_lie_end_to_end_with_zeros_before_the_start() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "stacked", "axis"),
-    [((5, 6), (4, 5, 6), 0), ((5, 6, 3), (5, 6, 12), 2), ((3, 7, 6), (12, 7, 6), 0)],
+    [
+        ((5, 6), (4, 5, 6), 0),
+        ((5, 6, 3), (5, 6, 12), 2),
+        ((3, 7, 6), (12, 7, 6), 0),
+        ((12, 36, 40), (48, 36, 40), 0),
+        ((36, 40, 12), (36, 40, 48), 2),
+    ],
 )
 def test_pictures_are_stacked_along_their_channels(
     shape: tuple[int, ...], stacked: tuple[int, ...], axis: int

@@ -116,7 +116,7 @@ def test_unknown_attribute_is_refused_and_nothing_ends() -> None:
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_raising_env_is_reported_with_its_own_traceback_index_and_seed(start_method: str) -> None:
+def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step(start_method: str) -> None:
     stepper = EnvStepper(workers(Failing, 4, start_method))
     stepper.reset([40, 41, 42, 43])
     stepper.step([0] * 4)
@@ -124,7 +124,7 @@ def test_raising_env_is_reported_with_its_own_traceback_index_and_seed(start_met
     with pytest.raises(ZooError) as caught:
         stepper.step([0] * 4)
     message = str(caught.value)
-    assert message.startswith("env 0 (seed 40) raised RuntimeError in a step:")
+    assert message.startswith("env 0 (step 3 after seed 40) raised RuntimeError in a step:")
     assert "the simulator lost its licence" in message
     assert "scripted.py" in message
     with pytest.raises(ZooError, match="closed"):
@@ -139,14 +139,16 @@ def test_env_that_cannot_be_made_is_reported() -> None:
         workers(make, 2)
 
 
-@pytest.mark.parametrize(("action", "cause"), [(1, "exit code 7"), (0, "killed by SIGKILL")])
+@pytest.mark.parametrize(
+    ("action", "cause"), [(1, "the environment ended it with exit code 7"), (0, "killed by SIGKILL")]
+)
 @pytest.mark.parametrize("start_method", ["fork", "forkserver"])
 def test_dead_worker_is_named_with_its_end(start_method: str, action: int, cause: str) -> None:
     stepper = EnvStepper(workers(Dying, 4, start_method))
     stepper.reset([0, 1, 2, 3])
     stepper.step([action] * 4)
     start = time.monotonic()
-    with pytest.raises(ZooError, match=f"worker process of envs 2 to 3 died: {cause}"):
+    with pytest.raises(ZooError, match=rf"of envs 2 to 3 died in env 3 \(step 2 after seed 3\): {cause}"):
         stepper.step([action] * 4)
     assert time.monotonic() - start < 2.0
 

@@ -1,4 +1,4 @@
-"""Which actions are valid now: asked of environments by their method `action_masks`, or read in their infos."""
+"""Which actions are valid now: environments say so by a method `action_masks`, or in their infos."""
 
 from __future__ import annotations
 

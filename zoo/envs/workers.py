@@ -25,6 +25,7 @@ from zoo.envs.env_group import EnvState, EpisodeEnd, Info
 from zoo.envs.same_step import SameStepVectorEnv, Transition
 from zoo.envs.spaces import Space, spaces_differ
 from zoo.envs.step_arrays import Observations, anonymous_memory, copied
+from zoo.envs.whereabouts import Whereabouts
 from zoo.envs.worker_process import ERROR, NOTHING, REFUSED, STEP, message, run_worker
 from zoo.errors import ZooError
 
@@ -239,12 +240,19 @@ class WorkersVectorEnv(SameStepVectorEnv):
     def _death_of(self, worker: Worker) -> ZooError:
         """End everything and say how a worker died."""
         _wait_for(worker.process, time.monotonic() + 1.0)
-        code = worker.process.exitcode
-        started = self._started
+        cause = _cause(worker.process.exitcode, self._started)
+        env = self._at_work(worker)
+        place = "" if env is None else f" in {env}"
         self.close()
         first, last = worker.rows.start, worker.rows.stop - 1
         which = f"env {first}" if first == last else f"envs {first} to {last}"
-        return ZooError(f"the worker process of {which} died: {_cause(code, started)}")
+        return ZooError(f"the worker process of {which} died{place}: {cause}")
+
+    def _at_work(self, worker: Worker) -> str | None:
+        """Return the name of the environment that a worker is stepping or resetting, or None."""
+        if not self._started:
+            return None
+        return Whereabouts(self._arrays.whereabouts[worker.rows.start :], worker.rows.start).at_work()
 
 
 def _cause(exit_code: int | None, started: bool) -> str:
@@ -255,13 +263,12 @@ def _cause(exit_code: int | None, started: bool) -> str:
         name = signal.Signals(-exit_code).name
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         return f"killed by {name}{hint}"
-    hint = (
-        ""
-        if started
-        else '; its output is above. A script needs `if __name__ == "__main__":` around what it runs, '
-        "or env.start_method=fork"
+    if started:
+        return f"the environment ended it with exit code {exit_code}, as os._exit() does"
+    return (
+        f"exit code {exit_code}; its output is above. "
+        'A script needs `if __name__ == "__main__":` around what it runs, or env.start_method=fork'
     )
-    return f"exit code {exit_code}{hint}"
 
 
 def _shut_down(workers: list[Worker], owner: int) -> None:

@@ -147,9 +147,9 @@ class MaskVelocities(gym.ObservationWrapper):
 class TimeFeature(Wrapper):
     """Appends the fraction of time that is left, 1 − t/T, so that a time limit is part of the state.
 
-    ``max_steps`` is T (the time limit by default), in steps of the environment itself, of which an action may
-    be several. With ``test_mode`` the feature stays 1, for episodes without a limit. Of a Dict observation the
-    part ``observation`` is extended.
+    ``max_steps`` is T (the time limit by default), in steps of the environment itself: an action that is
+    repeated takes several. With ``test_mode`` the feature stays 1, for episodes without a limit. Of a Dict
+    observation the part ``observation`` is extended.
     """
 
     def __init__(self, env: Env, max_steps: int | None = None, test_mode: bool = False) -> None:

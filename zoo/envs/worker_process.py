@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium as gym
 
 from zoo.envs.env_group import EnvGroup, EpisodeEnd
+from zoo.envs.sent_errors import packed
 from zoo.envs.step_arrays import StepArrays
 from zoo.errors import ZooError
 
@@ -27,7 +28,10 @@ Env = gym.Env[Any, Any]
 STEP = b""
 """The message for the most frequent command; every other one is a `message`."""
 NOTHING, RESULT, REFUSED, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
-"""First byte of a reply: no infos and no ends; a pickled result; why a call failed; why all has ended."""
+"""First byte of a reply: no infos and no ends; a pickled result; what a call raised; why all has ended."""
+
+ON_REQUEST = ("call", "set_attr")
+"""Commands that run what the user names: what that raises is the caller's affair, and the worker goes on."""
 
 
 def message(command: str, *arguments: Any) -> bytes:
@@ -111,8 +115,10 @@ def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: ran
             return
         try:
             reply = _result(commands[command](*arguments))
-        except AttributeError as error:
-            reply = REFUSED + str(error).encode()
+        except (Exception, SystemExit) as error:
+            if command not in ON_REQUEST:
+                raise
+            reply = REFUSED + packed(error)
         connection.send_bytes(reply)
 
 

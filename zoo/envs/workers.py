@@ -23,6 +23,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from zoo.envs.config import DEFAULT_RESEED_EVERY
 from zoo.envs.env_group import EnvState, EpisodeEnd, Info
 from zoo.envs.same_step import SameStepVectorEnv, Transition
+from zoo.envs.sent_errors import unpacked
 from zoo.envs.spaces import Space, spaces_differ
 from zoo.envs.step_arrays import Observations, anonymous_memory, copied
 from zoo.envs.whereabouts import Whereabouts
@@ -42,6 +43,12 @@ class Worker(NamedTuple):
     connection: Connection
     poller: select.poll
     rows: range
+
+
+class Refusal(NamedTuple):
+    """The reply of a worker in which a method raised that somebody called."""
+
+    error: Exception
 
 
 class WorkersVectorEnv(SameStepVectorEnv):
@@ -119,7 +126,10 @@ class WorkersVectorEnv(SameStepVectorEnv):
         return different
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of each environment, or read an attribute; what comes back must be picklable."""
+        """Call a method of each environment, or read an attribute; what comes back must be picklable.
+
+        What a method raises is raised here, once all have answered.
+        """
         replies = self._ask_all([message("call", name, args, kwargs)] * len(self._workers))
         return tuple(result for reply in replies for result in reply)
 
@@ -207,18 +217,21 @@ class WorkersVectorEnv(SameStepVectorEnv):
         if not self._workers:
             raise ZooError("the environments are closed")
         for worker in list(self._unread):
-            with contextlib.suppress(AttributeError):
-                self._read(worker)
+            self._read(worker)
         for worker, own_message in zip(self._workers, messages, strict=True):
             try:
                 worker.connection.send_bytes(own_message)
             except OSError:
                 raise self._death_of(worker) from None
             self._unread.append(worker)
-        return [self._read(worker) for worker in self._workers]
+        replies = [self._read(worker) for worker in self._workers]
+        for reply in replies:
+            if isinstance(reply, Refusal):
+                raise reply.error
+        return replies
 
     def _read(self, worker: Worker) -> Any:
-        """Return one reply; raise what the environment raised, or how the worker died."""
+        """Return one reply; raise how an environment failed, or how the worker died."""
         while not worker.poller.poll(1000):
             if _is_dead(worker.process):
                 raise self._death_of(worker)
@@ -234,15 +247,17 @@ class WorkersVectorEnv(SameStepVectorEnv):
             self.close()
             raise ZooError(reply[1:].decode())
         if kind == REFUSED:
-            raise AttributeError(reply[1:].decode())
+            return Refusal(unpacked(reply[1:]))
         return pickle.loads(reply[1:])
 
     def _death_of(self, worker: Worker) -> ZooError:
         """End everything and say how a worker died."""
         _wait_for(worker.process, time.monotonic() + 1.0)
-        cause = _cause(worker.process.exitcode, self._started)
         env = self._at_work(worker)
-        place = "" if env is None else f" in {env}"
+        place, cause = (
+            "" if env is None else f" in {env}",
+            _cause(worker.process.exitcode, self._started, env),
+        )
         self.close()
         first, last = worker.rows.start, worker.rows.stop - 1
         which = f"env {first}" if first == last else f"envs {first} to {last}"
@@ -255,16 +270,18 @@ class WorkersVectorEnv(SameStepVectorEnv):
         return Whereabouts(self._arrays.whereabouts[worker.rows.start :], worker.rows.start).at_work()
 
 
-def _cause(exit_code: int | None, started: bool) -> str:
-    """Say in words how a process ended."""
+def _cause(exit_code: int | None, started: bool, env: str | None) -> str:
+    """Say in words how a process ended, in which environment if in any."""
     if exit_code is None:
         return "its pipe is closed"
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         return f"killed by {name}{hint}"
-    if started:
+    if env is not None:
         return f"the environment ended it with exit code {exit_code}, as os._exit() does"
+    if started:
+        return f"exit code {exit_code}; its output is above"
     return (
         f"exit code {exit_code}; its output is above. "
         'A script needs `if __name__ == "__main__":` around what it runs, or env.start_method=fork'

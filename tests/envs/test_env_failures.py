@@ -161,6 +161,18 @@ def test_exit_of_a_maker_is_an_error(where: str) -> None:
         stepper(lambda: sys.exit(0), 2, where)
 
 
+@pytest.mark.parametrize("where", WHERE)
+def test_env_that_raises_where_it_is_asked_for_a_mask_is_named(where: str) -> None:
+    class Unmasked(Counting):
+        def action_masks(self) -> Any:
+            return [True, 1 / (1 - int(self._observation[1])) > 0]
+
+    envs = stepper(Unmasked, 2, where)
+    envs.reset([7, 8])
+    message = message_of(envs, 1)
+    assert message.startswith("env 0 (step 1 after seed 7) raised ZeroDivisionError in action_masks():")
+
+
 @pytest.mark.parametrize("start_method", ["fork", "forkserver"])
 def test_env_that_ends_its_worker_without_an_error_is_an_error(start_method: str) -> None:
     envs = stepper(lambda: Exiting(os._exit), 4, "workers", start_method=start_method)

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.envs.env_error import env_error
 from zoo.envs.spaces import Space, describe, mask_size
 from zoo.errors import ZooError
 
@@ -41,7 +42,10 @@ class ActionMasks:
         method = self._methods[i]
         if method is None and "action_mask" not in info:
             raise ZooError(f"{self._name(i)} gave no `action_mask` in its info, but did at the first reset")
-        mask = flat_mask(info["action_mask"] if method is None else method())
+        try:
+            mask = flat_mask(info["action_mask"] if method is None else method())
+        except (Exception, SystemExit) as error:
+            raise env_error(error, self._name(i), "in action_masks()") from error
         if mask.size != self.size:
             raise ZooError(
                 f"{self._name(i)} gave a mask of {mask.size} actions; {describe(self._action_space)} "

@@ -145,8 +145,6 @@ class Algorithm(Agent[Config]):
         self.runtime.expect(self.gradient_steps_in(self.total_timesteps), float(weights * self._batch_size()))
         if not self.interaction.is_under_way:
             self._reset_envs()
-        elif self.envs.was_disturbed:
-            self.barrier()
         callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
@@ -161,6 +159,8 @@ class Algorithm(Agent[Config]):
         callbacks.start(self)
         callbacks.call_due(self)
         while self.num_timesteps < self.total_timesteps and self.stop_reason is None:
+            if self.interaction.envs.was_disturbed:
+                self.barrier()
             self.collect()
             started = time.perf_counter()
             self.update()

@@ -56,6 +56,7 @@ class EnvStepper:
         self._autoreset = autoreset_mode(env)
         self._same_step = env if isinstance(env, SameStepVectorEnv) else None
         self._own = env.unwrapped if isinstance(env.unwrapped, SameStepVectorEnv) else None
+        self._stepped: Any = env if self._own is None else self._own
         self.observations: Observations = None
         self._action_masks: NDArray[np.bool_] | None = None
         self.mask_size: int | None = None if self._own is None else self._own.mask_size
@@ -74,7 +75,7 @@ class EnvStepper:
         Seen are other steppers (an evaluation in the same environments), and for Zoo's own vector
         environments whoever steps them by hand.
         """
-        return getattr(self.env, "last_stepped_by", None) is not self._token
+        return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     @property
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
@@ -102,14 +103,14 @@ class EnvStepper:
         refuse_other_shapes(observations, self.observation_space, self.num_envs)
         self.observations = observations
         self._take_masks(infos)
-        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
+        self._stepped.last_stepped_by = self._token
         return observations
 
     def step(self, actions: Any) -> Step:
         """Step all environments with values of the action space, (num_envs, …)."""
-        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
         if self._same_step is None:
             return self._step_any(actions)
+        self._same_step.last_stepped_by = self._token
         observations, rewards, terminated, truncated, masks, ends, infos = self._same_step.transition(actions)
         self._n_steps += 1
         self.observations = observations
@@ -153,6 +154,7 @@ class EnvStepper:
         return {
             "envs": self._replayable().state(),
             "seconds": time.time() - self._start,
+            "was_disturbed": self.was_disturbed,
         }
 
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
@@ -164,7 +166,7 @@ class EnvStepper:
         """
         env = self._replayable()
         different = env.load_state(tree["envs"])
-        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
+        self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
         self.observations, self._action_masks = env.shown()
         self.mask_size = env.mask_size
         self._returns = np.array(tree["envs"]["returns"], dtype=np.float64)
@@ -199,6 +201,7 @@ class EnvStepper:
     def _step_any(self, actions: Any) -> Step:
         """Step a vector environment that is not our own, in whichever autoreset mode."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        self._stepped.last_stepped_by = self._token
         refuse_other_shapes(observations, self.observation_space, self.num_envs)
         terminated = np.array(terminated, dtype=np.bool_)
         truncated = np.array(truncated, dtype=np.bool_) & ~terminated

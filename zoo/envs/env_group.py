@@ -161,6 +161,7 @@ class EnvGroup:
             else:
                 self._seeds[i] = random_seed()
             self._start_record(i)
+            self._whereabouts.now[0] = i
             try:
                 observation, infos[i] = self._seeded_reset(i, options)
                 self._show(i, observation)

@@ -7,13 +7,15 @@ through the pipe where there are any.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
+import multiprocessing
 import os
 import pickle
 import signal
 from collections.abc import Callable, Sequence
 from multiprocessing import reduction
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import gymnasium as gym
@@ -54,6 +56,7 @@ def run_worker(
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _end_with_parent()
     if inherited is not None:
         inherited.close()
     group: EnvGroup | None = None
@@ -75,6 +78,23 @@ def run_worker(
             with contextlib.suppress(Exception):
                 group.close()
         connection.close()
+
+
+def _end_with_parent() -> None:
+    """Let the system end this process once its parent is gone, even where an environment never returns.
+
+    A pipe closes then, and says so by SIGIO, which ends a process by itself. (A thread that waits for the
+    pipe would have to wait for the interpreter too, which a simulator in C may never let go of. Linux's own
+    signal for the death of a parent comes when the thread ends that started the worker.)
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    pipe = parent.sentinel
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if wait([pipe], timeout=0):
+        os._exit(1)  # It was gone before.
 
 
 def _facts(group: EnvGroup) -> dict[str, Any]:

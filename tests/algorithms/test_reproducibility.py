@@ -174,7 +174,7 @@ def test_a_used_object_can_be_restored_too(name: str) -> None:
 
 
 class Fading(gym.Env[Any, Any]):
-    """Shows a number that gets smaller than any normal one, and then the same again as long as it is not 0."""
+    """Shows a number that gets smaller than any normal one, then the same again as long as it is not 0."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
     action_space = spaces.Discrete(2)
@@ -399,29 +399,54 @@ def test_a_run_with_another_length_of_its_schedules_is_told_apart_by_its_total()
     assert model.num_timesteps == model.total_timesteps == 192
 
 
-@pytest.mark.parametrize("by_hand", [False, True])
+class EvaluatingWhereItLearns(Callback):
+    every = 64
+
+    def on_steps(self, algorithm: Any) -> None:
+        evaluate_policy(algorithm, algorithm.get_env(), 3)
+
+
+def test_run_that_is_evaluated_where_it_learns_is_resumed_exactly() -> None:
+    keep = Keep(64)
+    straight = make("ppo2").learn(192, [EvaluatingWhereItLearns(), keep])
+    resumed = make("ppo2", seed=2)
+    arrays, values = keep.kept[64]
+    resumed.load_state(join(arrays, json.loads(values)))
+    resumed.learn(128, EvaluatingWhereItLearns(), reset_num_timesteps=False)
+    ours, theirs = (
+        {name: array.tobytes() for name, array in split({"weights": model.get_parameters()})[0].items()}
+        for model in (resumed, straight)
+    )
+    assert len(theirs) > 4
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("nan_check", [False, True])
+@pytest.mark.parametrize("who", ["an evaluation", "somebody by hand", "a callback"])
 @pytest.mark.parametrize("name", ["dqn", "dqn_once", "ppo2"])
 def test_environments_that_somebody_else_stepped_are_reset_before_learning_goes_on(
-    name: str, by_hand: bool
+    name: str, who: str, nan_check: bool
 ) -> None:
     envs = [Logged((4, 3)) for _ in range(2)]
     waiting = list(envs)
     algorithm, _, hyperparameters = RUNS[name]
     model = algorithm(
         {"net_arch": [8]},
-        make_vec_env(lambda: waiting.pop(0), 2, check=False),
+        make_vec_env(lambda: waiting.pop(0), 2, check=False, nan_check=nan_check),
         seed=1,
         compile=False,
         **{**hyperparameters, **({"learning_starts": 10**6} if name != "ppo2" else {})},
-    ).learn(50)
+    )
+    model.learn(96 if who == "a callback" else 64, EvaluatingWhereItLearns() if who == "a callback" else None)
     env = model.get_env()
     assert env is not None
-    if by_hand:
+    if who == "an evaluation":
+        evaluate_policy(model, env, 3)
+    elif who == "somebody by hand":
         for _ in range(2):
             env.step(np.zeros(2, np.int64))
-    else:
-        evaluate_policy(model, env, 3)
-    model.learn(50, reset_num_timesteps=False)
+    if who != "a callback":
+        model.learn(32, reset_num_timesteps=False)
     happened = {
         (tuple(step.observation.tolist()), tuple(step.next_observation.tolist()))
         for each in envs

@@ -77,9 +77,10 @@ def test_returns_are_summed_before_rewards_are_clipped() -> None:
     assert (np.sign(raw) == signs).all()
 
 
-def test_wrappers_of_the_users_own_leave_the_records_of_games_as_they_are() -> None:
+@pytest.mark.parametrize("wrapper", ["gymnasium.Wrapper", "gymnasium.wrappers.RecordEpisodeStatistics"])
+def test_wrappers_of_the_users_own_leave_the_records_of_games_as_they_are(wrapper: str) -> None:
     plain, _ = played(make_vec_env(BREAKOUT, 1), 400)
-    wrapped, _ = played(make_vec_env(BREAKOUT, 1, wrappers=["gymnasium.Wrapper"], check=False), 400)
+    wrapped, _ = played(make_vec_env(BREAKOUT, 1, wrappers=[wrapper], check=False), 400)
     ours, theirs = (
         [(e.episode_return, e.length) for step in steps for e in step.episodes] for steps in (wrapped, plain)
     )

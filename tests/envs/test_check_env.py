@@ -207,6 +207,20 @@ def test_strange_env_is_let_through_with_a_warning(strange: dict[str, Any], find
         make_vec_env(lambda: Custom(**strange), seed=0)
 
 
+def test_observations_out_of_bounds_are_told_once_for_each_part() -> None:
+    def drawn(env: Any) -> Any:
+        return {"a": env.np_random.normal(3.0, size=3), "b": env.np_random.normal(-3.0, size=2)}
+
+    space = spaces.Dict({key: spaces.Box(-0.1, 0.1, (n,), np.float64) for key, n in (("a", 3), ("b", 2))})
+    outside = {
+        "observation_space": space,
+        "reset": lambda env: (drawn(env), {}),
+        "step": lambda env: (drawn(env), 0.0, False, False, {}),
+    }
+    findings = "\n".join(check_env(lambda: Custom(**outside)))
+    assert re.findall("observation `(.)`.* outside the bounds", findings) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     "fine",
     [

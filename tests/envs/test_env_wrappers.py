@@ -48,7 +48,13 @@ def test_stacked_vectors_lie_end_to_end_with_zeros_before_the_start() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "stacked", "axis"),
-    [((5, 6), (4, 5, 6), 0), ((5, 6, 3), (5, 6, 12), 2), ((3, 7, 6), (12, 7, 6), 0)],
+    [
+        ((5, 6), (4, 5, 6), 0),
+        ((5, 6, 3), (5, 6, 12), 2),
+        ((3, 7, 6), (12, 7, 6), 0),
+        ((12, 36, 40), (48, 36, 40), 0),
+        ((36, 40, 12), (36, 40, 48), 2),
+    ],
 )
 def test_pictures_are_stacked_along_their_channels(
     shape: tuple[int, ...], stacked: tuple[int, ...], axis: int
@@ -83,6 +89,37 @@ def test_time_feature_is_the_fraction_that_is_left() -> None:
     assert env.observation_space.contains(env.reset()[0])
     *_, infos = [env.step(np.zeros((1, 1))) for _ in range(4)][-1]
     assert infos["final_obs"][0][-1] == 0.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_episode_steps": 8, "time_feature": True},
+        {"max_episode_steps": 8, "time_feature": {"max_steps": 8}},
+        {"time_feature": {"max_steps": 8}},
+    ],
+)
+def test_time_feature_counts_repeated_steps(options: dict[str, Any]) -> None:
+    env = made(lambda: Counting((8,)), action_repeat=3, **options)
+    left = [env.reset()[0][0, -1]]
+    for _ in range(3):
+        observations, *_, infos = env.step([0])
+        left.append(infos["final_obs"][0][-1] if "final_obs" in infos else observations[0, -1])
+    assert left == [1.0, 5 / 8, 2 / 8, 0.0]
+    assert observations[0, -1] == 1.0
+
+
+def test_time_feature_counts_the_steps_that_its_time_limit_counts() -> None:
+    limits = [
+        {"_target_": "gymnasium.wrappers.MaxAndSkipObservation", "skip": 3},
+        {"_target_": "TimeLimit", "max_episode_steps": 2},
+    ]
+    inside = made(lambda: Counting((9,)), max_episode_steps=6, wrappers=limits[:1], time_feature=True)
+    outside = made(lambda: Counting((9,)), wrappers=limits, time_feature=True)
+    for env in (inside, outside):
+        env.reset()
+        assert env.step([0])[0][0, -1] == 0.5
+        assert env.step([0])[4]["final_obs"][0][-1] == 0.0
 
 
 def test_time_feature_can_stand_still() -> None:
@@ -180,6 +217,33 @@ def test_records_show_raw_returns_below_the_users_wrappers() -> None:
     steps = [stepper.step([0]) for _ in range(2)]
     assert steps[1].rewards.tolist() == [0.5]
     assert (steps[1].episodes[0].episode_return, steps[1].episodes[0].length) == (3.0, 2)
+
+
+RECORDING = "gymnasium.wrappers.RecordEpisodeStatistics"
+CLIPPING = {"_target_": "ClipReward", "max_reward": 0.5}
+
+
+class RecordingBelow(gym.Wrapper):  # type: ignore[type-arg]
+    """An environment that keeps a record of its own, and changes its rewards afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.wrappers.ClipReward(gym.wrappers.RecordEpisodeStatistics(Counting()), 0, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("make", "wrappers"),
+    [
+        (Counting, [CLIPPING, RECORDING]),
+        (Counting, [RECORDING, CLIPPING]),
+        (RecordingBelow, []),
+        (RecordingBelow, [{"_target_": "gymnasium.wrappers.TransformReward", "func": abs}]),
+    ],
+)
+def test_the_innermost_record_of_an_episode_counts(make: Any, wrappers: Any) -> None:
+    stepper = EnvStepper(made(make, wrappers=wrappers))
+    stepper.reset([0])
+    records = [record for _ in range(5) for record in stepper.step([0]).episodes]
+    assert [(record.episode_return, record.length) for record in records] == [(3.0, 2), (6.0, 3)]
 
 
 def test_records_are_kept_where_a_users_wrapper_ends_the_episode() -> None:

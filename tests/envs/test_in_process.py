@@ -103,7 +103,7 @@ def test_actions_of_a_wrong_shape_are_refused() -> None:
         env.step(np.zeros((2, 1)))
 
 
-def test_raising_env_is_reported_with_its_own_traceback_index_and_seed() -> None:
+def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step() -> None:
     makers = [lambda: gym.wrappers.TimeLimit(Failing(), 2), Failing]
     env = make_vec_env(lambda: makers.pop(0)(), 2, check=False)
     stepper = EnvStepper(env)
@@ -113,7 +113,7 @@ def test_raising_env_is_reported_with_its_own_traceback_index_and_seed() -> None
     with pytest.raises(ZooError) as caught:
         stepper.step([0, 0])
     message = str(caught.value)
-    assert message.startswith("env 1 (seed 41) raised RuntimeError in a step:")
+    assert message.startswith("env 1 (step 3 after seed 41) raised RuntimeError in a step:")
     assert "the simulator lost its licence" in message
     assert "scripted.py" in message
     assert "in_process.py" not in message

@@ -227,7 +227,7 @@ def test_actions_of_a_discrete_space_begin_at_its_start() -> None:
     stepper.reset([0])
     for action in (1, 2, 3):
         stepper.step([action])
-    with pytest.raises(ZooError, match="env 0 \\(seed 0\\) raised AssertionError"):
+    with pytest.raises(ZooError, match="env 0 \\(step 4 after seed 0\\) raised AssertionError"):
         stepper.step([0])
 
 
@@ -292,3 +292,26 @@ def test_vector_env_that_does_not_say_when_it_resets_is_refused() -> None:
     env.metadata = {}
     with pytest.raises(ZooError, match="autoreset_mode"):
         EnvStepper(env)
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_observations_of_another_shape_are_refused(at: int) -> None:
+    class Misshapen(gym.vector.VectorWrapper):  # type: ignore[type-arg]
+        n_calls = 0
+
+        def reset(self, **options: Any) -> Any:
+            observations, infos = self.env.reset(**options)
+            return self._misshapen(observations), infos
+
+        def step(self, actions: Any) -> Any:
+            observations, *rest = self.env.step(actions)
+            return self._misshapen(observations), *rest
+
+        def _misshapen(self, observations: Any) -> Any:
+            self.n_calls += 1
+            return observations[:, :1] if self.n_calls == at + 1 else observations
+
+    stepper = EnvStepper(Misshapen(gymnasium_env(AutoresetMode.SAME_STEP)))
+    with pytest.raises(ZooError, match=r"gave observations of shape \(2, 1\); 2 of Box\(2,\).*\(2, 2\)"):
+        transitions(stepper, 3)
+    assert stepper.env.n_calls == at + 1  # type: ignore[attr-defined]

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -107,16 +109,96 @@ def test_envs_are_divided_among_workers(n_workers: int) -> None:
     env.close()
 
 
-def test_unknown_attribute_is_refused_and_nothing_ends() -> None:
-    env = workers("CartPole-v1", 2)
+class RefusedError(Exception):
+    """An error that can be written to another process, but not read there: it takes two arguments."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what}: {why}")
+
+
+class Obliging(Counting):
+    """Has methods that raise, and attributes that no pickle holds."""
+
+    level = 1
+
+    def divide(self, by: int) -> float:
+        return 1 / by
+
+    def refuse(self) -> None:
+        raise RefusedError("level 9", "not yet won")
+
+    def leave(self) -> None:
+        sys.exit(3)
+
+    def look_up(self) -> Any:
+        class OnlyThereError(Exception):
+            pass
+
+        raise OnlyThereError("a class that nobody else can import")
+
+    def render(self) -> Any:
+        raise gym.error.DependencyNotInstalled("pygame is not installed")
+
+    @property
+    def lock(self) -> Any:
+        return threading.Lock()
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+@pytest.mark.parametrize(
+    ("call", "error", "message", "frame"),
+    [
+        (("no_such_thing",), AttributeError, "no_such_thing", ""),
+        (("divide", 0), ZeroDivisionError, "division by zero", "return 1 / by"),
+        (("divide", "0"), TypeError, "unsupported operand", "return 1 / by"),
+        (("refuse",), RuntimeError, "RefusedError: level 9: not yet won", "in refuse"),
+        (("leave",), RuntimeError, "SystemExit: 3", "in leave"),
+        (("look_up",), RuntimeError, "OnlyThereError: a class that", "in look_up"),
+        (("lock",), ZooError, "cannot be sent between processes", ""),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_method_that_raises_is_the_callers_affair_and_nothing_ends(
+    call: Any, error: type[Exception], message: str, frame: str, start_method: str
+) -> None:
+    env = workers(Obliging, 3, start_method)
+    before = env.reset(seed=0)[0]
+    with pytest.raises(error, match=message) as caught:
+        env.call(*call)
+    assert type(caught.value) is error
+    assert frame in "".join(traceback.format_exception(caught.value))
+    assert env.call("divide", 2) == (0.5, 0.5, 0.5)
+    following, *_ = env.step(np.zeros(3, np.int64))
+    assert (following != before).any()
+    env.close()
+
+
+def test_method_that_raises_does_so_in_this_process_too() -> None:
+    env = make_vec_env(Obliging, 3, check=False)
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        env.call("divide", 0)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no_such_thing"):
-        env.get_attr("no_such_thing")
-    assert env.get_attr("gravity") == (9.8, 9.8)
+        env.get_attr("no_such_thing")  # type: ignore[attr-defined]
+
+
+def test_package_that_rendering_in_a_worker_lacks_is_named() -> None:
+    envs = EnvStepper(workers(Obliging, 2))
+    with pytest.raises(ZooError, match="rendering needs a package: pygame is not installed"):
+        envs.render()
+    envs.close()
+
+
+def test_attribute_that_cannot_be_set_is_the_callers_affair_too() -> None:
+    env = workers(Obliging, 2)
+    with pytest.raises(AttributeError, match="lock"):
+        env.set_attr("lock", 1)
+    env.set_attr("level", [2, 3])
+    assert env.get_attr("level") == (2, 3)
     env.close()
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_raising_env_is_reported_with_its_own_traceback_index_and_seed(start_method: str) -> None:
+def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step(start_method: str) -> None:
     stepper = EnvStepper(workers(Failing, 4, start_method))
     stepper.reset([40, 41, 42, 43])
     stepper.step([0] * 4)
@@ -124,7 +206,7 @@ def test_raising_env_is_reported_with_its_own_traceback_index_and_seed(start_met
     with pytest.raises(ZooError) as caught:
         stepper.step([0] * 4)
     message = str(caught.value)
-    assert message.startswith("env 0 (seed 40) raised RuntimeError in a step:")
+    assert message.startswith("env 0 (step 3 after seed 40) raised RuntimeError in a step:")
     assert "the simulator lost its licence" in message
     assert "scripted.py" in message
     with pytest.raises(ZooError, match="closed"):
@@ -139,14 +221,16 @@ def test_env_that_cannot_be_made_is_reported() -> None:
         workers(make, 2)
 
 
-@pytest.mark.parametrize(("action", "cause"), [(1, "exit code 7"), (0, "killed by SIGKILL")])
+@pytest.mark.parametrize(
+    ("action", "cause"), [(1, "the environment ended it with exit code 7"), (0, "killed by SIGKILL")]
+)
 @pytest.mark.parametrize("start_method", ["fork", "forkserver"])
 def test_dead_worker_is_named_with_its_end(start_method: str, action: int, cause: str) -> None:
     stepper = EnvStepper(workers(Dying, 4, start_method))
     stepper.reset([0, 1, 2, 3])
     stepper.step([action] * 4)
     start = time.monotonic()
-    with pytest.raises(ZooError, match=f"worker process of envs 2 to 3 died: {cause}"):
+    with pytest.raises(ZooError, match=rf"of envs 2 to 3 died in env 3 \(step 2 after seed 3\): {cause}"):
         stepper.step([action] * 4)
     assert time.monotonic() - start < 2.0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.envs.stepper import Step
+from zoo.envs.step import Step
 from zoo.memory.columns import transform
 from zoo.memory.experience import Experience
 

@@ -54,6 +54,13 @@ def test_path_steps_and_score_of_the_agent_are_told(
     )
 
 
+def test_agent_of_worker_processes_plays_in_this_one(capsys: pytest.CaptureFixture[str]) -> None:
+    env = EnvConfig(id="CartPole-v1", vectorization="workers", start_method="fork", step_timeout=30)
+    save_agent(RUN / "best_agent", env=env)
+    play(f"agent={RUN / 'best_agent'}", "render=false")
+    assert returns(capsys.readouterr().out)
+
+
 def test_returns_are_printed_where_there_is_no_display(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,6 +150,36 @@ def test_one_gymnasium_env_is_taken_as_it_is() -> None:
     env.close()
 
 
+def test_given_gymnasium_env_is_stepped_for_its_episodes_alone() -> None:
+    class Counted(Fixed):
+        n_all_steps = 0
+
+        def step(self, action: Any) -> Any:
+            self.n_all_steps += 1
+            return super().step(action)
+
+    env = Counted(9)
+    for n in (1, 2):
+        assert evaluate_policy(Recorder(), env, 1) == (9.0, 0.0)
+        assert env.n_all_steps == 9 * n
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Zoo/Masked-v0"])
+def test_each_step_of_an_evaluation_asks_the_workers_once(
+    env_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    envs = make_vec_env(env_id, 3, vectorization="workers", n_workers=2, start_method="fork")
+    asked: list[Any] = []
+    ask_all = envs._ask_all  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        envs, "_ask_all", lambda messages, *more: asked.append(messages) or ask_all(messages, *more)
+    )
+    model = Recorder()
+    evaluate(model, envs, 3, seed=0)
+    assert len(asked) == 1 + len(model.starts)
+    envs.close()
+
+
 def test_each_finished_episode_is_told_as_it_ends() -> None:
     lengths: list[int] = []
     evaluate(Recorder(), two_lengths(), 4, on_episode=lambda episode: lengths.append(episode.length))

@@ -149,8 +149,6 @@ class Algorithm(AgentInEnvs[Config]):
         self.runtime.expect(self.gradient_steps_in(self.total_timesteps), float(weights * batch_size))
         if not self.interaction.is_under_way:
             self._reset_envs()
-        elif self.envs.was_disturbed:
-            self.barrier()
         callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
@@ -165,6 +163,8 @@ class Algorithm(AgentInEnvs[Config]):
         callbacks.start(self)
         callbacks.call_due(self)
         while self.num_timesteps < self.total_timesteps and self.stop_reason is None:
+            if self.interaction.envs.was_disturbed:
+                self.barrier()
             with blaming_the_policy(self):
                 self.collect()
             started = time.perf_counter()

@@ -16,7 +16,8 @@ from gymnasium.vector import VectorEnv
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer, is_training
 from zoo.envs.same_step import SameStepVectorEnv
-from zoo.envs.stepper import EnvStepper, Step
+from zoo.envs.step import Step
+from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform

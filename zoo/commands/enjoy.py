@@ -91,12 +91,13 @@ def _drawing_explained(agent: OpenedAgent) -> Iterator[None]:
 
 def _make(agent: OpenedAgent, render_mode: str | None = None) -> EnvStepper:
     """Make one environment, in this process: that is where windows are, and one needs no worker."""
+    from zoo.envs.config import in_this_process
     from zoo.envs.stepper import EnvStepper
     from zoo.envs.vec_env import make_vec_env
 
     native = agent.env.vectorization == "native" and render_mode is None
-    config = replace(agent.env, render_mode=render_mode, vectorization="native" if native else "auto")
-    return EnvStepper(make_vec_env(config, 1, training=False))
+    config = agent.env if native else in_this_process(agent.env)
+    return EnvStepper(make_vec_env(replace(config, render_mode=render_mode), 1, training=False))
 
 
 @contextlib.contextmanager

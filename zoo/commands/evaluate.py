@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
@@ -30,16 +29,16 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _evaluated(agent: OpenedAgent, settings: EvaluateSettings) -> Evaluation:
+    from zoo.envs.config import in_this_process
     from zoo.envs.stepper import EnvStepper
     from zoo.envs.vec_env import make_vec_env
     from zoo.training.evaluation import evaluate
 
     n_envs = min(settings.n_envs, settings.n_episodes)
     # Worker processes pay off for several environments only.
-    vectorization = (
-        "auto" if n_envs == 1 and agent.env.vectorization == "workers" else agent.env.vectorization
-    )
-    envs = EnvStepper(make_vec_env(replace(agent.env, vectorization=vectorization), n_envs, training=False))
+    needs_no_worker = n_envs == 1 and agent.env.vectorization == "workers"
+    env = in_this_process(agent.env) if needs_no_worker else agent.env
+    envs = EnvStepper(make_vec_env(env, n_envs, training=False))
     try:
         agent.check_spaces(envs)
         return evaluate(

@@ -5,7 +5,8 @@ from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
 from zoo.envs.ids import folder_name
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize
-from zoo.envs.stepper import EnvStepper, Step
+from zoo.envs.step import Step
+from zoo.envs.stepper import EnvStepper
 from zoo.envs.trial import check_env
 from zoo.envs.vec_env import make_vec_env
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -70,6 +70,13 @@ class EnvConfig:
     n_workers: int | None = hyperparameter(None, "worker processes; null: one a core", ge=1)
     start_method: str = hyperparameter(
         "forkserver", "how worker processes start", choices=("fork", "forkserver", "spawn")
+    )
+    step_timeout: float | None = hyperparameter(
+        None,
+        "how long a step of one environment may take before the run fails, its index and step told; "
+        "null: for ever; with workers only",
+        unit="seconds",
+        gt=0,
     )
     wrappers: list[str | dict[str, Any]] = hyperparameter(
         help="wrappers by name, class path or {_target_: class path, argument: value}, innermost first",
@@ -157,6 +164,11 @@ def is_renewed(config: EnvConfig) -> bool:
     if isinstance(config.renew, bool):
         return config.renew
     return config.render_mode != "human" and re.fullmatch(KEEPING_THE_PAST, config.id) is not None
+
+
+def in_this_process(config: EnvConfig) -> EnvConfig:
+    """Return the config without worker processes."""
+    return replace(config, vectorization="auto", step_timeout=None)
 
 
 def is_atari(config: EnvConfig) -> bool:

@@ -9,7 +9,7 @@ import gymnasium as gym
 from zoo.errors import ZooError
 
 
-def env_error(error: Exception, who: str, when: str) -> ZooError:
+def env_error(error: BaseException, who: str, when: str) -> ZooError:
     """Return an environment's own error, with its own traceback, as one for the user."""
     if isinstance(error, ZooError):
         return error if when == "while it was made" else ZooError(f"{who}: {error}")

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zoo.envs.action_log import ActionLog
+from zoo.envs.action_masks import ActionMasks
 from zoo.envs.env_error import env_error
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
-from zoo.envs.spaces import Space, describe, mask_size, spaces_differ
-from zoo.envs.step_arrays import Observations, StepArrays
+from zoo.envs.spaces import Space, spaces_differ
+from zoo.envs.step_arrays import StepArrays, of_shape
+from zoo.envs.whereabouts import NOWHERE, Whereabouts
 from zoo.envs.wrappers import EpisodeStatistics, find_wrapper
 from zoo.errors import ZooError
 
@@ -68,25 +69,21 @@ class EnvGroup:
     ) -> None:
         n = len(make_envs)
         self.envs: list[Env] = []
-        self.first_index = first_index
+        self._first_index = first_index
         self._make_envs, self._reseed_every, self._renew = make_envs, reseed_every, renew
         for i, make_env in enumerate(make_envs):
             try:
                 self.envs.append(make_env())
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self.close()
                 raise env_error(error, f"env {first_index + i}", "while it was made") from error
         self.observation_space: Space = self.envs[0].observation_space
         self.action_space: Space = self.envs[0].action_space
         self._check_same_spaces()
-        self._space_keys = (
-            list(self.observation_space) if isinstance(self.observation_space, spaces.Dict) else None
-        )
         self._steps = [env.step for env in self.envs]
         self._spaces = [spaces_of(env) for env in self.envs]
         self._statistics = [find_wrapper(env, EpisodeStatistics) for env in self.envs]
-        self._mask_methods = [_mask_method(env) for env in self.envs]
-        self.mask_size = self._method_mask_size()
+        self.masks = ActionMasks(self.envs, self.action_space, self._name)
         self.last_infos: list[Info] = [{} for _ in self.envs]
         self._used = [False] * n
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
@@ -101,43 +98,50 @@ class EnvGroup:
         """Take the arrays that every step and reset writes into."""
         self._arrays = arrays
         self._rewards = arrays.rewards
-        self._plain_observations = arrays.observations if self._space_keys is None else None
+        self._parts = [(key, rows, rows.shape[1:]) for key, rows in arrays.observation_parts()]
+        self._plain_observations = None if isinstance(arrays.observations, dict) else arrays.observations
+        self._whereabouts = Whereabouts(arrays.whereabouts, self._first_index)
+        self._whereabouts.clear()
 
     def step(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
         """Step every environment, reset the finished ones, and return how those ended.
 
         The environments may keep ``actions``, or write into them.
         """
-        rewards, plain = self._rewards, self._plain_observations
+        rewards, plain, now = self._rewards, self._plain_observations, self._whereabouts.now
+        shape = self.observation_space.shape
         if self._ends:
             self._arrays.terminated.fill(False)
             self._arrays.truncated.fill(False)
         self._log.add(actions)
+        now[1] = self._log.n_steps
         infos: list[Info] = []
         ends: list[EpisodeEnd] = []
         i = 0
         try:
             for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
+                now[0] = i
                 observation, rewards[i], terminated, truncated, info = step(action)
                 if terminated or truncated:
                     end = self._end(i, observation, terminated, truncated, info)
                     ends.append(end)
                     observation, info = self._next_episode(i, end.info)
-                if plain is not None:
+                if plain is not None and getattr(observation, "shape", ()) == shape:
                     plain[i] = observation
                 else:
-                    self._write(i, observation)
+                    self._show(i, observation)
                 infos.append(info)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise env_error(error, self._name(i), "in a step") from error
+        now[0] = NOWHERE
         self._returns += rewards
         for end in ends:
             if not end.info.get("episode_continues"):
                 self._start_record(end.env_index)
         self._ends = ends
         self.last_infos = infos
-        if self.mask_size is not None:
-            self._write_masks()
+        if self.masks.size is not None:
+            self.masks.write(self._arrays.action_masks, infos)
         return ends
 
     def reset(
@@ -157,16 +161,17 @@ class EnvGroup:
             else:
                 self._seeds[i] = random_seed()
             self._start_record(i)
+            self._whereabouts.now[0] = i
             try:
                 observation, infos[i] = self._seeded_reset(i, options)
-                self._write(i, observation)
-            except Exception as error:
+                self._show(i, observation)
+            except (Exception, SystemExit) as error:
                 raise env_error(error, self._name(i), "in a reset") from error
+        self._whereabouts.now[0] = NOWHERE
         self.last_infos = [infos[i] if i in rows else info for i, info in enumerate(self.last_infos)]
-        if self.mask_size is None and "action_mask" in self.last_infos[0]:
-            self.mask_size = mask_size(self.action_space)
-        if self.mask_size is not None and len(rows):
-            self._write_masks()
+        self.masks.look_for_them(self.last_infos)
+        if len(rows):
+            self.masks.write(self._arrays.action_masks, self.last_infos)
         return infos
 
     def states(self) -> list[EnvState]:
@@ -176,7 +181,7 @@ class EnvGroup:
                 self._seeds[i],
                 self._n_reseeded[i],
                 self._log.since_start(i),
-                self._shown(i),
+                self._arrays.shown(i),
                 float(self._returns[i]),
                 self._log.n_steps - self._first_steps[i],
             )
@@ -191,14 +196,14 @@ class EnvGroup:
         self.last_infos = list(self.last_infos)
         came_out_same = [self._replay(i, state) for i, state in enumerate(states)]
         self._log.restore([state.actions for state in states])
+        self._whereabouts.move(self._log.n_steps, [len(state.actions) for state in states])
         self._first_steps = [self._log.n_steps - state.length for state in states]
         different = [i for i, same in enumerate(came_out_same) if not same]
         if different:
             self.reset([None] * len(self.envs), None, different)
-        if self.mask_size is None and "action_mask" in self.last_infos[0]:
-            self.mask_size = mask_size(self.action_space)
-        if self.mask_size is not None and states[0].seed is not None:
-            self._write_masks()
+        self.masks.look_for_them(self.last_infos)
+        if states[0].seed is not None:
+            self.masks.write(self._arrays.action_masks, self.last_infos)
         return different
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -237,13 +242,13 @@ class EnvGroup:
         arrays.terminated[i], arrays.truncated[i] = terminated, truncated
         info = {} if info is None else info
         statistics = self._statistics[i]
-        if statistics is not None and "episode" not in info:
+        if statistics is not None:
             info = {**info, "episode": statistics.so_far()}
         return EpisodeEnd(
             i,
-            _own(self.observation_space, observation),
+            arrays.own(observation),
             info,
-            None if self.mask_size is None else self._mask(i, info),
+            None if self.masks.size is None else self.masks.of(i, info),
             float(self._returns[i] + arrays.rewards[i]),
             self._log.n_steps - self._first_steps[i],
         )
@@ -265,6 +270,7 @@ class EnvGroup:
         self._log.start(i)
         spaces_of_env = self._spaces[i]
         seed, space_seeds = seeds_of(first, self._n_reseeded[i], len(spaces_of_env))
+        self._whereabouts.seeded(i, seed, self._log.n_steps)
         for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
             space.seed(space_seed)
         return self.envs[i].reset(seed=seed, options=options)
@@ -277,7 +283,7 @@ class EnvGroup:
         self._steps[i] = env.step
         self._spaces[i] = spaces_of(env)
         self._statistics[i] = find_wrapper(env, EpisodeStatistics)
-        self._mask_methods[i] = _mask_method(env)
+        self.masks.made_anew(i, env)
 
     def _start_record(self, i: int) -> None:
         self._returns[i] = 0.0
@@ -292,89 +298,42 @@ class EnvGroup:
         total, length = np.float64(0.0), 0
         try:
             observation, info = self._seeded_reset(i)
-            for action in state.actions.copy():
+            for n, action in enumerate(state.actions.copy(), start=self._log.n_steps + 1):
+                self._whereabouts.now[:] = i, n
                 observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
                 total, length = total + self._arrays.rewards[i], length + 1
                 if terminated or truncated:
                     if not (info or {}).get("episode_continues"):
                         total, length = np.float64(0.0), 0
                     observation, info = self.envs[i].reset()
-            self._write(i, observation)
-        except Exception:  # An env that went another way may well refuse an action.
+            self._show(i, observation)
+        except (Exception, SystemExit):  # An env that went another way may well refuse an action.
             return False
         self.last_infos[i] = info
         return (
-            _same(self._shown(i), state.observation)
+            _same(self._arrays.shown(i), state.observation)
             and _same(total, state.episode_return)
             and length == state.length
         )
 
-    # -- arrays -----------------------------------------------------------------------------------------
+    # -- arrays and messages ----------------------------------------------------------------------------
 
-    def _write(self, i: int, observation: Any) -> None:
-        if self._space_keys is None:
-            self._arrays.observations[i] = observation
-            return
-        for key in self._space_keys:
-            self._arrays.observations[key][i] = observation[key]
-
-    def _shown(self, i: int) -> Any:
-        """Return a copy of what an environment shows now."""
-        observations: Observations = self._arrays.observations
-        if self._space_keys is None:
-            return observations[i].copy()
-        return {key: observations[key][i].copy() for key in self._space_keys}
-
-    def _write_masks(self) -> None:
-        masks = self._arrays.action_masks
-        assert masks is not None
-        for i, info in enumerate(self.last_infos):
-            masks[i] = self._mask(i, info)
-
-    def _mask(self, i: int, info: Info) -> NDArray[np.bool_]:
-        """Ask an environment which actions are valid now."""
-        method = self._mask_methods[i]
-        if method is None and "action_mask" not in info:
-            raise ZooError(f"{self._name(i)} gave no `action_mask` in its info, but did at the first reset")
-        mask = flat_mask(info["action_mask"] if method is None else method())
-        if mask.size != self.mask_size:
-            raise ZooError(
-                f"{self._name(i)} gave a mask of {mask.size} actions; {describe(self.action_space)} "
-                f"takes {self.mask_size}"
-            )
-        return mask
-
-    def _method_mask_size(self) -> int | None:
-        """Return the length of a mask where the environments have the method `action_masks`."""
-        if self._mask_methods[0] is None:
-            return None
-        size = mask_size(self.action_space)
-        if size is None:
-            raise ZooError(
-                f"the environment has a method `action_masks`, but actions of {describe(self.action_space)} "
-                "cannot be masked; those of Discrete, MultiDiscrete and MultiBinary can"
-            )
-        return size
+    def _show(self, i: int, observation: Any) -> None:
+        """Write what an environment shows into its row. Raises `ZooError` where it has another shape."""
+        for key, rows, shape in self._parts:
+            part = observation if key is None else observation[key]
+            rows[i] = part if getattr(part, "shape", ()) == shape else of_shape(shape, part, key)
 
     def _check_same_spaces(self) -> None:
         for i, env in enumerate(self.envs):
             for name in ("observation_space", "action_space"):
                 difference = spaces_differ(getattr(self, name), getattr(env, name))
                 if difference is not None:
-                    first = self.first_index
+                    first = self._first_index
                     raise ZooError(f"env {first + i} has another {name} than env {first}: {difference}")
 
     def _name(self, i: int) -> str:
-        first = self._seeds[i]
-        seed = "" if first is None else f" (seed {seeds_of(first, self._n_reseeded[i], 0)[0]})"
-        return f"env {self.first_index + i}{seed}"
-
-
-def _own(space: Space, observation: Any) -> Any:
-    """Return a copy of one observation in the dtype of its space."""
-    if isinstance(space, spaces.Dict):
-        return {key: np.array(observation[key], dtype=inner.dtype) for key, inner in space.items()}
-    return np.array(observation, dtype=space.dtype)
+        return self._whereabouts.name(i)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -382,17 +341,3 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
-
-
-def _mask_method(env: Env) -> Callable[[], Any] | None:
-    if not env.has_wrapper_attr("action_masks"):
-        return None
-    method: Callable[[], Any] = env.get_wrapper_attr("action_masks")
-    return method
-
-
-def flat_mask(mask: Any) -> NDArray[np.bool_]:
-    """Return a mask as one row; the parts of a MultiDiscrete action may come as a list of arrays."""
-    if isinstance(mask, list | tuple) and len(mask) and isinstance(mask[0], np.ndarray | list | tuple):
-        return np.concatenate([np.asarray(part, dtype=np.bool_).ravel() for part in mask])
-    return np.asarray(mask, dtype=np.bool_).ravel()

@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from zoo.envs.action_masks import flat_mask
 from zoo.envs.env_error import env_error
-from zoo.envs.env_group import flat_mask
 from zoo.envs.seeds import seed_spaces
 from zoo.envs.spaces import Space, check_supported, describe, mask_size
 from zoo.errors import ZooError, nearest
@@ -37,6 +37,8 @@ class _Trial:
     def __init__(self, env: Any, name: str, seed: int) -> None:
         self.env, self.name, self.seed = env, name, seed
         self.findings: list[str] = []
+        self._told_of_bounds: set[int] = set()
+        """Parts of the observation, by the `id` of their space, that are known to be outside their bounds."""
 
     def run(self, n_steps: int, seconds: float) -> list[str]:
         start = time.monotonic()
@@ -216,15 +218,19 @@ class _Trial:
 
     def _check_inside(self, array: Any, space: Space, what: str) -> None:
         if isinstance(space, spaces.Box):
-            outside = np.argwhere((array < space.low) | (array > space.high))
-            if len(outside):
-                at = tuple(outside[0].tolist())
-                self._suspect(
-                    f"{what} is {array[at]:g} at {list(at)}, outside the bounds "
-                    f"[{space.low[at]:g}, {space.high[at]:g}] of observation_space; widen them"
-                )
+            self._check_within_bounds(array, space, what)
         elif not space.contains(array.astype(space.dtype)) and not space.contains(array.item(0)):
             raise self._fail(f"{what} is {array.tolist()}, which is not in {space}")
+
+    def _check_within_bounds(self, array: Any, space: spaces.Box, what: str) -> None:
+        outside = np.argwhere((array < space.low) | (array > space.high))
+        if len(outside) and id(space) not in self._told_of_bounds:
+            self._told_of_bounds.add(id(space))
+            at = tuple(outside[0].tolist())
+            self._suspect(
+                f"{what} is {array[at]:g} at {list(at)}, outside the bounds "
+                f"[{space.low[at]:g}, {space.high[at]:g}] of observation_space; widen them"
+            )
 
 
 def _parts(name: str, space: Space) -> list[tuple[str, Space]]:

@@ -31,7 +31,7 @@ class InProcessVectorEnv(SameStepVectorEnv):
         self.metadata, self.render_mode, self.spec = first.metadata, first.render_mode, first.spec
         super().__init__(len(make_envs), first.observation_space, first.action_space, seed=seed)
         self.group.use_arrays(self._arrays)
-        self.mask_size = self.group.mask_size
+        self.mask_size = self.group.masks.size
 
     @property
     def envs(self) -> list[Env]:
@@ -48,7 +48,7 @@ class InProcessVectorEnv(SameStepVectorEnv):
     ) -> tuple[Observations, list[Info]]:
         """Reset the environments ``rows``."""
         infos = self.group.reset(seeds, options, rows)
-        self.mask_size = self.group.mask_size
+        self.mask_size = self.group.masks.size
         return copied(self._arrays.observations), infos
 
     def env_states(self) -> list[EnvState]:
@@ -58,7 +58,7 @@ class InProcessVectorEnv(SameStepVectorEnv):
     def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
         """Bring each environment there, or to its next seed; return which came out different."""
         different = self.group.load_states(states)
-        self.mask_size = self.group.mask_size
+        self.mask_size = self.group.masks.size
         return different
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

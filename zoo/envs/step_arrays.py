@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.envs.spaces import Space, batch_array, mask_size
+from zoo.envs.whereabouts import N_COLUMNS
 from zoo.errors import ZooError
 
 Observations = Any
@@ -33,6 +34,8 @@ class StepArrays:
     truncated: NDArray[np.bool_]
     action_masks: NDArray[np.bool_] | None
     """Filled where the environments have masks; None where their actions can have none."""
+    whereabouts: NDArray[np.int64]
+    """Which environment is being stepped, for whoever has to say where one hangs: `Whereabouts`."""
 
     @classmethod
     def allocate(cls, num_envs: int, observation_space: Space, action_space: Space) -> StepArrays:
@@ -45,11 +48,28 @@ class StepArrays:
             np.zeros(num_envs, dtype=np.bool_),
             np.zeros(num_envs, dtype=np.bool_),
             None if n_masks is None else np.zeros((num_envs, n_masks), dtype=np.bool_),
+            np.zeros((num_envs, N_COLUMNS), dtype=np.int64),
         )
 
     def rows(self, start: int, stop: int) -> StepArrays:
         """Return views of the rows from ``start`` to ``stop``."""
         return StepArrays(*(_each(lambda array: array[start:stop], part) for part in vars(self).values()))
+
+    def observation_parts(self) -> list[tuple[str | None, NDArray[Any]]]:
+        """Return each key of the observations with its array; for those without keys, None with theirs."""
+        if isinstance(self.observations, dict):
+            return list(self.observations.items())
+        return [(None, self.observations)]
+
+    def shown(self, i: int) -> Any:
+        """Return a copy of what environment ``i`` shows now."""
+        return _each(lambda array: array[i].copy(), self.observations)
+
+    def own(self, observation: Any) -> Any:
+        """Return a copy of an observation in the type of its rows. Raises `ZooError` for another shape."""
+        if not isinstance(self.observations, dict):
+            return _own(self.observations, observation)
+        return {key: _own(array, observation[key], key) for key, array in self.observations.items()}
 
     @property
     def n_bytes(self) -> int:
@@ -94,6 +114,18 @@ def copied(observations: Observations) -> Observations:
     if isinstance(observations, dict):
         return {key: values.copy() for key, values in observations.items()}
     return observations.copy()
+
+
+def of_shape(shape: tuple[int, ...], observation: Any, key: str | None = None) -> Any:
+    """Return an observation, or its part ``key``; another shape, which NumPy would broadcast, raises."""
+    if np.shape(observation) == shape:
+        return observation
+    what = "an observation" if key is None else f"an observation `{key}`"
+    raise ZooError(f"{what} of shape {np.shape(observation)}; observation_space says {shape}")
+
+
+def _own(rows: NDArray[Any], observation: Any, key: str | None = None) -> NDArray[Any]:
+    return np.array(of_shape(rows.shape[1:], observation, key), dtype=rows.dtype)
 
 
 def _each(function: Any, part: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -18,48 +17,13 @@ from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.same_step import SameStepVectorEnv
+from zoo.envs.step import Step
 from zoo.envs.step_arrays import Observations
-from zoo.envs.vector_facts import attached, autoreset_mode
+from zoo.envs.vector_facts import attached, autoreset_mode, refuse_other_shapes
 from zoo.envs.vector_infos import final_observations, info_of, rows, stacked
 from zoo.errors import ZooError, nearest
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-
-
-@dataclass(slots=True)
-class Step:
-    """What one step of all environments gave; raw values, valid until the next step.
-
-    ``final_observations`` are the rows for ``finished``, in that order: what the episodes ended with, which
-    ``observations`` shows no more where the environment was reset within the step. ``valid`` is None if all
-    rows are real transitions; a row that merely reset its environment is False there and belongs in no
-    memory and no count.
-
-    ``action_masks`` says which actions are valid for ``observations``, (num_envs, mask_size), and
-    ``final_action_masks`` which were for ``final_observations``; both are None without masks.
-    """
-
-    observations: Observations
-    rewards: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    finished: NDArray[np.int64]
-    final_observations: Observations | None
-    valid: NDArray[np.bool_] | None
-    episodes: list[EpisodeRecord]
-    action_masks: NDArray[np.bool_] | None
-    final_action_masks: NDArray[np.bool_] | None
-    _infos: Any = field(repr=False)
-    _env: VectorEnv[Any, Any, Any] = field(repr=False)
-    _ends: Sequence[EpisodeEnd] = field(default=(), repr=False)
-
-    @property
-    def infos(self) -> Info:
-        """The infos in Gymnasium's vector form, merged when they are read."""
-        if isinstance(self._env, SameStepVectorEnv):
-            return self._env.merged_infos(self._infos, self._ends)
-        infos: Info = self._infos
-        return infos
 
 
 class EnvStepper:
@@ -92,6 +56,7 @@ class EnvStepper:
         self._autoreset = autoreset_mode(env)
         self._same_step = env if isinstance(env, SameStepVectorEnv) else None
         self._own = env.unwrapped if isinstance(env.unwrapped, SameStepVectorEnv) else None
+        self._stepped: Any = env if self._own is None else self._own
         self.observations: Observations = None
         self._action_masks: NDArray[np.bool_] | None = None
         self.mask_size: int | None = None if self._own is None else self._own.mask_size
@@ -110,7 +75,7 @@ class EnvStepper:
         Seen are other steppers (an evaluation in the same environments), and for Zoo's own vector
         environments whoever steps them by hand.
         """
-        return getattr(self.env, "last_stepped_by", None) is not self._token
+        return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     @property
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
@@ -135,16 +100,17 @@ class EnvStepper:
             observations, infos = self.env.reset()
         else:
             observations, infos = self._reset_with([int(seed) for seed in seeds])
+        refuse_other_shapes(observations, self.observation_space, self.num_envs)
         self.observations = observations
         self._take_masks(infos)
-        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
+        self._stepped.last_stepped_by = self._token
         return observations
 
     def step(self, actions: Any) -> Step:
         """Step all environments with values of the action space, (num_envs, …)."""
-        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
         if self._same_step is None:
             return self._step_any(actions)
+        self._same_step.last_stepped_by = self._token
         observations, rewards, terminated, truncated, masks, ends, infos = self._same_step.transition(actions)
         self._n_steps += 1
         self.observations = observations
@@ -188,6 +154,7 @@ class EnvStepper:
         return {
             "envs": self._replayable().state(),
             "seconds": time.time() - self._start,
+            "was_disturbed": self.was_disturbed,
         }
 
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
@@ -199,7 +166,7 @@ class EnvStepper:
         """
         env = self._replayable()
         different = env.load_state(tree["envs"])
-        self.env.last_stepped_by = self._token  # type: ignore[attr-defined]
+        self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
         self.observations, self._action_masks = env.shown()
         self.mask_size = env.mask_size
         self._returns = np.array(tree["envs"]["returns"], dtype=np.float64)
@@ -234,6 +201,8 @@ class EnvStepper:
     def _step_any(self, actions: Any) -> Step:
         """Step a vector environment that is not our own, in whichever autoreset mode."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        self._stepped.last_stepped_by = self._token
+        refuse_other_shapes(observations, self.observation_space, self.num_envs)
         terminated = np.array(terminated, dtype=np.bool_)
         truncated = np.array(truncated, dtype=np.bool_) & ~terminated
         valid: NDArray[np.bool_] | None = None

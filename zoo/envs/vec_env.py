@@ -76,6 +76,11 @@ def _vector_env(
     env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig, n_envs: int, seed: int | None
 ) -> VectorEnv[Any, Any, Any]:
     """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
+    if config.step_timeout is not None and config.vectorization != "workers":
+        raise ZooError(
+            f"env.step_timeout={config.step_timeout:g} needs env.vectorization=workers: "
+            "in this process a step that hangs can't be given up"
+        )
     if config.vectorization == "native" or (
         config.vectorization == "auto" and config.id.startswith(ids.ENVPOOL_PREFIX)
     ):
@@ -99,7 +104,11 @@ def _vector_env(
         from zoo.envs.workers import WorkersVectorEnv
 
         vector_env = WorkersVectorEnv(
-            make_envs, n_workers=config.n_workers, start_method=config.start_method, **life
+            make_envs,
+            n_workers=config.n_workers,
+            start_method=config.start_method,
+            step_timeout=config.step_timeout,
+            **life,
         )
     if isinstance(source, EnvSpec):
         vector_env.spec = source

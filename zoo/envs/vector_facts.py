@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
+from zoo.envs.spaces import Space, describe
 from zoo.errors import ZooError
 
 
@@ -27,3 +30,15 @@ def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
             f"{type(env.unwrapped).__name__} does not say when it resets: set "
             'metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode'
         ) from None
+
+
+def refuse_other_shapes(observations: Any, space: Space, num_envs: int) -> None:
+    """Raise `ZooError` if these are not the observations of so many environments: they would be broadcast."""
+    for key, part in space.items() if isinstance(space, spaces.Dict) else [(None, space)]:
+        found = np.shape(observations if key is None else observations[key])
+        if part.shape is not None and found != (num_envs, *part.shape):
+            what = "observations" if key is None else f"observations `{key}`"
+            raise ZooError(
+                f"the vector environment gave {what} of shape {found}; "
+                f"{num_envs} of {describe(part)} have the shape {(num_envs, *part.shape)}"
+            )

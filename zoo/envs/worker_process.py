@@ -7,18 +7,21 @@ through the pipe where there are any.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
+import multiprocessing
 import os
 import pickle
 import signal
 from collections.abc import Callable, Sequence
 from multiprocessing import reduction
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import gymnasium as gym
 
 from zoo.envs.env_group import EnvGroup, EpisodeEnd
+from zoo.envs.sent_errors import packed
 from zoo.envs.step_arrays import StepArrays
 from zoo.errors import ZooError
 
@@ -27,7 +30,10 @@ Env = gym.Env[Any, Any]
 STEP = b""
 """The message for the most frequent command; every other one is a `message`."""
 NOTHING, RESULT, REFUSED, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
-"""First byte of a reply: no infos and no ends; a pickled result; why a call failed; why all has ended."""
+"""First byte of a reply: no infos and no ends; a pickled result; what a call raised; why all has ended."""
+
+ON_REQUEST = ("call", "set_attr")
+"""Commands that run what the user names: what that raises is the caller's affair, and the worker goes on."""
 
 
 def message(command: str, *arguments: Any) -> bytes:
@@ -50,6 +56,7 @@ def run_worker(
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _end_with_parent()
     if inherited is not None:
         inherited.close()
     group: EnvGroup | None = None
@@ -73,6 +80,23 @@ def run_worker(
         connection.close()
 
 
+def _end_with_parent() -> None:
+    """Let the system end this process once its parent is gone, even where an environment never returns.
+
+    A pipe closes then, and says so by SIGIO, which ends a process by itself. (A thread that waits for the
+    pipe would have to wait for the interpreter too, which a simulator in C may never let go of. Linux's own
+    signal for the death of a parent comes when the thread ends that started the worker.)
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    pipe = parent.sentinel
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if wait([pipe], timeout=0):
+        os._exit(1)  # It was gone before.
+
+
 def _facts(group: EnvGroup) -> dict[str, Any]:
     first = group.envs[0]
     return {
@@ -80,7 +104,7 @@ def _facts(group: EnvGroup) -> dict[str, Any]:
         "action_space": group.action_space,
         "metadata": first.metadata,
         "render_mode": first.render_mode,
-        "mask_size": group.mask_size,
+        "mask_size": group.masks.size,
     }
 
 
@@ -90,9 +114,9 @@ def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: ran
     own = arrays.rows(rows.start, rows.stop)
     group.use_arrays(own)
     commands: dict[str, Callable[..., Any]] = {
-        "reset": lambda *arguments: (group.reset(*arguments), group.mask_size),
+        "reset": lambda *arguments: (group.reset(*arguments), group.masks.size),
         "states": group.states,
-        "load_states": lambda states: (group.load_states(states), group.mask_size),
+        "load_states": lambda states: (group.load_states(states), group.masks.size),
         "call": lambda name, args, kwargs: group.call(name, *args, **kwargs),
         "set_attr": group.set_attr,
     }
@@ -111,8 +135,10 @@ def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: ran
             return
         try:
             reply = _result(commands[command](*arguments))
-        except AttributeError as error:
-            reply = REFUSED + str(error).encode()
+        except (Exception, SystemExit) as error:
+            if command not in ON_REQUEST:
+                raise
+            reply = REFUSED + packed(error)
         connection.send_bytes(reply)
 
 

@@ -23,8 +23,10 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from zoo.envs.config import DEFAULT_RESEED_EVERY
 from zoo.envs.env_group import EnvState, EpisodeEnd, Info
 from zoo.envs.same_step import SameStepVectorEnv, Transition
+from zoo.envs.sent_errors import unpacked
 from zoo.envs.spaces import Space, spaces_differ
 from zoo.envs.step_arrays import Observations, anonymous_memory, copied
+from zoo.envs.whereabouts import Whereabouts
 from zoo.envs.worker_process import ERROR, NOTHING, REFUSED, STEP, message, run_worker
 from zoo.errors import ZooError
 
@@ -32,6 +34,9 @@ Env = gym.Env[Any, Any]
 
 SECONDS_TO_CLOSE = 5.0
 """How long a worker may take to close its environments before it is killed."""
+
+LOOK_EVERY = 100
+"""Milliseconds after which somebody looks why a worker has not answered yet."""
 
 
 class Worker(NamedTuple):
@@ -42,12 +47,25 @@ class Worker(NamedTuple):
     poller: select.poll
     rows: range
 
+    @property
+    def envs(self) -> str:
+        """Which environments it steps, in words."""
+        first, last = self.rows.start, self.rows.stop - 1
+        return f"env {first}" if first == last else f"envs {first} to {last}"
+
+
+class Refusal(NamedTuple):
+    """The reply of a worker in which a method raised that somebody called."""
+
+    error: Exception
+
 
 class WorkersVectorEnv(SameStepVectorEnv):
     """Steps its environments in worker processes: for slow environments, where cores are idle.
 
     Results are bit for bit those of `InProcessVectorEnv`. An environment that raises ends everything with
-    its own traceback, a worker that dies with its exit code or signal.
+    its own traceback, a worker that dies with its exit code or signal, and so does an environment that is in
+    one step or reset for more than ``step_timeout`` seconds.
     """
 
     def __init__(
@@ -56,6 +74,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
         *,
         n_workers: int | None = None,
         start_method: str = "forkserver",
+        step_timeout: float | None = None,
         seed: int | None = None,
         reseed_every: int = DEFAULT_RESEED_EVERY,
         renew: bool = False,
@@ -64,6 +83,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
         self._workers: list[Worker] = []
         self._unread: list[Worker] = []
         self._started = False
+        self._step_timeout = step_timeout
         self._finalizer = util.Finalize(self, _shut_down, (self._workers, self._owner), exitpriority=10)
         try:
             life = {"reseed_every": reseed_every, "renew": renew}
@@ -78,7 +98,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
     def transition(self, actions: Any) -> Transition:
         """Step every environment with its row of ``actions``."""
         self._arrays.actions[...] = self.own_actions(actions)
-        replies = self._ask_all([STEP] * len(self._workers))
+        replies = self._ask_all([STEP] * len(self._workers), self._step_timeout)
         ends: list[EpisodeEnd] = []
         infos: list[Info] = []
         for worker, reply in zip(self._workers, replies, strict=True):
@@ -97,7 +117,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
             own_rows = [i - worker.rows.start for i in rows if i in worker.rows]
             commands.append(message("reset", own_seeds, options, own_rows))
         infos: list[Info] = []
-        for own_infos, mask_size in self._ask_all(commands):
+        for own_infos, mask_size in self._ask_all(commands, self._step_timeout):
             infos.extend(own_infos)
             self.mask_size = mask_size
         return copied(self._arrays.observations), infos
@@ -111,14 +131,17 @@ class WorkersVectorEnv(SameStepVectorEnv):
         """Bring each environment there, or to its next seed; return which came out different."""
         commands = [message("load_states", [states[i] for i in worker.rows]) for worker in self._workers]
         different: list[int] = []
-        replies = self._ask_all(commands)
+        replies = self._ask_all(commands, self._step_timeout)
         for worker, (own_different, mask_size) in zip(self._workers, replies, strict=True):
             self.mask_size = mask_size
             different.extend(worker.rows.start + i for i in own_different)
         return different
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of each environment, or read an attribute; what comes back must be picklable."""
+        """Call a method of each environment, or read an attribute; what comes back must be picklable.
+
+        What a method raises is raised here, once all have answered.
+        """
         replies = self._ask_all([message("call", name, args, kwargs)] * len(self._workers))
         return tuple(result for reply in replies for result in reply)
 
@@ -201,26 +224,31 @@ class WorkersVectorEnv(SameStepVectorEnv):
             self._read(worker)
         self._started = True
 
-    def _ask_all(self, messages: Sequence[bytes]) -> list[Any]:
-        """Send each worker its message, then read all replies."""
+    def _ask_all(self, messages: Sequence[bytes], timeout: float | None = None) -> list[Any]:
+        """Send each worker its message, then read all replies.
+
+        Raises `ZooError` for an environment that works on one step for more than ``timeout`` seconds.
+        """
         if not self._workers:
             raise ZooError("the environments are closed")
         for worker in list(self._unread):
-            with contextlib.suppress(AttributeError):
-                self._read(worker)
+            self._read(worker)
         for worker, own_message in zip(self._workers, messages, strict=True):
             try:
                 worker.connection.send_bytes(own_message)
             except OSError:
                 raise self._death_of(worker) from None
             self._unread.append(worker)
-        return [self._read(worker) for worker in self._workers]
+        replies = [self._read(worker, timeout) for worker in self._workers]
+        for reply in replies:
+            if isinstance(reply, Refusal):
+                raise reply.error
+        return replies
 
-    def _read(self, worker: Worker) -> Any:
-        """Return one reply; raise what the environment raised, or how the worker died."""
-        while not worker.poller.poll(1000):
-            if _is_dead(worker.process):
-                raise self._death_of(worker)
+    def _read(self, worker: Worker, timeout: float | None = None) -> Any:
+        """Return one reply; raise how an environment failed or hangs, or how the worker died."""
+        if not worker.poller.poll(LOOK_EVERY):
+            self._wait_for_reply(worker, timeout)
         try:
             reply = worker.connection.recv_bytes()
         except (EOFError, OSError):
@@ -233,35 +261,64 @@ class WorkersVectorEnv(SameStepVectorEnv):
             self.close()
             raise ZooError(reply[1:].decode())
         if kind == REFUSED:
-            raise AttributeError(reply[1:].decode())
+            return Refusal(unpacked(reply[1:]))
         return pickle.loads(reply[1:])
+
+    def _wait_for_reply(self, worker: Worker, timeout: float | None) -> None:
+        """Return as soon as there is a reply; raise if the worker has died, or its environment hangs."""
+        place, since = self._place(worker), time.monotonic()
+        while not worker.poller.poll(LOOK_EVERY):
+            if _is_dead(worker.process):
+                raise self._death_of(worker)
+            if place != self._place(worker):
+                place, since = self._place(worker), time.monotonic()
+            elif timeout is not None and time.monotonic() - since > timeout:
+                raise self._hang_of(worker, timeout)
+
+    def _hang_of(self, worker: Worker, timeout: float) -> ZooError:
+        """End everything, the hanging worker by force, and say in which environment it hangs."""
+        env = self._at_work(worker) or f"the worker process of {worker.envs}"
+        worker.process.kill()
+        self.close()
+        return ZooError(f"{env} has not come back for {timeout:g} s (env.step_timeout)")
 
     def _death_of(self, worker: Worker) -> ZooError:
         """End everything and say how a worker died."""
         _wait_for(worker.process, time.monotonic() + 1.0)
-        code = worker.process.exitcode
-        started = self._started
+        env = self._at_work(worker)
+        cause = _cause(worker.process.exitcode, self._started, env)
+        place = "" if env is None else f" in {env}"
         self.close()
-        first, last = worker.rows.start, worker.rows.stop - 1
-        which = f"env {first}" if first == last else f"envs {first} to {last}"
-        return ZooError(f"the worker process of {which} died: {_cause(code, started)}")
+        return ZooError(f"the worker process of {worker.envs} died{place}: {cause}")
+
+    def _at_work(self, worker: Worker) -> str | None:
+        """Return the name of the environment that a worker is stepping or resetting, or None."""
+        return self._whereabouts(worker).at_work() if self._started else None
+
+    def _place(self, worker: Worker) -> list[int]:
+        """Return what changes with every step and reset of a worker's environments."""
+        return self._whereabouts(worker).now.tolist() if self._started else []
+
+    def _whereabouts(self, worker: Worker) -> Whereabouts:
+        return Whereabouts(self._arrays.whereabouts[worker.rows.start :], worker.rows.start)
 
 
-def _cause(exit_code: int | None, started: bool) -> str:
-    """Say in words how a process ended."""
+def _cause(exit_code: int | None, started: bool, env: str | None) -> str:
+    """Say in words how a process ended, in which environment if in any."""
     if exit_code is None:
         return "its pipe is closed"
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         return f"killed by {name}{hint}"
-    hint = (
-        ""
-        if started
-        else '; its output is above. A script needs `if __name__ == "__main__":` around what it runs, '
-        "or env.start_method=fork"
+    if env is not None:
+        return f"the environment ended it with exit code {exit_code}, as os._exit() does"
+    if started:
+        return f"exit code {exit_code}; its output is above"
+    return (
+        f"exit code {exit_code}; its output is above. "
+        'A script needs `if __name__ == "__main__":` around what it runs, or env.start_method=fork'
     )
-    return f"exit code {exit_code}{hint}"
 
 
 def _shut_down(workers: list[Worker], owner: int) -> None:

@@ -66,12 +66,16 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
 
 
 class EpisodeStatistics(Wrapper):
-    """Sums raw rewards below the wrappers that change them; `EnvGroup` reads it when an episode ends."""
+    """Sums raw rewards below the wrappers that change them; `EnvGroup` reads it when an episode ends.
+
+    A record that the environment itself gives at the end is nearer to the raw rewards, and so taken instead.
+    """
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._return = 0.0
         self._length = 0
+        self._given: dict[str, Any] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Start a new sum."""
@@ -83,11 +87,13 @@ class EpisodeStatistics(Wrapper):
         result = self.env.step(action)
         self._return += float(result[1])
         self._length += 1
+        # Now, for wrappers around this one may write theirs into the same info.
+        self._given = result[4].get("episode") if result[4] else None
         return result
 
     def so_far(self) -> dict[str, Any]:
         """Return ``r`` and ``l`` of the episode, as Gymnasium's RecordEpisodeStatistics names them."""
-        return {"r": self._return, "l": self._length}
+        return self._given or {"r": self._return, "l": self._length}
 
 
 class ActionRepeat(Wrapper):
@@ -96,6 +102,12 @@ class ActionRepeat(Wrapper):
     def __init__(self, env: Env, n: int) -> None:
         super().__init__(env)
         self._n = n
+        self._elapsed_steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Reset the count of steps."""
+        self._elapsed_steps = 0
+        return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step up to ``n`` times."""
@@ -103,6 +115,7 @@ class ActionRepeat(Wrapper):
         for _ in range(self._n):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
+            self._elapsed_steps += 1
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
@@ -134,8 +147,9 @@ class MaskVelocities(gym.ObservationWrapper):
 class TimeFeature(Wrapper):
     """Appends the fraction of time that is left, 1 − t/T, so that a time limit is part of the state.
 
-    ``max_steps`` is T (the time limit by default). With ``test_mode`` the feature stays 1, for episodes
-    without a limit. Of a Dict observation the part ``observation`` is extended.
+    ``max_steps`` is T (the time limit by default), in steps of the environment itself: an action that is
+    repeated takes several. With ``test_mode`` the feature stays 1, for episodes without a limit. Of a Dict
+    observation the part ``observation`` is extended.
     """
 
     def __init__(self, env: Env, max_steps: int | None = None, test_mode: bool = False) -> None:
@@ -151,22 +165,23 @@ class TimeFeature(Wrapper):
         if max_steps is None:
             raise ZooError("env.time_feature needs a time limit: set env.max_episode_steps or {max_steps: N}")
         self._max_steps, self._test_mode = max_steps, test_mode
-        self._n_steps = 0
+        self._elapsed_steps = 0
+        self._clock = find_wrapper(env, gym.wrappers.TimeLimit) or find_wrapper(env, ActionRepeat) or self
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Reset with all the time left."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._n_steps = 0
+        self._elapsed_steps = 0
         return self._extended(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and count."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._n_steps += 1
+        self._elapsed_steps += 1
         return self._extended(observation), reward, terminated, truncated, info
 
     def _extended(self, observation: Any) -> Any:
-        left = 1.0 if self._test_mode else 1.0 - self._n_steps / self._max_steps
+        left = 1.0 if self._test_mode else 1.0 - self._clock._elapsed_steps / self._max_steps
         if self._key is None:
             return np.append(observation, np.asarray(left, dtype=observation.dtype))
         part = observation[self._key]

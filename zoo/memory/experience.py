@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zoo.envs.stepper import Step
+from zoo.envs.step import Step
 from zoo.memory.columns import Column, assign, transform
 
 Array = np.ndarray

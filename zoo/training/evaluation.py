@@ -214,7 +214,7 @@ def evaluate(
         raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
     is_own = not isinstance(env, EnvStepper | VectorEnv | gym.Env)
     if not isinstance(env, EnvStepper | VectorEnv):
-        env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=not is_own)
+        env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
     envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
     generators = getattr(model, "generators", None)
     drawing = nullcontext() if generators is None else generators.predicting_from(seed)

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
+from zoo.training.hang_watch import HangWatch
 
 
 @contextlib.contextmanager
 def stop_on_signals(algorithm: Training) -> Iterator[None]:
     """Within the block, SIGINT (Ctrl-C) and SIGTERM end `Algorithm.learn` after the update under way.
 
-    A second Ctrl-C raises `KeyboardInterrupt` at once. Outside the main thread, where Python delivers no
-    signals, nothing changes.
+    A second Ctrl-C raises `KeyboardInterrupt` at once, and so does an environment that does not come back.
+    Outside the main thread, where Python delivers no signals, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -29,13 +30,16 @@ def stop_on_signals(algorithm: Training) -> Iterator[None]:
         if algorithm.stop_reason == PREEMPTED:
             return
         algorithm.request_stop(PREEMPTED)
+        watch.start()
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         # Unlike print, this is safe wherever the signal interrupted the program.
         os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after this update{again}\n".encode())
 
+    watch = HangWatch()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
+        watch.end()
         for number, handler in before.items():
             signal.signal(number, handler)

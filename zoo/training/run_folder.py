@@ -21,12 +21,10 @@ from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.plain_data import parse_json, parse_yaml, to_yaml
+from zoo.training.checkpoint_files import has_checkpoint
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-
-CHECKPOINT_VALUES = "checkpoint.json"
-"""The file whose presence makes a checkpoint: see `zoo.training.checkpoint`."""
 
 
 class RunFolder:
@@ -109,7 +107,7 @@ class RunFolder:
     @property
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
-        return (self.checkpoint / CHECKPOINT_VALUES).is_file()
+        return has_checkpoint(self.checkpoint)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the whole resolved config."""

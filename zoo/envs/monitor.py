@@ -78,7 +78,7 @@ class EpisodeMonitor:
             raise ZooError(f"cannot write monitor files in {self.folder}: {error.strerror}") from error
 
     def write(self, episode: EpisodeRecord) -> None:
-        """Append one row to the file of the episode's environment; that a row can't be written is told once."""
+        """Append one row to the file of the episode's environment; that one can't be written is told once."""
         row = [round(episode.episode_return, 6), episode.length, round(episode.seconds, 6)]
         row += [episode.info.get(key, "") for key in self.info_keywords]
         file = self._files[episode.env_index]

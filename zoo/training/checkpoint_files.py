@@ -1,9 +1,9 @@
-"""The files of a run's checkpoints: the newest, and the one before it for the case that the newest is damaged.
+"""The files of a run's checkpoints: the newest, and the one before it in case that the newest is damaged.
 
-``checkpoint.json`` holds the plain values of the newest and names the safetensors file beside it that holds the
-arrays; ``previous.json`` is the same for the one before. Checksums tell whether they are what was written. New
-arrays are on the disk before ``checkpoint.json`` is replaced, in one step, and only then is removed what neither
-refers to: at any moment there is one whole checkpoint, or none has been written yet.
+``checkpoint.json`` holds the plain values of the newest and names the safetensors file beside it that holds
+the arrays; ``previous.json`` is the same for the one before. Checksums tell whether they are what was
+written. New arrays are on the disk before ``checkpoint.json`` is replaced, in one step, and only then is
+removed what neither refers to: at any moment there is one whole checkpoint, or none has been written yet.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def read_files(folder: Path) -> tuple[dict[str, Any], Arrays]:
                 os.replace(folder / PREVIOUS, folder / NEWEST)
         return values, arrays
     raise ZooError(
-        f"no checkpoint is whole: {'; '.join(problems)}. Without {folder} the run starts anew; another one can"
-        f" take over its best agent with init_from={folder.parent}"
+        f"no checkpoint is whole: {'; '.join(problems)}. Without {folder} the run starts anew; another run"
+        f" takes over its best agent with init_from={folder.parent}"
     )
 
 

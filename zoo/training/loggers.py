@@ -139,9 +139,8 @@ class CsvLogger(Logger):
         columns, n_rows = values["columns"], values["rows"]
         rows = self._rows(columns, n_rows) if n_rows else []
         if len(rows) < n_rows:
-            tell(
-                f"{self.path} holds {len(rows)} of the {n_rows} reports before the checkpoint; the run goes on"
-            )
+            reports = f"{len(rows)} of the {n_rows} reports"
+            tell(f"{self.path} holds {reports} before the checkpoint; the run goes on")
         if columns:
             self._rewrite(columns, rows)
         else:

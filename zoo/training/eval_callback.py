@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
+from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import UNREADABLE, move_aside
 from zoo.files.printing import one_line
@@ -64,6 +65,12 @@ class EvalCallback(Callback):
         try:
             evaluation = self._evaluate(algorithm)
         except EvaluationCancelledError as error:
+            raise InterruptedCallbackError from error
+        except ZooError as error:
+            if algorithm.stop_reason != PREEMPTED:
+                raise
+            # A signal to the whole group has ended workers that were starting.
+            self.close()
             raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started

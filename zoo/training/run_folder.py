@@ -174,17 +174,18 @@ class RunFolder:
         The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
         ``finished``. A run that is resumed has been restored before.
         """
-        self.start(seed=algorithm.seed, command=command, job=job)
         speed = _Speed(algorithm)
         try:
+            self.start(seed=algorithm.seed, command=command, job=job)
             yield
+            status = "preempted" if algorithm.stop_reason == PREEMPTED else "finished"
+            self.end(status, **speed.summary())
         except BaseException as error:
             preempted = isinstance(error, KeyboardInterrupt)
             message = {} if preempted else {"error": f"{type(error).__name__}: {error}"}
             with contextlib.suppress(ZooError):
                 self.end("preempted" if preempted else "failed", **message, **speed.summary())
             raise
-        self.end("preempted" if algorithm.stop_reason == PREEMPTED else "finished", **speed.summary())
 
     def _remove_logs(self) -> None:
         for folder in (self.monitor, self.tensorboard):

@@ -17,6 +17,7 @@ import torch
 import zoo
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.errors import ZooError
+from zoo.training.checkpoint import read_checkpoint
 from zoo.training.experiment import Experiment, train
 from zoo.training.run_folder import RunFolder
 
@@ -85,6 +86,26 @@ def test_config_is_trained_evaluated_and_saved() -> None:
     assert action in (0, 1)
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_them(keep: bool) -> None:
+    with Experiment(config_of("callbacks.checkpoint.every=64", f"callbacks.checkpoint.keep={keep}")) as run:
+        folder = run.run.checkpoint
+        run.callbacks.insert(0, _StopAfter(128))
+        run.run_through()
+    assert len(list(folder.glob("*.safetensors"))) == 2, "those of an interrupted run are kept"
+    result = zoo.train(zoo.compose("train", [f"resume={run.run.path}"]))
+    assert result.run.read_record()["status"] == "finished"
+    assert folder.exists() is keep
+
+
+def test_what_somebody_laid_beside_the_checkpoints_stays() -> None:
+    with Experiment(config_of("callbacks.checkpoint.every=64")) as experiment:
+        experiment.run.checkpoint.mkdir()
+        (experiment.run.checkpoint / "thesis.tex").write_text("a year")
+        experiment.run_through()
+    assert [path.name for path in experiment.run.checkpoint.iterdir()] == ["thesis.tex"]
+
+
 def test_parts_can_be_called_alone() -> None:
     whole = zoo.train(config_of()).algorithm.get_parameters()
     with Experiment(config_of("callbacks.eval=null")) as experiment:
@@ -95,6 +116,69 @@ def test_parts_can_be_called_alone() -> None:
         experiment.save()
     assert experiment.run.agent.exists()
     assert same(zoo.load(experiment.run.agent).get_parameters(), whole)
+
+
+DYING = """
+import os, signal
+from pathlib import Path
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Dying(CartPoleEnv):
+    def __init__(self, **options):
+        super().__init__(**options)
+        if Path("group gets a signal").exists():
+            os.kill(os.getppid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+gym.register("Dying-v0", Dying, max_episode_steps=100)
+"""
+
+
+def test_signal_that_also_ends_workers_that_are_starting_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an evaluation start while the run goes on, and can't ignore a signal to the group yet."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("dying.py").write_text(DYING)
+    workers = ["env=dying:Dying-v0", "env.vectorization=workers", "env.n_workers=1", "env.start_method=spawn"]
+    with Experiment(config_of(*workers, "callbacks.eval.every=64")) as experiment:
+        experiment.callbacks.insert(0, _Touch("group gets a signal"))
+        result = experiment.run_through()
+    assert not result.is_complete
+    assert result.run.read_record()["status"] == "preempted"
+    checkpoint = read_checkpoint(result.run.checkpoint)
+    assert checkpoint.timesteps == 64
+    assert checkpoint.algorithm["still_due"]["EvalCallback"] == 64, "the evaluation is made when it goes on"
+
+
+class _Touch(Callback):
+    every = 64
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def on_steps(self, algorithm: Any) -> None:
+        Path(self.name).touch()
+
+
+def test_environment_that_fails_after_a_signal_ends_a_preempted_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A signal to the group may also end a program that an environment needs."""
+
+    class SignalledAndBroken(Callback):
+        every = 64
+
+        def on_steps(self, algorithm: Any) -> None:
+            algorithm.request_stop(PREEMPTED)
+            raise ZooError("the simulator is gone")
+
+    with Experiment(config_of()) as experiment:
+        experiment.callbacks.insert(0, SignalledAndBroken())
+        assert not experiment.run_through().is_complete
+    assert experiment.run.read_record()["status"] == "preempted"
+    assert "the simulator is gone" in capsys.readouterr().err
 
 
 def test_two_experiments_in_one_process_equal_each_alone() -> None:

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import functools
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-            _sync_folder(path.parent)
+            sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -79,7 +80,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             yield temporary
             _sync_tree(temporary)
             _swap_in(temporary, path)
-            _sync_folder(path.parent)
+            sync(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -95,6 +96,8 @@ def append(file: FileIO, data: bytes) -> None:
 
 def sync(path: str | Path) -> None:
     """Force what was written to a file, or the names in a folder, to the disk. Raises `OSError`."""
+    if os.name == "nt" and os.path.isdir(path):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -108,7 +111,7 @@ def make_folder(path: Path) -> None:
         return
     make_folder(path.parent)
     path.mkdir(exist_ok=True)
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
 def recover_folder(path: str | Path) -> None:
@@ -118,6 +121,19 @@ def recover_folder(path: str | Path) -> None:
     if previous.is_dir() and not path.exists():
         with contextlib.suppress(FileNotFoundError):
             os.rename(previous, path)
+
+
+def remove_unfinished(path: str | Path) -> None:
+    """Remove what a process that was killed began of a file or folder: nobody may be writing it now."""
+    path = Path(path)
+    unfinished = re.compile(rf"\.{re.escape(path.name)}\.(?:[0-9a-f]{{8}}\.partial|previous)")
+    for each in path.parent.iterdir():
+        if not unfinished.fullmatch(each.name):
+            continue
+        if each.is_dir():
+            shutil.rmtree(each, ignore_errors=True)
+        else:
+            each.unlink(missing_ok=True)
 
 
 def _swap_in(new: Path, path: Path) -> None:
@@ -181,9 +197,4 @@ def _sync_tree(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
             sync(os.path.join(parent, name))
-        _sync_folder(Path(parent))
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "nt":
-        sync(folder)
+        sync(Path(parent))

@@ -20,8 +20,10 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
+from zoo.files.damaged import move_aside
 from zoo.files.plain_data import parse_json, parse_yaml, to_yaml
 from zoo.training.checkpoint_files import has_checkpoint
+from zoo.training.problems import tell
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
@@ -54,8 +56,9 @@ class RunFolder:
         parent = Path(root) / algo / folder_name(env)
         name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}_s{seed}"
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(parent)
             run = cls(_made_anew(parent, name))
+            atomic.sync(parent)
             run._take_lock()
         except OSError as error:
             raise ZooError(f"can't make a run's folder in {parent}: {error.strerror or error}") from error
@@ -69,8 +72,13 @@ class RunFolder:
         """
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
-        is_recorded = run.record.exists() or not run.config.is_file()
-        record = run.read_record() if is_recorded else {}
+        is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
+        try:
+            record = run.read_record() if is_recorded else {}
+        except ZooError:
+            if not run.has_checkpoint:
+                raise
+            record = {}
         if record.get("status") == "finished":
             raise ZooError(
                 f"the run in {run.path} is finished; to train its agent further:"
@@ -79,6 +87,8 @@ class RunFolder:
         run._take_lock()
         for agent in (run.agent, run.best_agent):
             atomic.recover_folder(agent)
+        for path in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
+            atomic.remove_unfinished(path)
         if not run.has_checkpoint:
             run._remove_logs()
         return run
@@ -131,8 +141,7 @@ class RunFolder:
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
-        record = self.read_record() if self.record.exists() else {}
-        atomic.write_json(self.record, record | values)
+        atomic.write_json(self.record, self._record_so_far() | values)
 
     def close(self) -> None:
         """Let other processes take up the run."""
@@ -145,7 +154,7 @@ class RunFolder:
 
         ``job`` is the job that the run belongs to, by whatever name `of_job` will ask for it.
         """
-        earlier = self.read_record() if self.record.exists() else {}
+        earlier = self._record_so_far()
         now = _now()
         again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
         self.update_record(
@@ -186,6 +195,19 @@ class RunFolder:
             with contextlib.suppress(ZooError):
                 self.end("preempted" if preempted else "failed", **message, **speed.summary())
             raise
+
+    def _record_so_far(self) -> dict[str, Any]:
+        """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
+        try:
+            return parse_json(self.record.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ZooError(f"can't read the run's record {self.record}: {error}") from error
+        except ValueError as error:
+            aside = move_aside(self.record)
+            tell(f"{self.record} is damaged ({error}): it is {aside.name} now, and another one begins")
+            return {}
 
     def _remove_logs(self) -> None:
         for folder in (self.monitor, self.tensorboard):

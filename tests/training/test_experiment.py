@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 import json
 import logging
 import os
+import resource
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import zoo
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.errors import ZooError
 from zoo.training.checkpoint import read_checkpoint
+from zoo.training.eval_callback import EvalCallback
 from zoo.training.experiment import Experiment, train
 from zoo.training.run_folder import RunFolder
 
@@ -303,3 +308,103 @@ def test_index_of_an_array_is_a_job_of_its_own(slurm: pytest.MonkeyPatch) -> Non
     slurm.setenv("SLURM_ARRAY_JOB_ID", "70")
     slurm.setenv("SLURM_ARRAY_TASK_ID", "1")
     assert interrupted().read_record()["job"] == "70_1"
+
+
+# Disks that fill, files and folders that vanish
+
+
+class _Between(Callback):
+    """Does something at the end of an update, and something else some updates later."""
+
+    every = 64
+
+    def __init__(self, first: Callable[[], object], then: Callable[[], object] = lambda: None) -> None:
+        self.deeds = {64: first, 192: then}
+
+    def on_steps(self, algorithm: Any) -> None:
+        self.deeds.get(algorithm.num_timesteps, lambda: None)()
+
+
+def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    """A limit on file sizes stands in for it: the system refuses the write half-way in both."""
+    no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, no_limit[1]))
+
+    with Experiment(config_of("callbacks.checkpoint.every=64", "callbacks.eval.every=64")) as experiment:
+        experiment.callbacks.insert(0, _Between(lambda: limit(90), lambda: limit(no_limit[0])))
+        try:
+            result = experiment.run_through()
+        finally:
+            limit(no_limit[0])
+    assert result.run.read_record()["status"] == "finished"
+    assert (result.run.agent / "policy.safetensors").exists()
+    assert sum("monitor" in line for line in caplog.messages) == 1
+    for path in result.run.monitor.iterdir():
+        assert path.read_bytes().endswith(b"\n")
+        assert {line.count(",") for line in path.read_text().splitlines()[1:]} == {2}
+
+
+def test_folder_that_is_deleted_while_a_run_goes_on_is_told_in_one_line_and_made_again(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ["callbacks.checkpoint.every=64", "callbacks.eval.every=64"]
+    settings += ["logger.every=64", "logger=[csv,tensorboard]"]
+    whole = zoo.train(config_of(*settings))
+    capsys.readouterr()
+    with Experiment(config_of(*settings)) as experiment:
+        folder = experiment.run.path
+        stop = experiment.algorithm.request_stop
+        experiment.callbacks.insert(0, _Between(lambda: shutil.rmtree(folder), lambda: stop(PREEMPTED)))
+        experiment.run_through()
+    told = capsys.readouterr().err.splitlines()
+    assert [line for line in told if line.startswith("zoo: ")] == [
+        f"zoo: {folder} was deleted while its run goes on: what it held is lost; it begins again here"
+    ]
+    assert not caplog.messages
+    with (folder / "progress.csv").open() as file:
+        assert [row["time/total_timesteps"] for row in csv.DictReader(file)] == ["64", "128", "192"]
+    assert len(list((folder / "tb").iterdir())) == 1
+    result = zoo.train(zoo.compose("train", [f"resume={folder}"]))
+    assert same(result.algorithm.get_parameters(), whole.algorithm.get_parameters())
+    assert len(list(result.run.monitor.iterdir())) == 2
+    assert result.run.read_record()["status"] == "finished"
+    assert result.run.read_record()["seed"] == 3
+
+
+# What a run had decided is not decided again
+
+
+def test_final_evaluation_is_not_made_twice() -> None:
+    """The signal comes when all is done but for the agent, whose writing the resumed run makes up for."""
+    settings = ["callbacks.eval.every=128", "callbacks.checkpoint.every=128"]
+    whole = zoo.train(config_of(*settings))
+    with Experiment(config_of(*settings)) as experiment:
+        experiment.learn()
+        experiment.evaluate()
+    with Experiment(zoo.compose("train", [f"resume={experiment.run.path}"])) as resumed:
+        evaluation = next(each for each in resumed.callbacks if isinstance(each, EvalCallback))
+        assert (evaluation.n_evaluations, evaluation.evaluated_at) == (2, 256)
+        result = resumed.run_through()
+    assert evaluation.n_evaluations == 2
+    assert result.evaluation is not None
+    assert whole.evaluation is not None
+    assert result.evaluation.as_lists() == whole.evaluation.as_lists()
+    assert result.run.read_record()["evaluation"] == whole.run.read_record()["evaluation"]
+    cards = [json.loads((run.agent / "card.json").read_text()) for run in (result.run, whole.run)]
+    assert cards[0]["mean_return"] == cards[1]["mean_return"]
+
+
+def test_run_that_had_decided_to_stop_stops_when_it_is_resumed() -> None:
+    """It is killed, or gets a signal, before anything but its checkpoint says so."""
+    settings = [
+        *("callbacks.eval.every=64", "callbacks.checkpoint.every=64"),
+        "callbacks.stop_on_reward.threshold=1",
+    ]
+    with Experiment(config_of(*settings)) as experiment:
+        experiment.learn()
+    result = zoo.train(zoo.compose("train", [f"resume={experiment.run.path}"]))
+    assert result.is_complete
+    assert result.run.read_record()["timesteps"] == 64
+    assert "has reached the threshold" in result.run.read_record()["stop_reason"]

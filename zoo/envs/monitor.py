@@ -61,19 +61,13 @@ class EpisodeMonitor:
     ) -> None:
         self.folder = Path(folder)
         self.info_keywords = tuple(info_keywords)
+        self.env_id = env_id
         self._lacks_rows = False
-        paths = [self.folder / f"{index}.monitor.csv" for index in range(num_envs)]
+        self._paths = [self.folder / f"{index}.monitor.csv" for index in range(num_envs)]
         try:
-            make_folder(self.folder)
-            starts = [start for path in paths if (start := _start_of(path)) is not None]
+            starts = [start for path in self._paths if (start := _start_of(path)) is not None]
             self.start = min(starts, default=time.time())
-            self._files = [open(path, "ab", buffering=0) for path in paths]  # noqa: SIM115
-            self._begun_now = [file.tell() == 0 for file in self._files]
-            header = f"#{json.dumps({'t_start': self.start, 'env_id': env_id})}\n"
-            columns = _as_csv(["r", "l", "t", *self.info_keywords])
-            for file, is_new in zip(self._files, self._begun_now, strict=True):
-                if is_new:
-                    append(file, (header + columns).encode())
+            self._open()
         except OSError as error:
             raise ZooError(f"cannot write monitor files in {self.folder}: {error.strerror}") from error
 
@@ -99,6 +93,9 @@ class EpisodeMonitor:
 
         Raises `OSError`.
         """
+        if not all(os.fstat(file.fileno()).st_nlink for file in self._files):
+            self.close()  # their folder was deleted
+            self._open()
         for file in self._files:
             os.fsync(file.fileno())
         sync(self.folder)
@@ -123,6 +120,17 @@ class EpisodeMonitor:
                 ", ".join(short),
                 self.folder,
             )
+
+    def _open(self) -> None:
+        """Open the files at their ends; a new one gets its header."""
+        make_folder(self.folder)
+        self._files = [open(path, "ab", buffering=0) for path in self._paths]  # noqa: SIM115
+        self._begun_now = [file.tell() == 0 for file in self._files]
+        header = f"#{json.dumps({'t_start': self.start, 'env_id': self.env_id})}\n"
+        columns = _as_csv(["r", "l", "t", *self.info_keywords])
+        for file, is_new in zip(self._files, self._begun_now, strict=True):
+            if is_new:
+                append(file, (header + columns).encode())
 
     def close(self) -> None:
         """Close the files."""

@@ -22,7 +22,7 @@ from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_c
 from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
 from zoo.training.problems import tell
-from zoo.training.run_folder import RunFolder
+from zoo.training.run_folder import FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -206,7 +206,8 @@ class Experiment:
             closing.callback(run.close)
         self.run = run
         with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
-            self.callbacks = make_callbacks(config, run, env)
+            callbacks = make_callbacks(config, run, env)
+        self.callbacks = [FolderWatch(run, callbacks), *callbacks]
         closing.callback(_close_all, self.callbacks)
         _watch_episodes(self.algorithm, run, env, closing)
         if has_checkpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import os
 import platform
 import shlex
@@ -16,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
-from zoo.algorithms.callback import PREEMPTED
+from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
-from zoo.files.plain_data import parse_json, parse_yaml, to_yaml
+from zoo.files.plain_data import parse_json, parse_yaml, to_json, to_yaml
 from zoo.training.checkpoint_files import has_checkpoint
-from zoo.training.problems import tell
+from zoo.training.problems import tell, told
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
@@ -49,6 +50,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint"
         self.videos = self.path / "videos"
         self._lock: BinaryIO | None = None
+        self._written: dict[Path, bytes] = {}
 
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
@@ -91,6 +93,8 @@ class RunFolder:
             atomic.remove_unfinished(path)
         if not run.has_checkpoint:
             run._remove_logs()
+        if run.config.is_file():
+            run._written[run.config] = run.config.read_bytes()
         return run
 
     @classmethod
@@ -121,7 +125,7 @@ class RunFolder:
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the whole resolved config."""
-        atomic.write_text(self.config, to_yaml(config))
+        self._write(self.config, to_yaml(config))
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
@@ -141,13 +145,27 @@ class RunFolder:
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
-        atomic.write_json(self.record, self._record_so_far() | values)
+        self._write(self.record, to_json(self._record_so_far() | values))
 
     def close(self) -> None:
         """Let other processes take up the run."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def make_again_if_deleted(self) -> None:
+        """Make a folder that was deleted while its run goes on again, with config and record, and say so."""
+        if self._lock is None or os.fstat(self._lock.fileno()).st_nlink:
+            return
+        tell(
+            f"{self.path} was deleted while its run goes on: what it held is lost; it begins again from here"
+        )
+        with told("the run goes on"):
+            atomic.make_folder(self.path)
+            self.close()
+            self._take_lock()
+            for path, content in self._written.items():
+                atomic.write_bytes(path, content)
 
     def start(self, *, seed: int, command: Sequence[str] | None = None, job: str | None = None) -> None:
         """Record that the run is going on: who, where, with what. ``command`` is `sys.argv` if not given.
@@ -196,6 +214,10 @@ class RunFolder:
                 self.end("preempted" if preempted else "failed", **message, **speed.summary())
             raise
 
+    def _write(self, path: Path, text: str) -> None:
+        self._written[path] = text.encode()
+        atomic.write_bytes(path, self._written[path])
+
     def _record_so_far(self) -> dict[str, Any]:
         """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
         try:
@@ -237,6 +259,22 @@ class RunFolder:
         except OSError:
             # A file system without locks.
             return
+
+
+class FolderWatch(Callback):
+    """Sees to it that a run has its folder whenever another callback writes to it."""
+
+    def __init__(self, run: RunFolder, others: Sequence[Callback]) -> None:
+        self.run = run
+        self.every = math.gcd(*(each.every for each in others))
+
+    def on_steps(self, algorithm: Training) -> None:
+        """Look whether it is still there."""
+        self.run.make_again_if_deleted()
+
+    def on_training_end(self, algorithm: Training) -> None:
+        """Look once more."""
+        self.run.make_again_if_deleted()
 
 
 class _Speed:

@@ -26,6 +26,8 @@ class TensorBoardLogger(Logger):
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
+        if self._writer is not None and not os.fstat(self._file.fileno()).st_nlink:
+            self.close()  # its folder was deleted
         if self._writer is None:
             self._open()
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in report.scalars.items()]

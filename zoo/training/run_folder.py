@@ -157,9 +157,7 @@ class RunFolder:
         """Make a folder that was deleted while its run goes on again, with config and record, and say so."""
         if self._lock is None or os.fstat(self._lock.fileno()).st_nlink:
             return
-        tell(
-            f"{self.path} was deleted while its run goes on: what it held is lost; it begins again from here"
-        )
+        tell(f"{self.path} was deleted while its run goes on: what it held is lost; it begins again here")
         with told("the run goes on"):
             atomic.make_folder(self.path)
             self.close()

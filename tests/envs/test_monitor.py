@@ -51,7 +51,20 @@ def test_stable_baselines_reads_the_files(tmp_path: Path) -> None:
     assert set(results.columns) >= {"r", "l", "t"}
 
 
-def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path) -> None:
+def test_rows_after_a_checkpoint_of_the_same_process_are_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = EpisodeMonitor(tmp_path, 1)
+    monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
+    saved = monitor.offsets()
+    monitor.write(EpisodeRecord(0, 2.0, 20, 0.2))
+    monitor.truncate(saved)
+    monitor.write(EpisodeRecord(0, 3.0, 30, 0.3))
+    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["10", "30"]
+    assert not caplog.messages
+
+
+def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     monitor = EpisodeMonitor(tmp_path, 2, env_id="X-v0")
     monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
     saved = monitor.offsets()
@@ -64,6 +77,7 @@ def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path) -> None:
 
     again = EpisodeMonitor(tmp_path, 2, env_id="X-v0")
     again.truncate(saved)
+    assert not caplog.messages
     assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == before
     again.write(EpisodeRecord(1, 5.0, 50, 0.5))
     assert [row["l"] for row in rows(tmp_path / "1.monitor.csv")] == ["50"]

@@ -99,6 +99,7 @@ class EpisodeMonitor:
         for file in self._files:
             os.fsync(file.fileno())
         sync(self.folder)
+        self._unseen = [False] * len(self._files)
         return [os.fstat(file.fileno()).st_size for file in self._files]
 
     def truncate(self, offsets: Sequence[int]) -> None:
@@ -106,13 +107,13 @@ class EpisodeMonitor:
         if len(offsets) != len(self._files):
             raise ZooError(f"{len(offsets)} monitor files were saved; there are {len(self._files)} now")
         short = []
-        for file, offset, is_new in zip(self._files, offsets, self._begun_now, strict=True):
+        for file, offset, is_unseen in zip(self._files, offsets, self._unseen, strict=True):
             path = Path(file.name)
             rows = path.read_bytes()[:offset]
             end_of_last_row = rows.rfind(b"\n") + 1
-            if is_new or end_of_last_row < offset:
+            if is_unseen or end_of_last_row < offset:
                 short.append(path.name)
-            if not is_new:
+            if not is_unseen:
                 file.truncate(end_of_last_row)
         if short:
             logger.warning(
@@ -125,11 +126,12 @@ class EpisodeMonitor:
         """Open the files at their ends; a new one gets its header."""
         make_folder(self.folder)
         self._files = [open(path, "ab", buffering=0) for path in self._paths]  # noqa: SIM115
-        self._begun_now = [file.tell() == 0 for file in self._files]
+        # Which files no checkpoint knows of.
+        self._unseen = [file.tell() == 0 for file in self._files]
         header = f"#{json.dumps({'t_start': self.start, 'env_id': self.env_id})}\n"
         columns = _as_csv(["r", "l", "t", *self.info_keywords])
-        for file, is_new in zip(self._files, self._begun_now, strict=True):
-            if is_new:
+        for file, is_unseen in zip(self._files, self._unseen, strict=True):
+            if is_unseen:
                 append(file, (header + columns).encode())
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -22,7 +23,13 @@ def main() -> None:
     """Run the command line and exit: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
     # Modules with the user's own environments, callbacks and policies stand beside their conf/.
     sys.path.append(os.getcwd())
-    sys.exit(status_of(sys.argv[1:]))
+    # While nothing is being learned, SIGTERM ends what is being done as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    status = status_of(sys.argv[1:])
+    # All is done: a signal on the way out does not change how it ended.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(status)
 
 
 def status_of(arguments: Sequence[str]) -> int:

@@ -65,8 +65,9 @@ def test_run_leaves_what_the_design_promises(capsys: pytest.CaptureFixture[str])
     run = train(*CARTPOLE, "seed=3")
     assert run.parent == Path("runs/ppo2/CartPole-v1")
     assert run.name.endswith("_s3")
-    for name in ("agent", "best_agent", "checkpoint", "tb"):
+    for name in ("agent", "best_agent", "tb"):
         assert any((run / name).iterdir())
+    assert not (run / "checkpoint").exists(), "a finished run is not resumed"
     assert sorted(path.name for path in (run / "monitor").iterdir()) == ["0.monitor.csv", "1.monitor.csv"]
     assert (run / "progress.csv").read_text().count("\n") > 1
     with np.load(run / "evaluations.npz") as evaluations:

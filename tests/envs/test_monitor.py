@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +51,20 @@ def test_stable_baselines_reads_the_files(tmp_path: Path) -> None:
     assert set(results.columns) >= {"r", "l", "t"}
 
 
-def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path) -> None:
+def test_rows_after_a_checkpoint_of_the_same_process_are_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = EpisodeMonitor(tmp_path, 1)
+    monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
+    saved = monitor.offsets()
+    monitor.write(EpisodeRecord(0, 2.0, 20, 0.2))
+    monitor.truncate(saved)
+    monitor.write(EpisodeRecord(0, 3.0, 30, 0.3))
+    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["10", "30"]
+    assert not caplog.messages
+
+
+def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     monitor = EpisodeMonitor(tmp_path, 2, env_id="X-v0")
     monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
     saved = monitor.offsets()
@@ -62,18 +77,68 @@ def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path) -> None:
 
     again = EpisodeMonitor(tmp_path, 2, env_id="X-v0")
     again.truncate(saved)
+    assert not caplog.messages
     assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == before
     again.write(EpisodeRecord(1, 5.0, 50, 0.5))
     assert [row["l"] for row in rows(tmp_path / "1.monitor.csv")] == ["50"]
     assert again.start == monitor.start
 
 
-def test_lost_monitor_rows_are_reported(tmp_path: Path) -> None:
-    monitor = EpisodeMonitor(tmp_path, 1)
-    with pytest.raises(ZooError, match="shorter than at the checkpoint"):
-        monitor.truncate([10_000])
+def test_lost_rows_are_told_in_one_line_and_the_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = EpisodeMonitor(tmp_path, 3)
+    for index in range(3):
+        monitor.write(EpisodeRecord(index, 1.0, 10, 0.1))
+    before = (tmp_path / "0.monitor.csv").read_bytes()
+    for index in range(3):
+        monitor.write(EpisodeRecord(index, 2.0, 20, 0.2))
+    saved = monitor.offsets()
+    monitor.close()
+    # A power cut took half of the last row, and all of another file.
+    os.truncate(tmp_path / "0.monitor.csv", len(before) + 4)
+    os.truncate(tmp_path / "1.monitor.csv", 0)
+
+    again = EpisodeMonitor(tmp_path, 3)
+    again.truncate(saved)
+    again.write(EpisodeRecord(0, 3.0, 30, 0.3))
+    again.write(EpisodeRecord(1, 3.0, 30, 0.3))
+    assert (tmp_path / "0.monitor.csv").read_bytes() == before + b"3.0,30,0.3\n"
+    assert [row["l"] for row in rows(tmp_path / "1.monitor.csv")] == ["30"]
+    assert [row["l"] for row in rows(tmp_path / "2.monitor.csv")] == ["10", "20"]
+    (line,) = caplog.messages
+    assert "0.monitor.csv, 1.monitor.csv" in line
+    assert "lack episodes from before the checkpoint" in line
+
+
+def test_monitor_of_another_number_of_environments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ZooError, match="3 monitor files were saved; there are 1 now"):
-        monitor.truncate([1, 2, 3])
+        EpisodeMonitor(tmp_path, 1).truncate([1, 2, 3])
+
+
+@pytest.mark.parametrize("damage", [b"\xff\x00\x01", b"r,l,t\n1,2,3\n", b'#{"env_id": ""}\nr,l,t\n', b"#{\n"])
+def test_file_with_a_damaged_header_is_kept_and_another_one_begun(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    first = EpisodeMonitor(tmp_path, 2)
+    first.close()
+    (tmp_path / "0.monitor.csv").write_bytes(damage)
+    monitor = EpisodeMonitor(tmp_path, 2)
+    monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
+    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["10"]
+    assert (tmp_path / "0.monitor.csv.damaged").read_bytes() == damage
+    assert monitor.start == first.start
+    (line,) = caplog.messages
+    assert "0.monitor.csv is damaged" in line
+    assert "0.monitor.csv.damaged" in line
+
+
+def test_what_a_checkpoint_counts_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[str] = set()
+    monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.readlink(f"/proc/self/fd/{file}")))
+    EpisodeMonitor(tmp_path / "monitor", 2).offsets()
+    names = ["", "monitor", "monitor/0.monitor.csv", "monitor/1.monitor.csv"]
+    assert synced >= {str(tmp_path / name) for name in names}
 
 
 def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
@@ -82,15 +147,23 @@ def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
         EpisodeMonitor(tmp_path / "file", 1)
 
 
-def test_full_disk_is_reported() -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full here")
-    monitor = EpisodeMonitor.__new__(EpisodeMonitor)
-    monitor.info_keywords = ()
-    with open("/dev/full", "w", buffering=1) as file:
-        monitor._files = [file]
-        with pytest.raises(ZooError, match="No space left"):
-            monitor.write(EpisodeRecord(0, 1.0, 1, 0.0))
-        monitor._files = []
-        with pytest.raises(OSError, match="No space left"):
-            file.close()
+def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A limit on file sizes stands in for a full disk: the system refuses the write half-way in both."""
+    monitor = EpisodeMonitor(tmp_path, 2)
+    size = (tmp_path / "0.monitor.csv").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, before[1]))
+    try:
+        for length in (10, 20):
+            for index in range(2):
+                monitor.write(EpisodeRecord(index, 1.0, length, 0.1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "0.monitor.csv").stat().st_size == size
+    monitor.write(EpisodeRecord(0, 1.0, 30, 0.1))
+    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["30"]
+    (line,) = caplog.messages
+    assert "can't write" in line
+    assert "the run goes on" in line

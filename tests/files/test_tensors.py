@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import safetensors.numpy
 
 from zoo.errors import ZooError
+from zoo.files import checksums
+from zoo.files.checksums import checksum_of
 from zoo.files.tensors import parse_tensors, read_tensors, write_tensors
 
 ARRAYS = {
@@ -128,3 +131,12 @@ def test_type_that_safetensors_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="the array 'z' of complex128"):
         write_tensors(tmp_path / "a.safetensors", {"z": np.zeros(2, np.complex128)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_checksum_of_what_was_written_is_that_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksums, "PIECE", 100)
+    path = tmp_path / "a.safetensors"
+    written = write_tensors(path, {"memory": np.arange(1000), "empty": np.zeros((0, 3))})
+    assert written == checksum_of(path) == zlib.crc32(path.read_bytes())

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,7 +193,7 @@ def test_unwritable_folder_is_told_and_the_run_goes_on(
     assert "can't write" in capsys.readouterr().err
 
 
-def test_only_the_newest_checkpoint_is_kept(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
+def test_the_two_newest_checkpoints_are_kept(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     for name in ("100-0123abcd.safetensors", ".100-0123abcd.safetensors.0000abcd.partial"):
@@ -199,8 +202,110 @@ def test_only_the_newest_checkpoint_is_kept(tmp_path: Path, ppo2: Callable[..., 
         (folder / name).write_text("not a checkpoint's")
     ppo2().learn(256, CheckpointCallback(folder, every=64))
     names = sorted(path.name for path in folder.iterdir())
-    assert names == [".hidden", names[1], "checkpoint.json", "model.safetensors", "thesis.tex"]
-    assert names[1].startswith("256-")
+    assert [re.sub("-.*", "", name) for name in names] == [
+        *(".hidden", "192", "256", "checkpoint.json", "model.safetensors", "previous.json", "thesis.tex")
+    ]
+
+
+def flip_a_bit(path: Path, place: float) -> None:
+    """Flip one bit of a file, at a fraction of its length."""
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 4
+    path.write_bytes(content)
+
+
+def newest_arrays(folder: Path) -> Path:
+    return folder / str(json.loads((folder / "checkpoint.json").read_text())["tensors"])
+
+
+@pytest.mark.parametrize("place", [0.001, 0.3, 0.999])
+@pytest.mark.parametrize("which", ["arrays", "values"])
+def test_a_flipped_bit_makes_the_run_go_on_from_the_checkpoint_before(
+    which: str, place: float, tmp_path: Path, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = ppo2().learn(256)
+    ppo2().learn(192, CheckpointCallback(tmp_path, every=64))
+    flip_a_bit(newest_arrays(tmp_path) if which == "arrays" else tmp_path / "checkpoint.json", place)
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint.timesteps == 128
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is damaged" in line
+    assert line.endswith("the run goes on from the checkpoint before, at step 128")
+
+    resumed = ppo2()
+    restore(checkpoint, resumed)
+    assert read_checkpoint(tmp_path).timesteps == 128, "the damaged one is not read again"
+    assert not capsys.readouterr().err
+    resumed.learn(64, CheckpointCallback(tmp_path, every=64), reset_num_timesteps=False)
+    flip_a_bit(newest_arrays(tmp_path), place)
+    assert read_checkpoint(tmp_path).timesteps == 128, "a damaged one takes no whole one's place"
+    assert weights(resumed.learn(64, reset_num_timesteps=False)) == weights(whole)
+
+
+@pytest.mark.parametrize("lost", ["checkpoint.json", "arrays"])
+def test_a_lost_file_makes_the_run_go_on_from_the_checkpoint_before(
+    lost: str, tmp_path: Path, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ppo2().learn(192, CheckpointCallback(tmp_path / "checkpoint", every=64))
+    folder = RunFolder(tmp_path).checkpoint
+    (newest_arrays(folder) if lost == "arrays" else folder / lost).unlink()
+    assert RunFolder(tmp_path).has_checkpoint
+    assert read_checkpoint(folder).timesteps == 128
+    assert "is missing" in capsys.readouterr().err
+
+
+def test_two_damaged_checkpoints_are_told_with_what_can_be_done(
+    tmp_path: Path, ppo2: Callable[..., PPO2]
+) -> None:
+    folder = tmp_path / "checkpoint"
+    ppo2().learn(128, CheckpointCallback(folder, every=64))
+    for path in folder.glob("*.safetensors"):
+        flip_a_bit(path, 0.5)
+    with pytest.raises(ZooError) as raised:
+        read_checkpoint(folder)
+    assert str(raised.value).count("is damaged") == 2
+    assert f"init_from={tmp_path}" in str(raised.value)
+    assert f"Without {folder} the run starts anew" in str(raised.value)
+
+
+def test_a_damaged_checkpoint_does_not_become_the_one_before(
+    tmp_path: Path, ppo2: Callable[..., PPO2]
+) -> None:
+    model = ppo2().learn(128, CheckpointCallback(tmp_path, every=64))
+    (tmp_path / "checkpoint.json").write_text("{")
+    write_checkpoint(tmp_path, model)
+    assert json.loads((tmp_path / "previous.json").read_text())["timesteps"] == 64
+
+
+def test_there_is_a_whole_checkpoint_whenever_a_process_is_killed(
+    tmp_path: Path, ppo2: Callable[..., PPO2], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after each change of a name in the folder, and with every one that follows undone."""
+    model = ppo2().learn(128, CheckpointCallback(tmp_path, every=64))
+    found: list[int] = []
+    replace, unlink = os.replace, Path.unlink
+
+    def look() -> None:
+        shutil.copytree(tmp_path, copy := tmp_path.with_name(f"copy {len(found)}"))
+        found.append(read_checkpoint(copy).timesteps)
+
+    def looking_replace(*names: Any) -> None:
+        look()
+        replace(*names)
+        look()
+
+    def looking_unlink(path: Path, **options: Any) -> None:
+        unlink(path, **options)
+        look()
+
+    model.learn(64, reset_num_timesteps=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", looking_replace)
+        patched.setattr(Path, "unlink", looking_unlink)
+        write_checkpoint(tmp_path, model)
+    assert found == sorted(found)
+    assert set(found) == {128, 192}
+    assert len(found) >= 7
 
 
 def test_checkpoint_holds_neither_pickle_nor_code(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
@@ -264,10 +369,16 @@ def test_environments_out_of_reach_are_reset_at_checkpoints_and_the_run_says_so(
         ppo2_out_of_reach().learn(64, CheckpointCallback(tmp_path / "c", minutes=5))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2, "timesteps": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 3, "timesteps": 1}'])
 def test_damaged_checkpoint_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoint.json").write_text(text)
     with pytest.raises(ZooError, match=r"checkpoint\.json is damaged"):
+        read_checkpoint(tmp_path)
+
+
+def test_checkpoint_of_an_earlier_version_is_named(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.json").write_text('{"format": 2, "timesteps": 1}')
+    with pytest.raises(ZooError, match="an earlier version of Zoo, which can go on with it"):
         read_checkpoint(tmp_path)
 
 

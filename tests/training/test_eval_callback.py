@@ -135,13 +135,61 @@ def test_full_disk_is_told_and_the_run_goes_on(
     assert not list(Path(run.path).glob(".*partial"))
 
 
-def test_damaged_evaluations_start_anew_with_a_word_about_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+LAST = {"returns": [20.0], "lengths": [20], "successes": None}
+
+
+def test_damaged_evaluations_are_kept_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "evaluations.npz").write_bytes(b"PK\x03\x04 and no more")
     callback = EvalCallback("CartPole-v1", every=128, run=tmp_path)
-    last = {"returns": [20.0], "lengths": [20], "successes": None}
-    state = {"n_evaluations": 3, "best_mean": 20.0, "rows": 3, "evaluated_at": 30, "last": last}
-    callback.load_state(state)
+    callback.load_state({"n_evaluations": 3, "best_mean": 20.0, "rows": 3, "evaluated_at": 30, "last": LAST})
     assert callback.n_evaluations == 3
-    assert "it starts anew" in capsys.readouterr().err
+    assert (tmp_path / "evaluations.npz.damaged").read_bytes() == b"PK\x03\x04 and no more"
+    told = capsys.readouterr().err
+    assert "evaluations.npz is damaged" in told
+    assert "evaluations.npz.damaged" in told
+
+
+def test_lost_evaluations_are_told_in_one_line(
+    run: RunFolder, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluation = EvalCallback("CartPole-v1", every=128, n_eval_episodes=2, run=run)
+    ppo2().learn(256, evaluation)
+    state = evaluation.state() | {"rows": 3}
+    capsys.readouterr()
+    again = EvalCallback("CartPole-v1", every=128, run=run)
+    again.load_state(state)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "holds 2 of the 3 evaluations" in line
+    run.evaluations.unlink()
+    again.load_state(state)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "holds 0 of the 3 evaluations" in line
+
+
+def test_no_flipped_bit_of_the_evaluations_is_a_traceback_or_another_result(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    ppo2().learn(128, EvalCallback("CartPole-v1", every=128, n_eval_episodes=2, run=run))
+    whole, expected = (
+        run.evaluations.read_bytes(),
+        [vars(each) for _, each in read_evaluations(run.evaluations)],
+    )
+    n_damaged = 0
+    for place in range(0, len(whole), 3):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        run.evaluations.write_bytes(damaged)
+        found = [vars(each) for _, each in read_evaluations(run.evaluations)]
+        assert not found or str(found) == str(expected)
+        n_damaged += not found
+    assert n_damaged > 100
+
+
+def test_no_damage_is_too_much_for_reading(tmp_path: Path) -> None:
+    for content in (b"", b"\x93NUMPY", b"not a zip", bytes(1000)):
+        (tmp_path / "evaluations.npz").write_bytes(content)
+        assert read_evaluations(tmp_path / "evaluations.npz") == []
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "array.npy").rename(tmp_path / "evaluations.npz")
+    assert read_evaluations(tmp_path / "evaluations.npz") == []
+    assert len(list(tmp_path.glob("evaluations.npz.damaged*"))) == 5

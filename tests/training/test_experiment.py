@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 import json
 import logging
 import os
 import re
+import resource
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ import zoo
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.errors import ZooError
 from zoo.training.checkpoint import read_checkpoint
+from zoo.training.eval_callback import EvalCallback
 from zoo.training.experiment import Experiment, train
 from zoo.training.run_folder import RunFolder
 
@@ -88,6 +93,26 @@ def test_config_is_trained_evaluated_and_saved() -> None:
     assert action in (0, 1)
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_them(keep: bool) -> None:
+    with Experiment(config_of("callbacks.checkpoint.every=64", f"callbacks.checkpoint.keep={keep}")) as run:
+        folder = run.run.checkpoint
+        run.callbacks.insert(0, _StopAfter(128))
+        run.run_through()
+    assert len(list(folder.glob("*.safetensors"))) == 2, "those of an interrupted run are kept"
+    result = zoo.train(zoo.compose("train", [f"resume={run.run.path}"]))
+    assert result.run.read_record()["status"] == "finished"
+    assert folder.exists() is keep
+
+
+def test_what_somebody_laid_beside_the_checkpoints_stays() -> None:
+    with Experiment(config_of("callbacks.checkpoint.every=64")) as experiment:
+        experiment.run.checkpoint.mkdir()
+        (experiment.run.checkpoint / "thesis.tex").write_text("a year")
+        experiment.run_through()
+    assert [path.name for path in experiment.run.checkpoint.iterdir()] == ["thesis.tex"]
+
+
 def test_parts_can_be_called_alone() -> None:
     whole = zoo.train(config_of()).algorithm.get_parameters()
     with Experiment(config_of("callbacks.eval=null")) as experiment:
@@ -98,6 +123,69 @@ def test_parts_can_be_called_alone() -> None:
         experiment.save()
     assert experiment.run.agent.exists()
     assert same(zoo.load(experiment.run.agent).get_parameters(), whole)
+
+
+DYING = """
+import os, signal
+from pathlib import Path
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Dying(CartPoleEnv):
+    def __init__(self, **options):
+        super().__init__(**options)
+        if Path("group gets a signal").exists():
+            os.kill(os.getppid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+gym.register("Dying-v0", Dying, max_episode_steps=100)
+"""
+
+
+def test_signal_that_also_ends_workers_that_are_starting_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an evaluation start while the run goes on, and can't ignore a signal to the group yet."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("dying.py").write_text(DYING)
+    workers = ["env=dying:Dying-v0", "env.vectorization=workers", "env.n_workers=1", "env.start_method=spawn"]
+    with Experiment(config_of(*workers, "callbacks.eval.every=64")) as experiment:
+        experiment.callbacks.insert(0, _Touch("group gets a signal"))
+        result = experiment.run_through()
+    assert not result.is_complete
+    assert result.run.read_record()["status"] == "preempted"
+    checkpoint = read_checkpoint(result.run.checkpoint)
+    assert checkpoint.timesteps == 64
+    assert checkpoint.algorithm["still_due"]["EvalCallback"] == 64, "the evaluation is made when it goes on"
+
+
+class _Touch(Callback):
+    every = 64
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def on_steps(self, algorithm: Any) -> None:
+        Path(self.name).touch()
+
+
+def test_environment_that_fails_after_a_signal_ends_a_preempted_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A signal to the group may also end a program that an environment needs."""
+
+    class SignalledAndBroken(Callback):
+        every = 64
+
+        def on_steps(self, algorithm: Any) -> None:
+            algorithm.request_stop(PREEMPTED)
+            raise ZooError("the simulator is gone")
+
+    with Experiment(config_of()) as experiment:
+        experiment.callbacks.insert(0, SignalledAndBroken())
+        assert not experiment.run_through().is_complete
+    assert experiment.run.read_record()["status"] == "preempted"
+    assert "the simulator is gone" in capsys.readouterr().err
 
 
 def test_two_experiments_in_one_process_equal_each_alone() -> None:
@@ -256,3 +344,103 @@ def test_run_fails_at_a_number_that_is_not_finite_and_keeps_what_was_good(
     assert not run.agent.exists()
     assert zoo.load(run.best_agent).num_timesteps < step
     assert read_checkpoint(run.checkpoint).timesteps == (step - 1) // 64 * 64
+
+
+# Disks that fill, files and folders that vanish
+
+
+class _Between(Callback):
+    """Does something at the end of an update, and something else some updates later."""
+
+    every = 64
+
+    def __init__(self, first: Callable[[], object], then: Callable[[], object] = lambda: None) -> None:
+        self.deeds = {64: first, 192: then}
+
+    def on_steps(self, algorithm: Any) -> None:
+        self.deeds.get(algorithm.num_timesteps, lambda: None)()
+
+
+def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    """A limit on file sizes stands in for it: the system refuses the write half-way in both."""
+    no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, no_limit[1]))
+
+    with Experiment(config_of("callbacks.checkpoint.every=64", "callbacks.eval.every=64")) as experiment:
+        experiment.callbacks.insert(0, _Between(lambda: limit(90), lambda: limit(no_limit[0])))
+        try:
+            result = experiment.run_through()
+        finally:
+            limit(no_limit[0])
+    assert result.run.read_record()["status"] == "finished"
+    assert (result.run.agent / "policy.safetensors").exists()
+    assert sum("monitor" in line for line in caplog.messages) == 1
+    for path in result.run.monitor.iterdir():
+        assert path.read_bytes().endswith(b"\n")
+        assert {line.count(",") for line in path.read_text().splitlines()[1:]} == {2}
+
+
+def test_folder_that_is_deleted_while_a_run_goes_on_is_told_in_one_line_and_made_again(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ["callbacks.checkpoint.every=64", "callbacks.eval.every=64"]
+    settings += ["logger.every=64", "logger=[csv,tensorboard]"]
+    whole = zoo.train(config_of(*settings))
+    capsys.readouterr()
+    with Experiment(config_of(*settings)) as experiment:
+        folder = experiment.run.path
+        stop = experiment.algorithm.request_stop
+        experiment.callbacks.insert(0, _Between(lambda: shutil.rmtree(folder), lambda: stop(PREEMPTED)))
+        experiment.run_through()
+    told = capsys.readouterr().err.splitlines()
+    assert [line for line in told if line.startswith("zoo: ")] == [
+        f"zoo: {folder} was deleted while its run goes on: what it held is lost; it begins again here"
+    ]
+    assert not caplog.messages
+    with (folder / "progress.csv").open() as file:
+        assert [row["time/total_timesteps"] for row in csv.DictReader(file)] == ["64", "128", "192"]
+    assert len(list((folder / "tb").iterdir())) == 1
+    result = zoo.train(zoo.compose("train", [f"resume={folder}"]))
+    assert same(result.algorithm.get_parameters(), whole.algorithm.get_parameters())
+    assert len(list(result.run.monitor.iterdir())) == 2
+    assert result.run.read_record()["status"] == "finished"
+    assert result.run.read_record()["seed"] == 3
+
+
+# What a run had decided is not decided again
+
+
+def test_final_evaluation_is_not_made_twice() -> None:
+    """The signal comes when all is done but for the agent, whose writing the resumed run makes up for."""
+    settings = ["callbacks.eval.every=128", "callbacks.checkpoint.every=128"]
+    whole = zoo.train(config_of(*settings))
+    with Experiment(config_of(*settings)) as experiment:
+        experiment.learn()
+        experiment.evaluate()
+    with Experiment(zoo.compose("train", [f"resume={experiment.run.path}"])) as resumed:
+        evaluation = next(each for each in resumed.callbacks if isinstance(each, EvalCallback))
+        assert (evaluation.n_evaluations, evaluation.evaluated_at) == (2, 256)
+        result = resumed.run_through()
+    assert evaluation.n_evaluations == 2
+    assert result.evaluation is not None
+    assert whole.evaluation is not None
+    assert result.evaluation.as_lists() == whole.evaluation.as_lists()
+    assert result.run.read_record()["evaluation"] == whole.run.read_record()["evaluation"]
+    cards = [json.loads((run.agent / "card.json").read_text()) for run in (result.run, whole.run)]
+    assert cards[0]["mean_return"] == cards[1]["mean_return"]
+
+
+def test_run_that_had_decided_to_stop_stops_when_it_is_resumed() -> None:
+    """It is killed, or gets a signal, before anything but its checkpoint says so."""
+    settings = [
+        *("callbacks.eval.every=64", "callbacks.checkpoint.every=64"),
+        "callbacks.stop_on_reward.threshold=1",
+    ]
+    with Experiment(config_of(*settings)) as experiment:
+        experiment.learn()
+    result = zoo.train(zoo.compose("train", [f"resume={experiment.run.path}"]))
+    assert result.is_complete
+    assert result.run.read_record()["timesteps"] == 64
+    assert "has reached the threshold" in result.run.read_record()["stop_reason"]

@@ -21,6 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.vec_env import make_vec_env
+from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger, Report
 from zoo.training.logging_callback import LoggingCallback
@@ -125,6 +126,47 @@ class TestLoggingCallback:
         assert "progress.csv" in lines[0]
         assert lines[1].startswith("zoo: TensorBoardLogger: ")
 
+    def test_disk_that_is_full_for_the_messages_too_ends_no_run(
+        self, ppo2: Callable[..., PPO2], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A log to which stderr goes often lies on the same disk."""
+        if not Path("/dev/full").exists():
+            pytest.skip("no /dev/full here")
+        full = open("/dev/full", "w")  # noqa: SIM115
+        monkeypatch.setattr(sys, "stderr", full)
+        model = ppo2().learn(256, LoggingCallback(64, [CsvLogger("/dev/full/progress.csv")]))
+        assert model.num_timesteps == 256
+        with pytest.raises(OSError, match="No space left"):
+            full.close()  # what was told is still there
+
+    def test_first_report_after_the_checkpoint_is_not_repeated(
+        self, ppo2: Callable[..., PPO2], tmp_path: Path
+    ) -> None:
+        """Reports may come so seldom that the checkpoint has not seen one."""
+        path = tmp_path / "progress.csv"
+        first, model = LoggingCallback(256, [CsvLogger(path)]), ppo2()
+        model.learn(384, [first, CheckpointCallback(tmp_path / "checkpoint", every=128, callbacks=[first])])
+        early = ppo2()
+        logging = LoggingCallback(256, [CsvLogger(tmp_path / "early.csv")])
+        early.learn(128, [logging, CheckpointCallback(tmp_path / "early", every=128, callbacks=[logging])])
+        assert [row["time/total_timesteps"] for row in rows(path)] == ["256", "384"]
+        again, model = LoggingCallback(256, [CsvLogger(path)]), ppo2()
+        restore(read_checkpoint(tmp_path / "early"), model, [again])
+        model.learn(256, again, reset_num_timesteps=False)
+        assert [row["time/total_timesteps"] for row in rows(path)] == ["256", "384"]
+
+    def test_last_report_comes_after_a_resume_at_the_end(
+        self, ppo2: Callable[..., PPO2], tmp_path: Path
+    ) -> None:
+        """A run may be killed between its last checkpoint and its last report."""
+        whole, model = LoggingCallback(256, [CsvLogger(tmp_path / "progress.csv")]), ppo2()
+        model.learn(384, [whole, CheckpointCallback(tmp_path / "checkpoint", 384, [whole])])
+        again, model = LoggingCallback(256, [CsvLogger(tmp_path / "progress.csv")]), ppo2()
+        restore(read_checkpoint(tmp_path / "checkpoint"), model, [again])
+        assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["256"]
+        model.learn(0, again, reset_num_timesteps=False)
+        assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["256", "384"]
+
     def test_time_goes_on_where_it_was_after_a_resume(self, ppo2: Callable[..., PPO2]) -> None:
         keep = Keep()
         callback = LoggingCallback(64, [keep])
@@ -213,6 +255,85 @@ class TestCsv:
         assert (tmp_path / "progress.csv").read_text() == before
         logger.write(report(3, train_loss=0.125))
         assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["1", "3"]
+
+    def test_rows_that_got_lost_are_told_in_one_line(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A power cut took half of a row."""
+        logger = CsvLogger(tmp_path / "progress.csv")
+        for steps in (1000, 2000, 3000):
+            logger.write(report(steps, train_loss=0.5))
+        state = logger.state()
+        os.truncate(tmp_path / "progress.csv", (tmp_path / "progress.csv").stat().st_size - 6)
+        resumed = CsvLogger(tmp_path / "progress.csv")
+        resumed.load_state(state)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "progress.csv holds 2 of the 3 reports" in line
+        resumed.write(report(4000, train_loss=0.25))
+        steps = [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")]
+        assert steps == ["1000", "2000", "4000"]
+
+    def test_file_that_is_gone_begins_anew(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        logger = CsvLogger(tmp_path / "progress.csv")
+        logger.write(report(1, train_loss=0.5))
+        (tmp_path / "progress.csv").unlink()
+        state = logger.state()
+        logger.write(report(2, train_loss=0.25))
+        assert rows(tmp_path / "progress.csv") == [{"time/total_timesteps": "2", "train/loss": "0.25"}]
+        (tmp_path / "progress.csv").unlink()
+        CsvLogger(tmp_path / "progress.csv").load_state(state)
+        assert "progress.csv holds 0 of the 1 reports" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b"\xff\xfe\xfd\n1,0.5\n",
+            b"time/total_timesteps,train/loss\n1,0.5,7\n",
+            b"time/total_timesteps,train/loss\n1\n",
+            b"time/total_timesteps,train/loss\n1,\0\0\0\n",
+            b"time/total_timesteps,train/boss\n1,0.5\n",
+        ],
+    )
+    def test_damaged_file_is_kept_and_another_one_begun(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes
+    ) -> None:
+        path = tmp_path / "progress.csv"
+        logger = CsvLogger(path)
+        logger.write(report(1, train_loss=0.5))
+        state = logger.state()
+        path.write_bytes(damage)
+        resumed = CsvLogger(path)
+        resumed.load_state(state)
+        resumed.write(report(2, train_loss=0.25))
+        assert rows(path) == [{"time/total_timesteps": "2", "train/loss": "0.25"}]
+        assert (tmp_path / "progress.csv.damaged").read_bytes() == damage
+        assert "progress.csv is damaged" in capsys.readouterr().err
+
+    def test_what_stands_behind_the_checkpoint_may_be_damaged(self, tmp_path: Path) -> None:
+        path = tmp_path / "progress.csv"
+        logger = CsvLogger(path)
+        logger.write(report(1, train_loss=0.5))
+        state, before = logger.state(), path.read_bytes()
+        path.write_bytes(before + b"2,\xff\0\n\0\0")
+        CsvLogger(path).load_state(state)
+        assert [each.name for each in tmp_path.iterdir()] == ["progress.csv"]
+        assert path.read_bytes() == before
+
+    def test_what_a_checkpoint_counts_is_on_the_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        outputs = [CsvLogger(tmp_path / "progress.csv"), TensorBoardLogger(tmp_path / "tb")]
+        callback = LoggingCallback(1, outputs)
+        for output in outputs:
+            output.write(report(1, train_loss=0.5))
+            output.write(report(2, train_loss=0.5))
+        synced: set[str] = set()
+        monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.readlink(f"/proc/self/fd/{file}")))
+        callback._started = 0.0
+        callback._reported_step = 2
+        callback.state()
+        (events,) = (tmp_path / "tb").iterdir()
+        assert synced >= {str(tmp_path / "progress.csv"), str(events)}
 
 
 class TestTensorBoard:

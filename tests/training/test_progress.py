@@ -36,6 +36,17 @@ def test_without_a_terminal_a_short_run_prints_its_end_only(ppo2: Callable[..., 
     assert len(stream.getvalue().splitlines()) == 1
 
 
+def test_lines_that_cannot_be_written_end_no_run(ppo2: Callable[..., PPO2]) -> None:
+    """They often go to a file on the disk that the run fills."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    full = open("/dev/full", "w")  # noqa: SIM115
+    model = ppo2().learn(256, ProgressBarCallback(line_seconds=0, stream=full))
+    assert model.num_timesteps == 256
+    with pytest.raises(OSError, match="No space left"):
+        full.close()  # what could not be written is still there
+
+
 def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     reading, writing = pty.openpty()
     with open(writing, "w") as terminal:

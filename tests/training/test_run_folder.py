@@ -155,3 +155,61 @@ def test_run_without_a_checkpoint_is_taken_up_with_empty_logs(run: RunFolder) ->
     assert not any(path.exists() for path in (run.monitor, run.progress, run.evaluations))
     again.start(seed=0)
     assert len(again.read_record()["resumed"]) == 1
+
+
+def test_run_killed_before_its_first_record_is_taken_up(run: RunFolder) -> None:
+    run.write_config({"seed": 3})
+    run.monitor.mkdir()
+    run.close()
+    again = RunFolder.reopen(run.path)
+    assert not again.monitor.exists()
+    again.start(seed=3)
+    assert again.read_record()["status"] == "running"
+
+
+def test_finished_run_that_lost_its_record_keeps_its_logs(run: RunFolder) -> None:
+    run.write_config({"seed": 3})
+    run.agent.mkdir()
+    run.progress.touch()
+    run.close()
+    with pytest.raises(ZooError, match=r"it has no run\.json"):
+        RunFolder.reopen(run.path)
+    assert run.progress.exists()
+
+
+def test_what_a_killed_process_began_is_removed_and_nothing_else(run: RunFolder) -> None:
+    run.start(seed=0)
+    run.agent.mkdir()
+    (run.path / ".agent.0123abcd.partial").mkdir()
+    (run.path / ".agent.0123abcd.partial" / "config.yaml").write_text("half of")
+    (run.path / ".agent.previous").mkdir()
+    for name in ("progress.csv", "evaluations.npz", "run.json", "config.yaml"):
+        (run.path / f".{name}.89abcdef.partial").write_text("half of")
+    for name in (".thesis.tex.89abcdef.partial", ".agent.mine.partial", "agent.0123abcd.partial"):
+        (run.path / name).write_text("not a run's")
+    run.close()
+    RunFolder.reopen(run.path)
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        *(".agent.mine.partial", ".lock", ".thesis.tex.89abcdef.partial"),
+        *("agent", "agent.0123abcd.partial", "run.json"),
+    ]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff\xfe"])
+def test_damaged_record_is_kept_and_the_run_goes_on(
+    run: RunFolder, damage: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.write_config({"seed": 3})
+    run.record.write_bytes(damage)
+    run.close()
+    with pytest.raises(ZooError, match="can't read the run's record"):
+        RunFolder.reopen(run.path)  # it may have finished
+    run.checkpoint.mkdir()
+    (run.checkpoint / "checkpoint.json").touch()
+    again = RunFolder.reopen(run.path)
+    again.start(seed=3)
+    again.record.write_bytes(damage)
+    again.end("finished")
+    assert again.read_record()["status"] == "finished"
+    assert len(list(run.path.glob("run.json.damaged*"))) == 2
+    assert capsys.readouterr().err.count("run.json is damaged") == 2

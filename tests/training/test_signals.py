@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,4 +66,81 @@ def test_run_in_another_thread_learns_without_handlers(ppo2: Callable[..., PPO2]
     thread = threading.Thread(target=learn)
     thread.start()
     thread.join()
+    assert model.num_timesteps == 64
+
+
+SIGNALLING = """
+import atexit, os, signal
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+def signal_at(moment):
+    for sent in os.environ["SIGNALS"].split():
+        where, number = sent.split(":")
+        if where == moment:
+            os.kill(os.getpid(), getattr(signal, number))
+
+class Signalling(CartPoleEnv):
+    n_steps = 0
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        signal_at("start")
+
+    def step(self, action):
+        Signalling.n_steps += 1
+        if Signalling.n_steps == 2000:
+            signal_at("step")
+        return super().step(action)
+
+    def close(self):
+        if Signalling.n_steps >= 2000:
+            signal_at("close")
+        super().close()
+
+gym.register("Signalling-v0", Signalling, max_episode_steps=100)
+atexit.register(signal_at, "exit")
+"""
+
+
+@pytest.mark.parametrize(
+    ("signals", "status"),
+    [
+        ("start:SIGTERM", 130),
+        ("step:SIGTERM close:SIGTERM exit:SIGTERM exit:SIGINT", 130),
+        ("step:SIGINT close:SIGINT exit:SIGINT exit:SIGTERM", 130),
+        ("exit:SIGTERM exit:SIGINT", 0),
+    ],
+)
+def test_exit_status_is_130_whenever_signals_come_before_the_end(
+    signals: str, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "signalling.py").write_text(SIGNALLING)
+    command = [
+        *(str(Path(sys.executable).with_name("zoo")), "train", "algo=ppo2", "env=signalling:Signalling-v0"),
+        *("n_timesteps=4096", "algo.n_steps=64", "algo.n_epochs=1", "algo.batch_size=64", "n_envs=1"),
+        *("compile=false", "threads=1", "callbacks.eval=null", "logger=none", "verbose=0"),
+    ]
+    environment = {**os.environ, "SIGNALS": signals}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/*/*/run.json")]
+    expected = [] if "start" in signals else ["preempted" if "step" in signals else "finished"]
+    assert [record["status"] for record in records] == expected
+
+
+def test_signal_is_heard_where_nothing_can_be_told(ppo2: Callable[..., PPO2]) -> None:
+    """Stderr may go to a file on a disk that is full."""
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    model, stderr = ppo2(), os.dup(2)
+    with open("/dev/full", "wb", buffering=0) as full:
+        os.dup2(full.fileno(), 2)
+        try:
+            with stop_on_signals(model):
+                model.learn(10_000, Kill(signal.SIGTERM))
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
     assert model.num_timesteps == 64

@@ -113,6 +113,7 @@ class CheckpointSettings:
         "environment steps between checkpoints, or a time such as 10min; null: a tenth of the run",
         ge=1,
     )
+    keep: bool = hyperparameter(False, "keep those of a run that has finished, which nothing resumes")
 
 
 @dataclass

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import logging
 import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from zoo.errors import ZooError
+from zoo.files.atomic import append, make_folder, sync
+from zoo.files.damaged import move_aside
+from zoo.files.plain_data import parse_json
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -45,7 +52,8 @@ class EpisodeMonitor:
     """Writes ``<folder>/<i>.monitor.csv`` for each environment, in Stable-Baselines' format.
 
     A JSON line with start time and id, then one row ``r,l,t`` an episode: raw return, length, seconds since
-    the start; the values of ``info_keywords`` follow as columns of their own. Existing files are appended to.
+    the start; the values of ``info_keywords`` follow as columns of their own. Existing files are appended to;
+    one whose header can't be read is moved aside.
     """
 
     def __init__(
@@ -53,53 +61,104 @@ class EpisodeMonitor:
     ) -> None:
         self.folder = Path(folder)
         self.info_keywords = tuple(info_keywords)
-        self.start = time.time()
+        self.env_id = env_id
+        self._lacks_rows = False
+        self._paths = [self.folder / f"{index}.monitor.csv" for index in range(num_envs)]
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._files = [self._open(i, env_id) for i in range(num_envs)]
+            starts = [start for path in self._paths if (start := _start_of(path)) is not None]
+            self.start = min(starts, default=time.time())
+            self._open()
         except OSError as error:
             raise ZooError(f"cannot write monitor files in {self.folder}: {error.strerror}") from error
 
     def write(self, episode: EpisodeRecord) -> None:
-        """Append one row to the file of the episode's environment."""
+        """Append one row to the file of the episode's environment; that one can't be written is told once."""
         row = [round(episode.episode_return, 6), episode.length, round(episode.seconds, 6)]
         row += [episode.info.get(key, "") for key in self.info_keywords]
         file = self._files[episode.env_index]
         try:
-            csv.writer(file, lineterminator="\n").writerow(row)
-            file.flush()
+            append(file, _as_csv(row).encode())
         except OSError as error:
-            raise ZooError(f"cannot write {file.name}: {error.strerror}") from error
+            if not self._lacks_rows:
+                logger.warning(
+                    "can't write %s: %s; the run goes on, and the monitor lacks episodes from now on, until"
+                    " it can be written again",
+                    file.name,
+                    error.strerror,
+                )
+            self._lacks_rows = True
 
     def offsets(self) -> list[int]:
-        """Return the size of each file in bytes, to `truncate` to."""
+        """Force the files to the disk and return the size of each in bytes, to `truncate` to.
+
+        Raises `OSError`.
+        """
+        if not all(os.fstat(file.fileno()).st_nlink for file in self._files):
+            self.close()  # their folder was deleted
+            self._open()
+        for file in self._files:
+            os.fsync(file.fileno())
+        sync(self.folder)
+        self._unseen = [False] * len(self._files)
         return [os.fstat(file.fileno()).st_size for file in self._files]
 
     def truncate(self, offsets: Sequence[int]) -> None:
-        """Drop all rows that were written after `offsets` returned these sizes."""
+        """Drop all rows that were written after `offsets` returned these sizes; say which files lack some."""
         if len(offsets) != len(self._files):
             raise ZooError(f"{len(offsets)} monitor files were saved; there are {len(self._files)} now")
-        for file, offset in zip(self._files, offsets, strict=True):
-            if os.fstat(file.fileno()).st_size < offset:
-                raise ZooError(f"{file.name} is shorter than at the checkpoint; was it edited?")
-            file.truncate(offset)
+        short = []
+        for file, offset, is_unseen in zip(self._files, offsets, self._unseen, strict=True):
+            path = Path(file.name)
+            rows = path.read_bytes()[:offset]
+            end_of_last_row = rows.rfind(b"\n") + 1
+            if is_unseen or end_of_last_row < offset:
+                short.append(path.name)
+            if not is_unseen:
+                file.truncate(end_of_last_row)
+        if short:
+            logger.warning(
+                "%s in %s lack episodes from before the checkpoint; the run goes on",
+                ", ".join(short),
+                self.folder,
+            )
+
+    def _open(self) -> None:
+        """Open the files at their ends; a new one gets its header."""
+        make_folder(self.folder)
+        self._files = [open(path, "ab", buffering=0) for path in self._paths]  # noqa: SIM115
+        # Which files no checkpoint knows of.
+        self._unseen = [file.tell() == 0 for file in self._files]
+        header = f"#{json.dumps({'t_start': self.start, 'env_id': self.env_id})}\n"
+        columns = _as_csv(["r", "l", "t", *self.info_keywords])
+        for file, is_unseen in zip(self._files, self._unseen, strict=True):
+            if is_unseen:
+                append(file, (header + columns).encode())
 
     def close(self) -> None:
         """Close the files."""
         for file in self._files:
             file.close()
 
-    def _open(self, index: int, env_id: str) -> IO[str]:
-        """Open one file at its end; a new one gets its header."""
-        path = self.folder / f"{index}.monitor.csv"
-        file = path.open("a+", encoding="utf-8", newline="")
-        file.seek(0)
-        header = file.readline()
-        if header.startswith("#"):
-            self.start = json.loads(header[1:])["t_start"]
-        else:
-            file.write(f"#{json.dumps({'t_start': self.start, 'env_id': env_id})}\n")
-            csv.writer(file, lineterminator="\n").writerow(["r", "l", "t", *self.info_keywords])
-            file.flush()
-        file.seek(0, os.SEEK_END)
-        return file
+
+def _start_of(path: Path) -> float | None:
+    """Return the start time in a file's header, None if there is none; a damaged file is moved aside."""
+    try:
+        with open(path, "rb") as file:
+            header, columns = file.readline(), file.readline()
+        if not header:
+            return None
+        if not header.startswith(b"#") or not columns.endswith(b"\n"):
+            raise ValueError("it has no header")
+        return float(parse_json(header[1:])["t_start"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, LookupError, TypeError) as error:
+        aside = move_aside(path)
+        logger.warning("%s is damaged (%s): it is %s now, and another one begins", path, error, aside.name)
+        return None
+
+
+def _as_csv(row: Sequence[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(row)
+    return text.getvalue()

@@ -2,17 +2,21 @@
 
 What is new is written beside what it replaces, forced to the disk, and renamed into place: whoever looks,
 even after a crash or with a full disk, finds the old version or the new one and never a part of either.
+A log, which grows row by row, gets whole rows by `append`, and reaches the disk by `sync`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,13 +50,13 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     temporary = _beside(path)
     try:
         with _explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             with open(temporary, "xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-            _sync_folder(path.parent)
+            sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -71,15 +75,43 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     temporary = _beside(path)
     try:
         with _explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             temporary.mkdir()
             yield temporary
             _sync_tree(temporary)
             _swap_in(temporary, path)
-            _sync_folder(path.parent)
+            sync(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def append(file: FileIO, data: bytes) -> None:
+    """Write all of ``data`` to the end of an unbuffered file, or nothing. Raises `OSError`."""
+    written = file.write(data) or 0
+    if written < len(data):
+        file.truncate(os.fstat(file.fileno()).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+
+
+def sync(path: str | Path) -> None:
+    """Force what was written to a file, or the names in a folder, to the disk. Raises `OSError`."""
+    if os.name == "nt" and os.path.isdir(path):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, so that a power cut does not take them away."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync(path.parent)
 
 
 def recover_folder(path: str | Path) -> None:
@@ -89,6 +121,19 @@ def recover_folder(path: str | Path) -> None:
     if previous.is_dir() and not path.exists():
         with contextlib.suppress(FileNotFoundError):
             os.rename(previous, path)
+
+
+def remove_unfinished(path: str | Path) -> None:
+    """Remove what a process that was killed began of a file or folder: nobody may be writing it now."""
+    path = Path(path)
+    unfinished = re.compile(rf"\.{re.escape(path.name)}\.(?:[0-9a-f]{{8}}\.partial|previous)")
+    for each in path.parent.iterdir():
+        if not unfinished.fullmatch(each.name):
+            continue
+        if each.is_dir():
+            shutil.rmtree(each, ignore_errors=True)
+        else:
+            each.unlink(missing_ok=True)
 
 
 def _swap_in(new: Path, path: Path) -> None:
@@ -151,19 +196,5 @@ def _explained(path: Path) -> Iterator[None]:
 def _sync_tree(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
-            descriptor = os.open(os.path.join(parent, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        _sync_folder(Path(parent))
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(os.path.join(parent, name))
+        sync(Path(parent))

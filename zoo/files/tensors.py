@@ -12,13 +12,14 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_file
+from zoo.files.checksums import ChecksummedFile
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -46,14 +47,21 @@ _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 def write_tensors(
     path: str | Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
-) -> None:
-    """Write the arrays whole or not at all. Raises `ZooError` if the disk is full."""
+) -> int:
+    """Write the arrays whole or not at all, and return the `checksum_of` the file.
+
+    Raises `ZooError` if the disk is full.
+    """
     with atomic_file(path) as file:
-        write_tensors_into(file, arrays, metadata)
+        checksummed = ChecksummedFile(file)
+        write_tensors_into(checksummed, arrays, metadata)
+    return checksummed.checksum
 
 
 def write_tensors_into(
-    file: IO[bytes], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
+    file: BinaryIO | ChecksummedFile,
+    arrays: Mapping[str, NDArray[Any]],
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write the arrays into an open file. Raises `TypeError` for a type that safetensors does not have."""
     # The widest first: then each lies at a multiple of its own width.

@@ -1,17 +1,9 @@
-"""Checkpoints: all that the rest of a run depends on, from which it goes on exactly.
-
-``checkpoint/checkpoint.json`` holds the plain values and names the safetensors file beside it that holds the
-arrays. It is replaced last, in one step, and only then is the file of the previous checkpoint removed: at any
-moment there is one whole checkpoint, or none has been written yet.
-"""
+"""Checkpoints: all that the rest of a run depends on, from which it goes on exactly."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import json
-import re
-import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,19 +14,9 @@ from zoo.algorithms.callback import Callback, Training, named
 from zoo.config.intervals import minutes_of
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
-from zoo.files import atomic
-from zoo.files.tensors import read_tensors, write_tensors
 from zoo.files.trees import join, split
+from zoo.training.checkpoint_files import read_files, write_files
 from zoo.training.problems import tell, told
-from zoo.training.run_folder import CHECKPOINT_VALUES
-
-FORMAT = 2
-
-_OURS = re.compile(
-    rf"\d+-[0-9a-f]{{8}}\.safetensors|\.(\d+-[0-9a-f]{{8}}\.safetensors|{CHECKPOINT_VALUES})\..+"
-)
-"""The names of what is written beside ``checkpoint.json``: arrays, and either's unfinished beginnings."""
-
 
 MISFITS = (
     LookupError,
@@ -147,45 +129,31 @@ class Checkpoint:
 def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Callback] = ()) -> None:
     """Write the state of an algorithm between two updates, and of its callbacks.
 
-    Raises `ZooError` if it can't.
+    What it says of log files is on the disk before. Raises `ZooError` if it can't be written.
     """
     arrays, values = split(algorithm.state())
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
-    tensors = f"{algorithm.num_timesteps}-{secrets.token_hex(4)}.safetensors"
-    record = {
-        "format": FORMAT,
-        "timesteps": algorithm.num_timesteps,
-        "tensors": tensors,
-        "algorithm": values,
-        "callbacks": {name: state for name, each in named(callbacks) if (state := each.state())},
-        "monitor": None if monitor is None else monitor.offsets(),
-    }
-    _remove_leftovers(folder)
     try:
-        write_tensors(folder / tensors, arrays)
-        atomic.write_json(folder / CHECKPOINT_VALUES, record)
-    finally:
-        _remove_leftovers(folder)
+        states = {name: state for name, each in named(callbacks) if (state := each.state())}
+        offsets = None if monitor is None else monitor.offsets()
+    except OSError as error:
+        raise ZooError(f"can't write {folder}: a log does not reach the disk: {error}") from error
+    record = {"timesteps": algorithm.num_timesteps, "algorithm": values}
+    write_files(folder, arrays, {**record, "callbacks": states, "monitor": offsets})
 
 
 def read_checkpoint(folder: str | Path) -> Checkpoint:
-    """Return the checkpoint in ``folder``. Raises `ZooError` if there is none or it is damaged."""
-    path = Path(folder) / CHECKPOINT_VALUES
-    record = _read_values(path)
-    if record is None:
-        raise ZooError(f"there is no checkpoint in {folder}")
-    try:
-        if record["format"] != FORMAT:
-            which = "a later" if record["format"] > FORMAT else "an earlier"
-            raise ZooError(f"{path} was written by {which} version of Zoo, which can go on with it")
-        return Checkpoint(
-            timesteps=record["timesteps"],
-            algorithm=join(read_tensors(path.with_name(record["tensors"])), record["algorithm"]),
-            callbacks=record["callbacks"],
-            monitor=record["monitor"],
-        )
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ZooError(f"{path} is damaged: {error}") from error
+    """Return the checkpoint in ``folder``; if it is damaged, which is told, the one before it.
+
+    Raises `ZooError` if there is none that is whole.
+    """
+    values, arrays = read_files(Path(folder))
+    return Checkpoint(
+        timesteps=values["timesteps"],
+        algorithm=join(arrays, values["algorithm"]),
+        callbacks=values["callbacks"],
+        monitor=values["monitor"],
+    )
 
 
 def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Callback] = ()) -> None:
@@ -218,29 +186,3 @@ def _misfits_told(what: str) -> Iterator[None]:
         yield
     except MISFITS as error:
         raise ZooError(f"{what}: {type(error).__name__}: {error}") from error
-
-
-def _read_values(path: Path) -> dict[str, Any] | None:
-    try:
-        values = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ZooError(f"{path} is damaged: {error}") from error
-    if not isinstance(values, dict):
-        raise ZooError(f"{path} is damaged: it holds no mapping")
-    return values
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what no checkpoint refers to: the previous one's arrays, and what a killed process began."""
-    if not folder.is_dir():
-        return
-    try:
-        values = _read_values(folder / CHECKPOINT_VALUES) or {}
-    except ZooError:
-        # What can't be read now may be read later.
-        return
-    for path in folder.iterdir():
-        if _OURS.fullmatch(path.name) and path.name != values.get("tensors") and path.is_file():
-            path.unlink(missing_ok=True)

@@ -17,6 +17,8 @@ from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic
+from zoo.files.damaged import UNREADABLE, move_aside
+from zoo.files.printing import one_line
 from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.training.problems import tell, told
 from zoo.training.run_folder import RunFolder
@@ -64,6 +66,12 @@ class EvalCallback(Callback):
             evaluation = self._evaluate(algorithm)
         except EvaluationCancelledError as error:
             raise InterruptedCallbackError from error
+        except ZooError as error:
+            if algorithm.stop_reason != PREEMPTED:
+                raise
+            # A signal to the whole group has ended workers that were starting.
+            self.close()
+            raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started
         self._take_in(algorithm, evaluation)
@@ -100,7 +108,13 @@ class EvalCallback(Callback):
         self.last = None if values["last"] is None else Evaluation.from_lists(values["last"])
         if self.run is not None and values["rows"]:
             self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
-            self._write_history()
+            if len(self._history) < values["rows"]:
+                tell(
+                    f"{self.run.evaluations} holds {len(self._history)} of the {values['rows']} evaluations"
+                    " before the checkpoint; the run goes on"
+                )
+            if self._history:
+                self._write_history()
 
     def _evaluate(self, algorithm: Training) -> Evaluation:
         seed = algorithm.seed if self.seed is None else self.seed
@@ -172,12 +186,19 @@ def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None
 
 
 def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
-    """Return what `write_evaluations` wrote; with one line to the user, nothing, if it can't be read."""
+    """Return what `write_evaluations` wrote; a damaged file is moved aside, which is told."""
     try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"{damaged} is not what was written")
         with np.load(path, allow_pickle=False) as file:
             successes = file["successes"] if "successes" in file else [None] * len(file["timesteps"])
             rows = zip(file["timesteps"], file["results"], file["ep_lengths"], successes, strict=True)
             return [(int(steps), Evaluation(*values)) for steps, *values in rows]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, ZooError) as error:
-        tell(f"can't read {path}: {error}; it starts anew")
+    except FileNotFoundError:
+        return []
+    except UNREADABLE as error:
+        aside = move_aside(path)
+        tell(f"{path} is damaged ({one_line(error)}): it is {aside.name} now, and another one begins")
         return []

@@ -19,9 +19,10 @@ from zoo.config.fields import build
 from zoo.config.validation import ALGO_LABELS
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
+from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
 from zoo.training.problems import tell
-from zoo.training.run_folder import RunFolder
+from zoo.training.run_folder import FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -102,14 +103,24 @@ class Experiment:
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder how it went."""
         with self.run.tracked(self.algorithm, job=self.job), stop_on_signals(self.algorithm):
-            self.learn()
-            if self.algorithm.stop_reason != PREEMPTED:
-                self.evaluate()
-            self._leave_a_checkpoint()
-            stop_reason = self.algorithm.stop_reason
-            self.save()
-            self.algorithm.stop_reason = stop_reason  # a signal during the last line changes nothing
+            try:
+                self._learn_evaluate_save()
+            except ZooError as error:
+                if self.algorithm.stop_reason != PREEMPTED:
+                    raise
+                # A signal to the whole group may have ended what an environment needs.
+                tell(f"after the signal: {error}; the run can be resumed from its last checkpoint")
+        self._drop_checkpoints()
         return self.result()
+
+    def _learn_evaluate_save(self) -> None:
+        self.learn()
+        if self.algorithm.stop_reason != PREEMPTED:
+            self.evaluate()
+        self._leave_a_checkpoint()
+        stop_reason = self.algorithm.stop_reason
+        self.save()
+        self.algorithm.stop_reason = stop_reason  # a signal during the last line changes nothing
 
     def learn(self) -> None:
         """Train for the steps of the config that are left."""
@@ -135,6 +146,12 @@ class Experiment:
         for each in self.callbacks:
             if isinstance(each, CheckpointCallback) and each.written_at != self.algorithm.num_timesteps:
                 each.on_preemption(self.algorithm)
+
+    def _drop_checkpoints(self) -> None:
+        """Remove those of a run that is recorded as finished, unless the config keeps them."""
+        settings = self.config["callbacks"].get("checkpoint") or {}
+        if self.algorithm.stop_reason != PREEMPTED and not settings.get("keep"):
+            remove_files(self.run.checkpoint)
 
     def save(self) -> None:
         """Write the agent as it is now, with its score if it was evaluated."""
@@ -188,7 +205,8 @@ class Experiment:
             closing.callback(run.close)
         self.run = run
         with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
-            self.callbacks = make_callbacks(config, run, env)
+            callbacks = make_callbacks(config, run, env)
+        self.callbacks = [FolderWatch(run, callbacks), *callbacks]
         closing.callback(_close_all, self.callbacks)
         _watch_episodes(self.algorithm, run, env, closing)
         if has_checkpoint:

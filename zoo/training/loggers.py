@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import errno
 import io
-import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from zoo.files import atomic
+from zoo.files.damaged import move_aside
+from zoo.training.problems import tell
 
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""
@@ -40,7 +41,10 @@ class Logger:
         """Finish what is open; a later report opens it again."""
 
     def state(self) -> dict[str, Any]:
-        """Return plain values from which a resumed run goes on where this one is now."""
+        """Return plain values from which a resumed run goes on where this one is now.
+
+        A checkpoint will hold them: what they count on in files is forced to the disk first.
+        """
         return {}
 
     def load_state(self, values: dict[str, Any]) -> None:
@@ -105,7 +109,10 @@ def formatted(value: float) -> str:
 
 
 class CsvLogger(Logger):
-    """Appends one row a report to a CSV file, with a column for every scalar that has ever come."""
+    """Appends one row a report to a CSV file, with a column for every scalar that has ever come.
+
+    A file that can't be read is moved aside, and another one begun.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -119,16 +126,23 @@ class CsvLogger(Logger):
             columns = [STEPS, *sorted({*columns, *new} - {STEPS})]
             self._rewrite(columns, [*self._rows(), dict(report.scalars)])
         else:
-            self._append(_as_csv([], columns, [report.scalars]))
+            self._append(columns, report.scalars)
         self._n_rows += 1
 
     def state(self) -> dict[str, Any]:
-        return {"columns": self._known_columns(), "rows": self._n_rows}
+        columns = self._known_columns()
+        with contextlib.suppress(FileNotFoundError):
+            atomic.sync(self.path)
+        return {"columns": columns, "rows": self._n_rows}
 
     def load_state(self, values: dict[str, Any]) -> None:
-        rows = self._rows()[: values["rows"]]
-        if values["columns"]:
-            self._rewrite(values["columns"], rows)
+        columns, n_rows = values["columns"], values["rows"]
+        rows = self._rows(columns, n_rows) if n_rows else []
+        if len(rows) < n_rows:
+            reports = f"{len(rows)} of the {n_rows} reports"
+            tell(f"{self.path} holds {reports} before the checkpoint; the run goes on")
+        if columns:
+            self._rewrite(columns, rows)
         else:
             self.path.unlink(missing_ok=True)
             self._columns = []
@@ -141,27 +155,34 @@ class CsvLogger(Logger):
             self._columns, self._n_rows = list(rows[0]) if rows else [], len(rows)
         return self._columns
 
-    def _rows(self) -> list[dict[str, str]]:
+    def _rows(self, columns: Sequence[str] = (STEPS,), limit: int | None = None) -> list[dict[str, str]]:
+        """Return the first rows of the file, by ``columns`` and others; none, if it can't be read."""
         try:
-            with open(self.path, encoding="utf-8", newline="") as file:
-                return list(csv.DictReader(file))
+            whole_lines = self.path.read_bytes().split(b"\n")[:-1]
+            lines = whole_lines if limit is None else whole_lines[: limit + 1]
+            table = csv.DictReader(line.decode() for line in lines)
+            rows = list(table)
+            if not set(columns) <= set(table.fieldnames or columns):
+                raise ValueError("columns are missing")
+            for number, row in enumerate(rows, start=1):
+                if None in row or None in row.values() or any("\0" in value for value in row.values()):
+                    raise ValueError(f"row {number} is not one of values for the columns")
         except FileNotFoundError:
             return []
+        except (ValueError, csv.Error) as error:
+            aside = move_aside(self.path)
+            tell(f"{self.path} is damaged ({error}): it is {aside.name} now, and another one begins")
+            return []
+        return rows
 
     def _rewrite(self, columns: list[str], rows: list[Any]) -> None:
         atomic.write_text(self.path, _as_csv([columns], columns, rows))
         self._columns = columns
 
-    def _append(self, text: str) -> None:
+    def _append(self, columns: list[str], row: Mapping[str, Any]) -> None:
         with open(self.path, "ab", buffering=0) as file:
-            size = file.tell()
-            try:
-                written = file.write(text.encode())
-                if written != len(text.encode()):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            except OSError:
-                file.truncate(size)
-                raise
+            header = [] if file.tell() else [columns]
+            atomic.append(file, _as_csv(header, columns, [row]).encode())
 
 
 def _as_csv(header: list[list[str]], columns: list[str], rows: list[Mapping[str, Any]]) -> str:

@@ -10,8 +10,9 @@ from zoo.errors import ZooError
 
 
 def tell(message: str) -> None:
-    """Print one line to stderr."""
-    print(f"zoo: {message}", file=sys.stderr, flush=True)
+    """Print one line to stderr, if that can be written: its disk may be the one that is full."""
+    with contextlib.suppress(OSError):
+        print(f"zoo: {message}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import Any, TextIO
@@ -65,11 +66,9 @@ class ProgressBarCallback(Callback):
             return
         done, total = algorithm.num_timesteps, algorithm.total_timesteps
         share = f" ({min(1.0, done / total):.0%})" if total else ""
-        print(
-            ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)]),
-            file=self.stream,
-            flush=True,
-        )
+        line = ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)])
+        with contextlib.suppress(OSError):  # it may go to a disk that is full
+            print(line, file=self.stream, flush=True)
 
     def _facts(self, algorithm: Training) -> list[str]:
         steps = algorithm.num_timesteps - self._first_step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import os
 import platform
 import shlex
@@ -16,17 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
-from zoo.algorithms.callback import PREEMPTED
+from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.plain_data import parse_json, parse_yaml, to_yaml
+from zoo.files.damaged import move_aside
+from zoo.files.plain_data import parse_json, parse_yaml, to_json, to_yaml
+from zoo.training.checkpoint_files import has_checkpoint
+from zoo.training.problems import tell, told
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-
-CHECKPOINT_VALUES = "checkpoint.json"
-"""The file whose presence makes a checkpoint: see `zoo.training.checkpoint`."""
 
 
 class RunFolder:
@@ -49,6 +50,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint"
         self.videos = self.path / "videos"
         self._lock: BinaryIO | None = None
+        self._written: dict[Path, bytes] = {}
 
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
@@ -56,8 +58,9 @@ class RunFolder:
         parent = Path(root) / algo / folder_name(env)
         name = f"{datetime.datetime.now():%Y%m%d-%H%M%S}_s{seed}"
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(parent)
             run = cls(_made_anew(parent, name))
+            atomic.sync(parent)
             run._take_lock()
         except OSError as error:
             raise ZooError(f"can't make a run's folder in {parent}: {error.strerror or error}") from error
@@ -71,8 +74,13 @@ class RunFolder:
         """
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
-        is_recorded = run.record.exists() or not run.config.is_file()
-        record = run.read_record() if is_recorded else {}
+        is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
+        try:
+            record = run.read_record() if is_recorded else {}
+        except ZooError:
+            if not run.has_checkpoint:
+                raise
+            record = {}
         if record.get("status") == "finished":
             raise ZooError(
                 f"the run in {run.path} is finished; to train its agent further:"
@@ -81,8 +89,12 @@ class RunFolder:
         run._take_lock()
         for agent in (run.agent, run.best_agent):
             atomic.recover_folder(agent)
+        for path in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
+            atomic.remove_unfinished(path)
         if not run.has_checkpoint:
             run._remove_logs()
+        if run.config.is_file():
+            run._written[run.config] = run.config.read_bytes()
         return run
 
     @classmethod
@@ -109,11 +121,11 @@ class RunFolder:
     @property
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
-        return (self.checkpoint / CHECKPOINT_VALUES).is_file()
+        return has_checkpoint(self.checkpoint)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the whole resolved config."""
-        atomic.write_text(self.config, to_yaml(config))
+        self._write(self.config, to_yaml(config))
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
@@ -133,8 +145,7 @@ class RunFolder:
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
-        record = self.read_record() if self.record.exists() else {}
-        atomic.write_json(self.record, record | values)
+        self._write(self.record, to_json(self._record_so_far() | values))
 
     def close(self) -> None:
         """Let other processes take up the run."""
@@ -142,12 +153,24 @@ class RunFolder:
             self._lock.close()
             self._lock = None
 
+    def make_again_if_deleted(self) -> None:
+        """Make a folder that was deleted while its run goes on again, with config and record, and say so."""
+        if self._lock is None or os.fstat(self._lock.fileno()).st_nlink:
+            return
+        tell(f"{self.path} was deleted while its run goes on: what it held is lost; it begins again here")
+        with told("the run goes on"):
+            atomic.make_folder(self.path)
+            self.close()
+            self._take_lock()
+            for path, content in self._written.items():
+                atomic.write_bytes(path, content)
+
     def start(self, *, seed: int, command: Sequence[str] | None = None, job: str | None = None) -> None:
         """Record that the run is going on: who, where, with what. ``command`` is `sys.argv` if not given.
 
         ``job`` is the job that the run belongs to, by whatever name `of_job` will ask for it.
         """
-        earlier = self.read_record() if self.record.exists() else {}
+        earlier = self._record_so_far()
         now = _now()
         again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
         self.update_record(
@@ -176,17 +199,35 @@ class RunFolder:
         The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
         ``finished``. A run that is resumed has been restored before.
         """
-        self.start(seed=algorithm.seed, command=command, job=job)
         speed = _Speed(algorithm)
         try:
+            self.start(seed=algorithm.seed, command=command, job=job)
             yield
+            status = "preempted" if algorithm.stop_reason == PREEMPTED else "finished"
+            self.end(status, **speed.summary())
         except BaseException as error:
             preempted = isinstance(error, KeyboardInterrupt)
             message = {} if preempted else {"error": f"{type(error).__name__}: {error}"}
             with contextlib.suppress(ZooError):
                 self.end("preempted" if preempted else "failed", **message, **speed.summary())
             raise
-        self.end("preempted" if algorithm.stop_reason == PREEMPTED else "finished", **speed.summary())
+
+    def _write(self, path: Path, text: str) -> None:
+        self._written[path] = text.encode()
+        atomic.write_bytes(path, self._written[path])
+
+    def _record_so_far(self) -> dict[str, Any]:
+        """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
+        try:
+            return parse_json(self.record.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ZooError(f"can't read the run's record {self.record}: {error}") from error
+        except ValueError as error:
+            aside = move_aside(self.record)
+            tell(f"{self.record} is damaged ({error}): it is {aside.name} now, and another one begins")
+            return {}
 
     def _remove_logs(self) -> None:
         for folder in (self.monitor, self.tensorboard):
@@ -216,6 +257,22 @@ class RunFolder:
         except OSError:
             # A file system without locks.
             return
+
+
+class FolderWatch(Callback):
+    """Sees to it that a run has its folder whenever another callback writes to it."""
+
+    def __init__(self, run: RunFolder, others: Sequence[Callback]) -> None:
+        self.run = run
+        self.every = math.gcd(*(each.every for each in others))
+
+    def on_steps(self, algorithm: Training) -> None:
+        """Look whether it is still there."""
+        self.run.make_again_if_deleted()
+
+    def on_training_end(self, algorithm: Training) -> None:
+        """Look once more."""
+        self.run.make_again_if_deleted()
 
 
 class _Speed:

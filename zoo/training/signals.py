@@ -33,7 +33,8 @@ def stop_on_signals(algorithm: Training) -> Iterator[None]:
         watch.start()
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         # Unlike print, this is safe wherever the signal interrupted the program.
-        os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after this update{again}\n".encode())
+        with contextlib.suppress(OSError):
+            os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after this update{again}\n".encode())
 
     watch = HangWatch()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from zoo.files.atomic import make_folder
 from zoo.training.loggers import Logger, Report
 
 
@@ -25,6 +26,8 @@ class TensorBoardLogger(Logger):
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
+        if self._writer is not None and not os.fstat(self._file.fileno()).st_nlink:
+            self.close()  # its folder was deleted
         if self._writer is None:
             self._open()
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in report.scalars.items()]
@@ -38,6 +41,8 @@ class TensorBoardLogger(Logger):
             self._writer = None
 
     def state(self) -> dict[str, Any]:
+        if self._writer is not None:
+            os.fsync(self._file.fileno())
         return {"timesteps": self._timesteps}
 
     def load_state(self, values: dict[str, Any]) -> None:
@@ -48,10 +53,11 @@ class TensorBoardLogger(Logger):
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         # TensorBoard reads the files in the order of their names.
         path = self.folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self._writer = RecordWriter(open(path, "xb"))  # noqa: SIM115
+        self._file = open(path, "xb")  # noqa: SIM115
+        self._writer = RecordWriter(self._file)
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
         if self._purge_step is not None:
             # TensorBoard then hides what an interrupted run wrote from this step on.

@@ -137,6 +137,13 @@ class StopOnEpisodesSettings:
     max_episodes: int = hyperparameter(help="finished episodes, of all environments, that end the run", ge=1)
 
 
+@dataclass
+class OwnCallbackSettings:
+    """What Zoo gives to a callback of the user's own that does not ask for it itself."""
+
+    every: int = hyperparameter(help="steps between calls of `on_steps`", unit="environment steps", ge=1)
+
+
 CALLBACKS: dict[str, type[Any]] = {
     "eval": EvalSettings,
     "checkpoint": CheckpointSettings,

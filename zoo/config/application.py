@@ -24,7 +24,10 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     ``function`` is ``module:name`` of what takes a job's config and returns its exit status, or None for 0;
     it is imported by the job. Raises `ZooError`.
     """
-    flags = _parser(command).parse_intermixed_args(list(arguments))
+    parser = _parser(command)
+    flags, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if unknown:
+        parser.error(parser.unknown_flag(unknown[0], arguments))
     overrides = list(flags.overrides)
     loader = ConfigLoader(command)
     if flags.help:
@@ -47,12 +50,21 @@ def run_single(command: str, function: str, overrides: Sequence[str]) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        word = message.rpartition("unrecognized arguments: ")[2].split(" ")[0]
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        raise ZooError(f"{message}{nearest(word, flags)} (see: {self.prog} --help)")
+        raise ZooError(f"{message} (see: {self.prog} --help)")
+
+    def unknown_flag(self, flag: str, arguments: Sequence[str]) -> str:
+        """Return the message for a flag that there is not: perhaps a setting, written as elsewhere."""
+        name, _, value = flag.partition("=")
+        hint = nearest(name, [option for action in self._actions for option in action.option_strings])
+        if not hint:
+            after = next(iter(arguments[arguments.index(flag) + 1 :]), "-")
+            value = value or (after if "=" not in after and not after.startswith("-") else "…")
+            key = name.lstrip("-").replace("-", "_")
+            hint = f"; settings have no dashes: {f'{key}={value}' if name.startswith('--') else 'key=value'}"
+        return f"there is no flag {name}{hint}"
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def _parser(command: str) -> _Parser:
     parser = _Parser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")

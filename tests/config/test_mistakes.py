@@ -18,6 +18,9 @@ MISTAKES = {
     "train algo=dnq env=CartPole-v1": "did you mean 'dqn'?",
     f"train {CARTPOLE} algo.learning_rat=1": "`algo.learning_rat`; did you mean `algo.learning_rate`?",
     f"train {CARTPOLE} tuned=null": "to leave tuned values out: tuned=none",
+    f"train {CARTPOLE} tuned=ppo2/CartPol-v1": "file ppo2/CartPol-v1; did you mean 'ppo2/CartPole-v1'?",
+    f"train {CARTPOLE} tuned=nowhere/mine.yaml": "there is no tuned file nowhere/mine.yaml",
+    f"train {CARTPOLE} tuned=nothing": "there is no tuned file nothing (tuned=none leaves tuned values out)",
     f"train {CARTPOLE} algo.noptepochs=4": "Stable-Baselines' `noptepochs` is `algo.n_epochs` here",
     f"train {CARTPOLE} +algo.foo=1": "unknown key `algo.foo`",
     f"train {CARTPOLE} algo.gamma=2": "`algo.gamma=2` is out of range; expected at least 0 and at most 1",
@@ -100,6 +103,13 @@ def test_damaged_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         message = capsys.readouterr().err
         assert "hyperparams/ppo2/CartPole-v1.yaml" in message
         assert "Traceback" not in message
+
+
+def test_missing_tuned_file_names_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tuned").mkdir()
+    Path("tuned/Cartpole.yaml").write_text("n_envs: 3")
+    assert status_of(["train", *CARTPOLE.split(), "tuned=tuned/Carpole.yaml"]) == 2
+    assert "tuned/Carpole.yaml; did you mean 'tuned/Cartpole.yaml'?" in capsys.readouterr().err
 
 
 def test_mistake_in_a_tuned_file_names_key_and_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,8 @@ def _introduce(experiment: Experiment) -> None:
             print(f"        {line}")
     algo, env = config["algo"].get("preset") or config["algo"]["name"], config["env"]["id"]
     print(f"run     {_shown(experiment.run.path)}")
-    print(f"tuned   {config['tuned'] or f'no file for {algo} on {env}; defaults of the algorithm'}")
+    no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
+    print(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
     if experiment.is_resumed and algorithm.num_timesteps:
         print(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint")
     elif experiment.is_resumed:

@@ -10,6 +10,7 @@ from typing import Any
 
 from zoo.config.paths import shown
 from zoo.training.experiment import Experiment, Result
+from zoo.training.problems import tell
 
 INTERRUPTED = 130
 """Exit status of a run that a signal ended."""
@@ -31,9 +32,7 @@ def run(config: Mapping[str, Any]) -> int | None:
 @contextlib.contextmanager
 def _speaking(verbose: int) -> Iterator[None]:
     """Let what the engine has to say within the block, such as why it does not compile, reach the user."""
-    # Made anew in each run: a job of a multirun has a stderr of its own.
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("zoo: %(message)s"))
+    handler = _Telling()
     logger = logging.getLogger("zoo")
     before = logger.level
     logger.addHandler(handler)
@@ -43,6 +42,13 @@ def _speaking(verbose: int) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+class _Telling(logging.Handler):
+    """Hands log records to `tell`: above the progress bar, where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(record.getMessage())
 
 
 def _introduce(experiment: Experiment) -> None:

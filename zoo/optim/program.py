@@ -114,8 +114,13 @@ class Program:
     ) -> tuple[Callable[..., Result], Result] | None:
         """Return a graph and its result; None if it failed without ever having given one."""
         try:
-            graph = self._graphs[key] if key in self._graphs else make()
-            result = graph(*arguments)
+            if key in self._graphs:
+                graph = self._graphs[key]
+                result = graph(*arguments)
+            else:
+                with self.runtime.compile_clock.running():  # torch compiles a loop when it is first called
+                    graph = make()
+                    result = graph(*arguments)
         except Exception as error:
             if key in self._graphs:
                 raise

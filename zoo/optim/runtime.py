@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from zoo.errors import ZooError
+from zoo.optim.compile_clock import CompileClock
 
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""
@@ -45,6 +46,7 @@ class Runtime:
         self.device = _device(device)
         self.compile = compile
         self.threads = threads
+        self.compile_clock = CompileClock()
         self._gradient_steps: float | None = None
         self._multiplications = 0.0
         torch.set_flush_denormal(True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,18 @@ def test_mistake_is_one_message(
     assert [
         path for path in working_folder.rglob("*") if path.name != "multirun.yaml" and path.is_file()
     ] == []
+
+
+@pytest.mark.parametrize("mistake", ["n_timestep=5", "env.normalise=true", "policy.netarch=[64]"])
+def test_wrong_name_is_told_before_torch_is_imported(mistake: str) -> None:
+    code = (
+        "import sys; from zoo.cli import status_of;"
+        f"status = status_of(['train', *{CARTPOLE.split()!r}, {mistake!r}]);"
+        "print(status, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "did you mean" in done.stderr
+    assert done.stdout == "2 False\n"
 
 
 def test_damaged_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ def test_suggested_id_works_when_it_is_typed(tmp_path: Path, monkeypatch: pytest
         sys.modules.pop("my_plugin")
         gym.registry.pop("FromPlugin-v3")
         assert make_vec_env(suggested).spec.id == "FromPlugin-v3"
-    with pytest.raises(ZooError, match="unknown environment my_plugin:Qqqqqqqqqqqqqqq-v0$"):
+    with pytest.raises(ZooError, match=r"unknown environment my_plugin:Qqqqqqqqqqqqqqq-v0$"):
         make_vec_env("my_plugin:Qqqqqqqqqqqqqqq-v0")
     sys.modules.pop("my_plugin")
     gym.registry.pop("FromPlugin-v3")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -284,12 +285,12 @@ def test_hint_that_a_run_prints_can_be_followed(
 
     short = ["n_timesteps=64", "algo.n_steps=32", "compile=false", "logger=none", "progress_bar=false"]
     target = f"policy._target_={module}.Own"
-    assert status_of(["train", "algo=ppo2", f"env={module}:Mine-v0", target, *short]) == 0
-    (hint,) = re.findall(r"watch   zoo (.*)", capsys.readouterr().out)
+    assert status_of(["train", "algo=ppo2", f"env={module}:Mine-v0", target, "runs_dir=my runs", *short]) == 0
+    hint = shlex.split(re.findall(r"watch   zoo (.*)", capsys.readouterr().out)[0])
     forget(module)
-    assert status_of([*hint.split(), "n_episodes=1"]) == 0
+    assert status_of([*hint, "n_episodes=1"]) == 0
     assert max(returns(capsys.readouterr().out)) <= 5
-    assert status_of(["agents", hint.split()[1]]) == 0
+    assert status_of(["agents", hint[1]]) == 0
     assert "Careful" not in capsys.readouterr().out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,12 +76,13 @@ def _conclude(result: Result) -> None:
         best = result.best_mean
         print(f"score   {last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes, best {best:,.2f}")
     print(f"agent   {_shown(result.agent)}")
+    run = _shown(result.run.path)
     if result.is_complete:
-        print(f"watch   zoo enjoy agent={_shown(result.run.path)}")
+        print(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}")
     elif result.run.has_checkpoint:
-        print(f"resume  zoo train resume={_shown(result.run.path)}")
+        print(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
-        print(f"go on   zoo train … init_from={_shown(result.run.path)} (the run has no checkpoint)")
+        print(f"go on   zoo train … {shlex.quote(f'init_from={run}')} (the run has no checkpoint)")
 
 
 def _shown(path: str | Path) -> str:

@@ -33,6 +33,12 @@ if sys.platform == "linux":
     ctypes.CDLL(None).prctl(BECOME_SUBREAPER, 1)  # what a killed child leaves behind becomes ours
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_config_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the key by which runs are signed apart from the user's."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """Take off the handlers that a command put on: they write to the streams that its test captured."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from zoo.config import application
 from zoo.config.application import run_command
 from zoo.errors import ZooError
 
 JOBS = """
+import os
+import signal
 from pathlib import Path
 
 from zoo.errors import ZooError
@@ -32,24 +34,27 @@ def run(config):
         raise RuntimeError("seed 2 is broken")
     if config.seed == 4:
         return 130
-    name = f"{config.algo.name}-{config.env.id}-{config.seed}"
+    if config.seed == 11:
+        os._exit(0)
+    if config.seed == 12:
+        os.kill(os.getpid(), signal.SIGKILL)
+    name = f"{config.get('algo', config).get('name', 'none')}-{config.env.id}-{config.seed}"
     Path("done", name.replace("/", "-")).touch()
 """
 
 
 @pytest.fixture(autouse=True)
-def jobs(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(application._interruption, "has_come", False)
+def jobs(working_folder: Path) -> None:
     (working_folder / "some_jobs.py").write_text(JOBS)
-    sys.modules.pop("some_jobs", None)
-    yield
-    if "joblib.externals.loky" in sys.modules:
-        # Its workers would stay in this test's folder.
-        sys.modules["joblib.externals.loky"].get_reusable_executor().shutdown(wait=True)
 
 
 def multirun(*arguments: str) -> int:
     return run_command("train", "some_jobs:run", ["-m", *arguments])
+
+
+def quick_multirun(seeds: str, *arguments: str) -> int:
+    """Run many jobs of a command that imports no algorithm."""
+    return run_command("check", "some_jobs:run", ["-m", "env=CartPole-v1", f"seed={seeds}", *arguments])
 
 
 def done() -> list[str]:
@@ -57,45 +62,66 @@ def done() -> list[str]:
 
 
 def test_every_combination_is_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert multirun("algo=ppo2,a2c", "env=CartPole-v1,ALE/Pong-v5,my:Env-v0", "seed=3,5") == 0
-    envs = ("ALE-Pong-v5", "CartPole-v1", "my:Env-v0")
-    assert done() == sorted(
-        f"{algo}-{env}-{seed}" for algo in ("a2c", "ppo2") for env in envs for seed in (3, 5)
-    )
-    assert "zoo: job 11: algo=a2c env=my:Env-v0 seed=5" in capsys.readouterr().out
+    assert multirun("algo=ppo2,a2c", "env=ALE/Pong-v5,my:Env-v0", "seed=3") == 0
+    envs = ("ALE-Pong-v5", "my:Env-v0")
+    assert done() == sorted(f"{algo}-{env}-3" for algo in ("a2c", "ppo2") for env in envs)
+    assert "zoo: job 3: algo=a2c env=my:Env-v0 seed=3\n" in capsys.readouterr().out
 
 
 def test_range_of_seeds() -> None:
-    assert multirun("algo=ppo2", "env=CartPole-v1", "seed=range(5,8)") == 0
-    assert done() == ["ppo2-CartPole-v1-5", "ppo2-CartPole-v1-6", "ppo2-CartPole-v1-7"]
+    assert quick_multirun("range(5,8)") == 0
+    assert done() == ["none-CartPole-v1-5", "none-CartPole-v1-6", "none-CartPole-v1-7"]
 
 
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_failing_jobs_are_named_at_the_end_and_the_others_complete(
     launcher: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    status = multirun("algo=ppo2", "env=CartPole-v1", "seed=range(4)", f"hydra/launcher={launcher}")
-    assert status != 0
-    assert done() == ["ppo2-CartPole-v1-0", "ppo2-CartPole-v1-3"]
+    assert quick_multirun("range(4)", f"hydra/launcher={launcher}") == 2
+    assert done() == ["none-CartPole-v1-0", "none-CartPole-v1-3"]
     summary = capfd.readouterr().err.splitlines()[-3:]
     assert summary[0] == "zoo: 2 of 4 jobs did not finish:"
-    assert "job 1: algo=ppo2 env=CartPole-v1 seed=1: seed 1 is unlucky" in summary[1]
-    assert "job 2: algo=ppo2 env=CartPole-v1 seed=2: RuntimeError: seed 2 is broken" in summary[2]
+    assert summary[1] == "  job 1: env=CartPole-v1 seed=1: seed 1 is unlucky"
+    assert summary[2] == "  job 2: env=CartPole-v1 seed=2: RuntimeError: seed 2 is broken"
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_job_that_dies_takes_nobody_with_it(launcher: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert quick_multirun("11,3,12,5", f"hydra/launcher={launcher}") == 1
+    assert done() == ["none-CartPole-v1-3", "none-CartPole-v1-5"]
+    summary = capfd.readouterr().err.splitlines()[-3:]
+    assert summary[0] == "zoo: 2 of 4 jobs did not finish:"
+    assert summary[1].endswith("seed=11: its process ended with exit status 0 before it was done")
+    assert summary[2].endswith("seed=12: its process was killed by SIGKILL (out of memory?)")
+
+
+def test_job_that_somebody_ended_is_named_and_the_others_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quick_multirun("4,5") == 130
+    assert done() == ["none-CartPole-v1-5"]
+    assert "seed=4: interrupted" in capsys.readouterr().err
 
 
 def test_jobs_side_by_side_print_to_files_of_their_own(capfd: pytest.CaptureFixture[str]) -> None:
-    multirun("algo=ppo2", "env=CartPole-v1", "seed=range(3)", "hydra/launcher=joblib")
+    quick_multirun("range(3)", "hydra/launcher=joblib")
     logs = {path.name: path.read_text() for path in Path("runs/multirun").rglob("*.log")}
     assert sorted(logs) == ["0.log", "1.log", "2.log"]
     assert logs["0.log"] == "seed 0 at work\n"
     assert "zoo: seed 1 is unlucky" in logs["1.log"]
     assert "Traceback" in logs["2.log"]
-    assert "at work" not in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "at work" not in out
+    for line in ("job 0: done", "job 1: seed 1 is unlucky", "job 2: RuntimeError: seed 2 is broken"):
+        assert f"zoo: {line}\n" in out
+
+
+def test_number_of_jobs_at_a_time_is_checked() -> None:
+    with pytest.raises(ZooError, match="is neither -1"):
+        quick_multirun("3", "hydra/launcher=joblib", "hydra.launcher.n_jobs=0")
 
 
 def test_status_tells_mistakes_from_failures() -> None:
-    assert multirun("algo=ppo2", "env=CartPole-v1", "seed=0,1") == 2
-    assert multirun("algo=ppo2", "env=CartPole-v1", "seed=0,2") == 1
+    assert quick_multirun("0,1") == 2
+    assert quick_multirun("0,2") == 1
 
 
 def test_mistake_in_any_job_is_found_before_the_first_starts() -> None:
@@ -104,24 +130,18 @@ def test_mistake_in_any_job_is_found_before_the_first_starts() -> None:
     assert not Path("done").exists()
 
 
-def test_interrupted_job_keeps_the_others_from_starting(capsys: pytest.CaptureFixture[str]) -> None:
-    assert multirun("algo=ppo2", "env=CartPole-v1", "seed=3,4,5,6") == 130
-    assert done() == ["ppo2-CartPole-v1-3"]
-    assert "seed=5: not started" in capsys.readouterr().err
-
-
 def test_experiment_may_ask_for_many_jobs(working_folder: Path) -> None:
     experiments = working_folder / "conf" / "experiment"
     experiments.mkdir(parents=True)
     (experiments / "many.yaml").write_text(
-        "hydra: {mode: MULTIRUN, sweeper: {params: {algo: 'ppo2,a2c', seed: 'range(5,7)'}}}"
+        "hydra: {mode: MULTIRUN, sweeper: {params: {algo: 'ppo2,a2c', seed: '5'}}}"
     )
     assert run_command("train", "some_jobs:run", ["experiment=many", "env=CartPole-v1"]) == 0
-    assert len(done()) == 4
+    assert done() == ["a2c-CartPole-v1-5", "ppo2-CartPole-v1-5"]
 
 
 def test_flag_may_stand_anywhere() -> None:
-    assert run_command("train", "some_jobs:run", ["algo=ppo2", "-m", "env=CartPole-v1", "seed=3,5"]) == 0
+    assert run_command("check", "some_jobs:run", ["env=CartPole-v1", "-m", "seed=3,5"]) == 0
     assert len(done()) == 2
 
 
@@ -139,34 +159,138 @@ def test_settings_of_a_multirun_are_kept_beside_the_runs() -> None:
     assert not Path("outputs").exists()
 
 
-SLOW_JOBS = """
+WAITING_JOBS = """
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 
 def run(config):
-    Path(f"started-{config.seed}").touch()
-    time.sleep(3)
+    was_asked = []
+    if config.seed != 1:
+        signal.signal(signal.SIGINT, lambda *_: was_asked.append("SIGINT"))
+        signal.signal(signal.SIGTERM, lambda *_: was_asked.append("SIGTERM"))
+    grandchild = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    Path(f"ids-{config.seed}.new").write_text(f"{os.getpid()} {grandchild.pid}")
+    Path(f"ids-{config.seed}.new").rename(f"ids-{config.seed}")
+    while not was_asked or config.seed == 2:
+        time.sleep(0.02)
+    Path(f"asked-{config.seed}").write_text(was_asked[0])
+    return 130
 """
 
 
-def test_first_interruption_waits_for_the_running_jobs(working_folder: Path) -> None:
-    (working_folder / "slow_jobs.py").write_text(SLOW_JOBS)
-    code = (
-        "import sys; from zoo.config.application import run_command;"
-        "arguments = ['-m', 'algo=ppo2', 'env=CartPole-v1', 'seed=range(3)'];"
-        "sys.exit(run_command('train', 'slow_jobs:run', arguments))"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "."}
-    )
+class Many:
+    """A multirun of waiting jobs, two at once, in a process of its own."""
+
+    def __init__(self, seeds: str) -> None:
+        code = (
+            "import sys; from zoo.config.application import run_command;"
+            f"arguments = ['-m', 'env=CartPole-v1', 'seed={seeds}',"
+            "'hydra/launcher=joblib', 'hydra.launcher.n_jobs=2'];"
+            "sys.exit(run_command('check', 'waiting_jobs:run', arguments))"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def ids(self, *seeds: int) -> list[int]:
+        """Wait until these jobs are at work; return the ids of their processes and of what they started."""
+        files = [Path(f"ids-{seed}") for seed in seeds]
+        wait_until(lambda: all(file.exists() for file in files))
+        return [int(number) for file in files for number in file.read_text().split()]
+
+    def end(self) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def many(working_folder: Path) -> Iterator[Callable[[str], Many]]:
+    (working_folder / "waiting_jobs.py").write_text(WAITING_JOBS)
+    started: list[Many] = []
+
+    def start(seeds: str) -> Many:
+        started.append(Many(seeds))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+    for number in (number for file in working_folder.glob("ids-?") for number in file.read_text().split()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(number), signal.SIGKILL)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not Path("started-0").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "no more jobs will be started" in errors
-    assert "seed=0" not in errors
-    assert "seed=1: not started" in errors
-    assert not Path("started-1").exists()
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert is_so()
+
+
+def is_gone(process: int) -> bool:
+    """Whether a process has ended; nobody may have asked yet how."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_to_the_multirun_ends_the_running_jobs_cleanly_and_starts_no_more(
+    number: signal.Signals, many: Callable[[str], Many]
+) -> None:
+    multirun = many("3,4,5")
+    ids = multirun.ids(3, 4)
+    multirun.process.send_signal(number)
+    status, errors = multirun.end()
+    assert status == 130
+    assert [Path(f"asked-{seed}").read_text() for seed in (3, 4)] == [number.name] * 2
+    assert not Path("ids-5").exists()
+    assert errors.count("no more jobs will be started") == 1
+    assert "zoo: 3 of 3 jobs did not finish:" in errors
+    assert "seed=3: interrupted" in errors
+    assert "seed=5: not started" in errors
+    wait_until(lambda: all(map(is_gone, ids)))
+
+
+def test_job_that_does_not_mind_signals_ends_by_them(many: Callable[[str], Many]) -> None:
+    multirun = many("1,3")
+    ids = multirun.ids(1, 3)
+    multirun.process.send_signal(signal.SIGTERM)
+    status, errors = multirun.end()
+    assert status == 130
+    assert "seed=1: interrupted" in errors
+    wait_until(lambda: all(map(is_gone, ids)))
+
+
+def test_second_interruption_ends_all_at_once(many: Callable[[str], Many]) -> None:
+    multirun = many("2,3")
+    ids = multirun.ids(2, 3)
+    multirun.process.send_signal(signal.SIGINT)
+    wait_until(Path("asked-3").exists)
+    multirun.process.send_signal(signal.SIGINT)
+    status, errors = multirun.end()
+    assert status == 130
+    assert not Path("asked-2").exists()
+    assert "seed=2: interrupted" in errors
+    wait_until(lambda: all(map(is_gone, ids)))
+
+
+def test_jobs_end_cleanly_when_their_multirun_is_killed(many: Callable[[str], Many]) -> None:
+    multirun = many("3,4,5")
+    jobs = multirun.ids(3, 4)[::2]
+    multirun.process.kill()
+    multirun.process.wait()
+    wait_until(lambda: all(map(is_gone, jobs)))
+    assert [Path(f"asked-{seed}").read_text() for seed in (3, 4)] == ["SIGTERM"] * 2
+    assert not Path("ids-5").exists()

@@ -88,6 +88,14 @@ def test_run_says_that_there_are_no_tuned_values(capsys: pytest.CaptureFixture[s
     assert "tuned   no file for ppo2 on Zoo/Identity-v0" in capsys.readouterr().out
 
 
+def test_run_says_where_its_tuned_values_come_from(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yaml").write_text("algo: {gamma: 0.5}")
+    train("algo=ppo2", "env=Zoo/Identity-v0", *BARE, "tuned=mine.yaml")
+    assert "tuned   mine.yaml\n" in capsys.readouterr().out
+    train("algo=ppo2", "env=CartPole-v1", *BARE, "tuned=none")
+    assert "tuned   left out by tuned=none; defaults of the algorithm\n" in capsys.readouterr().out
+
+
 def test_config_of_a_run_gives_the_same_run_again() -> None:
     first = train(*CARTPOLE, "algo.learning_rate=lin_1e-2", "env.max_episode_steps=20")
     again = train(f"experiment={first}/config.yaml")

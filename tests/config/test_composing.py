@@ -62,7 +62,30 @@ def test_tuned_file_of_the_working_folder_comes_first() -> None:
 
 def test_tuned_values_can_be_left_out() -> None:
     config = zoo.compose("train", [*CARTPOLE, "tuned=none"])
-    assert (config.tuned, config.n_envs) == (None, 1)
+    assert (config.tuned, config.n_envs) == ("none", 1)
+    assert zoo.compose("train", ["algo=ppo2", "env=ALE/Pong-v5", "tuned=none"]).policy.name == "CnnPolicy"
+
+
+def test_tuned_values_can_be_taken_from_any_file(tmp_path: Path) -> None:
+    write("sub/mine.yaml", "defaults:\n  - override /policy: LnMlpPolicy\nn_envs: 3\npolicy: {net_arch: [7]}")
+    for path in ("sub/mine.yaml", "./sub/mine.yaml", str(tmp_path / "sub" / "mine.yaml")):
+        config = zoo.compose("train", [*CARTPOLE, f"tuned={path}"])
+        assert (config.n_envs, config.policy.name, config.policy.net_arch) == (3, "LnMlpPolicy", [7])
+        assert config.tuned == "sub/mine.yaml"
+    config = zoo.compose("train", [*CARTPOLE, "tuned=sub/mine.yaml", "policy=MlpPolicy", "n_envs=2"])
+    assert (config.n_envs, config.policy.name, config.policy.net_arch) == (2, "MlpPolicy", [7])
+
+
+def test_tuned_values_can_be_those_of_another_algorithm_or_environment() -> None:
+    write("hyperparams/ppo2/Mine-v0.yaml", "n_envs: 3")
+    config = zoo.compose("train", [*CARTPOLE, "tuned=ppo2/Mine-v0"])
+    assert (config.n_envs, config.tuned) == (3, "hyperparams/ppo2/Mine-v0.yaml")
+
+
+def test_experiment_may_choose_its_tuned_file() -> None:
+    write("mine.yaml", "n_envs: 3")
+    write("conf/experiment/mine.yaml", "defaults:\n  - override /tuned: mine.yaml")
+    assert zoo.compose("train", [*CARTPOLE, "experiment=mine"]).tuned == "mine.yaml"
 
 
 @pytest.mark.parametrize("env", ["ALE/Pong-v5", "PongNoFrameskip-v4"])

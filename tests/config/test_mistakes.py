@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,9 @@ MISTAKES = {
     "train algo=dnq env=CartPole-v1": "did you mean 'dqn'?",
     f"train {CARTPOLE} algo.learning_rat=1": "`algo.learning_rat`; did you mean `algo.learning_rate`?",
     f"train {CARTPOLE} tuned=null": "to leave tuned values out: tuned=none",
+    f"train {CARTPOLE} tuned=ppo2/CartPol-v1": "file ppo2/CartPol-v1; did you mean 'ppo2/CartPole-v1'?",
+    f"train {CARTPOLE} tuned=nowhere/mine.yaml": "there is no tuned file nowhere/mine.yaml",
+    f"train {CARTPOLE} tuned=nothing": "there is no tuned file nothing (tuned=none leaves tuned values out)",
     f"train {CARTPOLE} algo.noptepochs=4": "Stable-Baselines' `noptepochs` is `algo.n_epochs` here",
     f"train {CARTPOLE} +algo.foo=1": "unknown key `algo.foo`",
     f"train {CARTPOLE} algo.gamma=2": "`algo.gamma=2` is out of range; expected at least 0 and at most 1",
@@ -29,7 +34,8 @@ MISTAKES = {
     f"train {CARTPOLE} n_timesteps=0": "out of range; expected more than 0",
     f"train {CARTPOLE} n_timestep=5": "unknown key `n_timestep`; did you mean `n_timesteps`?",
     f"train {CARTPOLE} n_envs.foo=3": "`n_envs.foo` can't be set",
-    f"train {CARTPOLE} compile=maybe": "`compile=maybe` is not one of auto, True, False",
+    f"train {CARTPOLE} compile=maybe": "`compile=maybe` is not one of auto, true, false",
+    f"train {CARTPOLE} env.renew=maybe": "`env.renew=maybe` is not one of auto, true, false",
     f"train {CARTPOLE} env.normalise=true": "did you mean `env.normalize`?",
     f"train {CARTPOLE} env.normalize.gama=1": "did you mean `env.normalize.gamma`?",
     f"train {CARTPOLE} policy=MlpPolicyy": "unknown policy 'MlpPolicyy'; did you mean 'MlpPolicy'?",
@@ -53,6 +59,10 @@ MISTAKES = {
     f"train {CARTPOLE} resume=nowhere": "resume: there is no folder nowhere",
     f"train {CARTPOLE} init_from=nowhere resume=.": "resume: there is no run in .",
     f"train {CARTPOLE} --mutlirun": "did you mean '--multirun'?",
+    "train --algo ppo2": "there is no flag --algo; settings have no dashes: algo=ppo2 (see",
+    "train --n-timesteps=1e5 algo=ppo2": "settings have no dashes: n_timesteps=1e5",
+    "train --algo --env CartPole-v1": "settings have no dashes: algo=… (see",
+    "train -n 5": "there is no flag -n; settings have no dashes: key=value (see: zoo train --help)",
     f"train {CARTPOLE} --cfg yob": "invalid choice: 'yob'",
     f"train -m {CARTPOLE} algo.gamma=0.9,2": "`algo.gamma=2` is out of range",
     "train -m algo=ppo2,ppo3 env=CartPole-v1": "unknown algo 'ppo3'",
@@ -86,6 +96,18 @@ def test_mistake_is_one_message(
     ] == []
 
 
+@pytest.mark.parametrize("mistake", ["n_timestep=5", "env.normalise=true", "policy.netarch=[64]"])
+def test_wrong_name_is_told_before_torch_is_imported(mistake: str) -> None:
+    code = (
+        "import sys; from zoo.cli import status_of;"
+        f"status = status_of(['train', *{CARTPOLE.split()!r}, {mistake!r}]);"
+        "print(status, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "did you mean" in done.stderr
+    assert done.stdout == "2 False\n"
+
+
 def test_damaged_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     file = Path("hyperparams/ppo2/CartPole-v1.yaml")
     file.parent.mkdir(parents=True)
@@ -95,6 +117,13 @@ def test_damaged_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         message = capsys.readouterr().err
         assert "hyperparams/ppo2/CartPole-v1.yaml" in message
         assert "Traceback" not in message
+
+
+def test_missing_tuned_file_names_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tuned").mkdir()
+    Path("tuned/Cartpole.yaml").write_text("n_envs: 3")
+    assert status_of(["train", *CARTPOLE.split(), "tuned=tuned/Carpole.yaml"]) == 2
+    assert "tuned/Carpole.yaml; did you mean 'tuned/Cartpole.yaml'?" in capsys.readouterr().err
 
 
 def test_mistake_in_a_tuned_file_names_key_and_file(capsys: pytest.CaptureFixture[str]) -> None:

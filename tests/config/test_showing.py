@@ -82,7 +82,7 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_files_of_a_config_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "tuned/ppo2/CartPole-v1" in shown(
+    assert "tuned/usual/ppo2/CartPole-v1" in shown(
         capsys, "train", "algo=ppo2", "env=CartPole-v1", "--info", "defaults"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from playing_agents import RUN, save_agent
 
-from zoo.commands import enjoy
+from zoo.commands import agents, enjoy
 from zoo.config.composing import compose
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
@@ -237,10 +238,15 @@ def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: pytest.Capt
 MODULE = """
 import gymnasium as gym
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from zoo.policies.actor_critic import ActorCritic
 print("module imported")
 gym.register("Mine-v0", CartPoleEnv, max_episode_steps=5)
 
 class Patient(gym.Wrapper):
+    pass
+
+
+class Own(ActorCritic):
     pass
 """
 
@@ -277,6 +283,37 @@ def test_module_of_an_agents_environment_needs_trust_or_to_be_typed(
     assert "module imported" in capsys.readouterr().out
     play(agent, "trust=true")
     assert max(returns(capsys.readouterr().out)) <= 5
+
+
+def test_hint_that_a_run_prints_can_be_followed(
+    module: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from zoo.cli import status_of
+
+    short = ["n_timesteps=64", "algo.n_steps=32", "compile=false", "logger=none", "progress_bar=false"]
+    target = f"policy._target_={module}.Own"
+    assert status_of(["train", "algo=ppo2", f"env={module}:Mine-v0", target, "runs_dir=my runs", *short]) == 0
+    hint = shlex.split(re.findall(r"watch   zoo (.*)", capsys.readouterr().out)[0])
+    forget(module)
+    assert status_of([*hint, "n_episodes=1"]) == 0
+    assert max(returns(capsys.readouterr().out)) <= 5
+    assert status_of(["agents", hint[1]]) == 0
+    assert "Careful" not in capsys.readouterr().out
+
+
+def test_environment_is_found_under_the_name_of_its_file(
+    module: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("conf/env").mkdir(parents=True)
+    Path("conf/env/Base-v0.yaml").write_text(f"id: {module}:Mine-v0")
+    save_agent("runs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0/agent", env=f"{module}:Mine-v0")
+    capsys.readouterr()
+    play("algo=ppo2", "env=Base-v0", "trust=true")
+    assert max(returns(capsys.readouterr().out)) <= 5
+    agents.run({"env": "Base-v0"})
+    assert "20260101-120000_s0" in capsys.readouterr().out
+    forget(module)
+    assert "it would import a module" in refusal("algo=ppo2", "env=Base-v0")
 
 
 def test_wrapper_from_elsewhere_needs_trust(module: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,3 +85,27 @@ def test_wrong_classes_are_refused(target: str, message: str) -> None:
 def test_kwargs_without_a_class_are_refused() -> None:
     with pytest.raises(ZooError, match=r"name its class in `policy\._target_`"):
         made(favourite=1)
+
+
+class Wide(ActorCritic):
+    """Can't be made without its own argument, and takes no others."""
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, config: PolicyConfig, *, width: int
+    ) -> None:
+        super().__init__(observation_space, action_space, config)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "problem"),
+    [
+        ({"widht": 3}, "it takes no `widht`; did you mean 'width'?"),
+        ({}, "missing a required argument: 'width'"),
+        ({"width": 3, "config": 1}, "multiple values for argument 'config'"),
+    ],
+)
+def test_kwargs_that_do_not_fit_are_refused(kwargs: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ZooError) as caught:
+        made("test_own_policy.Wide", **kwargs)
+    assert str(caught.value).startswith("`policy.kwargs` don't fit test_own_policy.Wide: ")
+    assert str(caught.value).endswith(problem)

@@ -18,6 +18,7 @@ PROMISED = (
     "hydra.conf",
     "hydra.errors",
     "hydra.plugins.config_source",
+    "hydra.plugins.launcher",
     "hydra.types",
     "omegaconf",
     "omegaconf.errors",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +120,70 @@ def test_callback_of_ones_own_is_found_in_the_working_folder(
     config["callbacks"]["mine"] = {"_target_": "my_callbacks.Mine", "every": 5}
     (mine,) = [each for each in make_callbacks(config, run, "CartPole-v1") if type(each).__name__ == "Mine"]
     assert mine.every == 5
+
+
+OWN_CALLBACKS = """
+from zoo.algorithms.callback import Callback
+
+
+class Plain(Callback):
+    def on_steps(self, algorithm):
+        pass
+
+
+class WithArguments(Plain):
+    def __init__(self, size=1):
+        self.size = size
+
+
+class WatchesEpisodes(Callback):
+    def on_episode(self, algorithm, episode):
+        pass
+"""
+
+
+@pytest.fixture
+def own_callbacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "own_callbacks.py").write_text(OWN_CALLBACKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "own_callbacks"
+    sys.modules.pop("own_callbacks", None)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("Plain", {}), ("WithArguments", {"size": 3})])
+def test_callback_that_takes_no_interval_gets_one(
+    config: dict[str, Any],
+    run: RunFolder,
+    own_callbacks: str,
+    name: str,
+    arguments: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.{name}", "every": 1e3, **arguments}
+    (mine,) = [each for each in make_callbacks(config, run, "CartPole-v1") if type(each).__name__ == name]
+    assert (mine.every, type(mine.every)) == (1000, int)
+    assert {key: getattr(mine, key) for key in arguments} == arguments
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("every", [0, -5, 2.5, "often"])
+def test_interval_of_a_callback_of_ones_own_is_checked(
+    config: dict[str, Any], run: RunFolder, own_callbacks: str, every: Any
+) -> None:
+    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.Plain", "every": every}
+    with pytest.raises(ZooError, match=r"`callbacks\.mine\.every="):
+        make_callbacks(config, run, "CartPole-v1")
+
+
+def test_callback_that_would_never_be_called_is_told(
+    config: dict[str, Any], run: RunFolder, own_callbacks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.Plain"}
+    make_callbacks(config, run, "CartPole-v1")
+    assert capsys.readouterr().err == (
+        "zoo: callbacks.mine: on_steps of own_callbacks.Plain is never called, for want of an interval;"
+        " give it one in environment steps: callbacks.mine.every=1000\n"
+    )
+    config["callbacks"]["mine"] = {"_target_": f"{own_callbacks}.WatchesEpisodes"}
+    make_callbacks(config, run, "CartPole-v1")
+    assert capsys.readouterr().err == ""

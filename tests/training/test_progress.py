@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import pty
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +15,11 @@ import pytest
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo2 import PPO2
+from zoo.optim.program import Program
+from zoo.training.loggers import Report
+from zoo.training.logging_callback import LoggingCallback
 from zoo.training.progress import ProgressBarCallback, duration
+from zoo.training.run_folder import RunFolder
 
 
 def test_without_a_terminal_lines_say_steps_speed_time_and_return(
@@ -57,6 +63,78 @@ def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     assert "640/640" in shown
     assert "ppo2" in shown
     assert "steps/s" in shown
+
+
+def test_time_of_compiling_is_no_part_of_speed_and_time_left(
+    slow_to_compile: Callable[..., PPO2], run: RunFolder
+) -> None:
+    algorithm, stream, reports = slow_to_compile(), io.StringIO(), Reports()
+    run.write_config({})
+    with run.tracked(algorithm):
+        algorithm.learn(
+            640, [ProgressBarCallback(line_seconds=0, stream=stream), LoggingCallback(64, [reports])]
+        )
+    assert reports.written[-1].scalars["time/time_elapsed"] > 1e6
+    assert all(report.scalars["time/fps"] > 1 for report in reports.written)
+    assert run.read_record()["steps_per_second"] > 1
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 5
+    for line in lines:
+        assert float(line.split(", ")[1].removesuffix(" steps/s").replace(",", "")) > 1
+        assert line.count(":") <= 1  # no hours left
+
+
+class Reports:
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.written: list[Report] = []
+
+    def write(self, report: Report) -> None:
+        self.written.append(report)
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load_state(self, values: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def slow_to_compile(ppo2: Callable[..., PPO2], monkeypatch: pytest.MonkeyPatch) -> Callable[..., PPO2]:
+    """Make PPO2 that says it compiles and takes two weeks for it, by the clock."""
+    two_weeks, now = 1_209_600.0, time.perf_counter
+    past = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + past[0])
+
+    def compile_step(program: Program, step: Any, *example: Any) -> Any:
+        past[0] += two_weeks
+        return partial(program._take_one, step)
+
+    def make() -> PPO2:
+        algorithm = ppo2()
+        algorithm.runtime.compile = True
+        monkeypatch.setattr(Program, "_compile_step", compile_step)
+        return algorithm
+
+    return make
+
+
+def test_compiling_is_told_once(
+    slow_to_compile: Callable[..., PPO2], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "zoo")
+    slow_to_compile().learn(640)
+    assert caplog.messages == ["compiling the update, about 20 s"]
+
+
+def test_eager_run_says_nothing_of_compiling(
+    ppo2: Callable[..., PPO2], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "zoo")
+    ppo2().learn(64)
+    assert caplog.messages == []
 
 
 def test_what_goes_to_a_file_meanwhile_stays_off_the_terminal(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
 from zoo.agents.finding import resolve_agent
+from zoo.agents.own_runs import is_own
 from zoo.agents.trust import refuse_foreign_code
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
@@ -55,6 +56,8 @@ class AgentFiles:
     normalization: tuple[Arrays, dict[str, Any]] | None = None
     """Arrays and JSON values of the normaliser."""
     card: dict[str, Any] = field(default_factory=dict)
+    is_trusted: bool = field(default=False, compare=False)
+    """Whether environment and policy may name code, because the user says so or has run it."""
 
 
 def write_agent(path: str | os.PathLike[str], agent: AgentFiles) -> Path:
@@ -77,8 +80,9 @@ def read_agent(path: str | os.PathLike[str], *, trust: bool = False, own_env: bo
     """Read an agent from a folder, a zip, or a run's folder (its best agent).
 
     Nothing in the files is run, unpickled or resolved: texts stay plain data. A config that names code
-    outside Zoo is refused (`zoo.agents.trust`), unless ``trust``; with ``own_env`` its section ``env`` may
-    name anything, because the caller brings an environment and builds none from it.
+    outside Zoo is refused (`zoo.agents.trust`), unless ``trust``, or where a run of this user's own named it
+    (`zoo.agents.own_runs`); with ``own_env`` its section ``env`` may name anything, because the caller brings
+    an environment and builds none from it.
 
     Raises `ZooError` for a missing, damaged or untrusted agent.
     """
@@ -89,14 +93,16 @@ def read_agent(path: str | os.PathLike[str], *, trust: bool = False, own_env: bo
         if raw[name] is None:
             raise ZooError(f"{origin} is not a whole agent: {name} is missing")
     config = _parse_config(raw[CONFIG] or b"", origin)
+    own_run = not trust and is_own(folder, config)
     if not trust:
-        refuse_foreign_code(config, origin, own_env=own_env)
+        refuse_foreign_code(config, origin, own_env=own_env, own_run=own_run)
     card_text, statistics = raw[CARD], raw[NORMALIZATION]
     return AgentFiles(
         config=config,
         tensors=_parse_tensors(raw[POLICY] or b"", POLICY, origin)[0],
         normalization=_parse_normalization(statistics, origin) if statistics is not None else None,
         card=_parse_card(card_text, origin) if card_text is not None else {},
+        is_trusted=trust or own_run,
     )
 
 

@@ -10,6 +10,8 @@ from typing import Literal
 from zoo.config.paths import data_folder
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError, nearest
+from zoo.files.opening import TEXT_LIMIT, Folder
+from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
 
 Which = Literal["best", "last"]
@@ -83,13 +85,23 @@ def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
 
 def _nothing_found(algo: str, env: str, folder: str, agents: list[FoundAgent]) -> str:
     message = f"there is no agent of {algo} on {env}, neither among your runs nor in {COLLECTION}"
-    environments = sorted({agent.env for agent in agents if agent.algo == algo})
+    environments = sorted({_env_id(agent) for agent in agents if agent.algo == algo})
     algorithms = sorted({agent.algo for agent in agents if agent.env == folder})
     if environments:
-        message += f"; {algo} has: {', '.join(map(one_line, environments))}{nearest(folder, environments)}"
+        message += f"; {algo} has: {', '.join(map(one_line, environments))}{nearest(env, environments)}"
     if algorithms:
         message += f"; on {env} there is: {', '.join(map(one_line, algorithms))}"
     return f"{message}; train one: zoo train algo={algo} env={env}"
+
+
+def _env_id(agent: FoundAgent) -> str:
+    """Return the environment's id, as a user types it: it stands on the agent's card."""
+    try:
+        content = Folder(agent.path).read("card.json", TEXT_LIMIT)
+        found = parse_json(content or b"{}").get("env")
+    except (OSError, ValueError, ZooError):
+        return agent.env
+    return found if isinstance(found, str) and folder_name(found) == agent.env else agent.env
 
 
 def _hint(missing: Path) -> str:

@@ -41,16 +41,20 @@ _ENV_ID = re.compile(r"(envpool:)?[\w.+-]+(/[\w.+-]+)*")
 _CLASS_PATH = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+")
 
 
-def refuse_foreign_code(config: Mapping[str, Any], origin: str, *, own_env: bool = False) -> None:
+def refuse_foreign_code(
+    config: Mapping[str, Any], origin: str, *, own_env: bool = False, own_run: bool = False
+) -> None:
     """Raise `ZooError` for the first thing in an agent's config that could run code from outside Zoo.
 
     ``origin`` names the agent in the message. With ``own_env`` the section ``env`` is left unchecked, because
-    the caller brings an environment of their own and builds nothing from it.
+    the caller brings an environment of their own and builds nothing from it; with ``own_run`` ``policy`` is
+    too, because both are those of a run of the user's own (`zoo.agents.own_runs`).
     """
     sections = {name: value for name, value in config.items() if name not in ("env", "policy")}
     _refuse_code_in_data(sections, "", origin)
-    _refuse_foreign_policy(config["policy"], origin)
-    if not own_env:
+    if not own_run:
+        _refuse_foreign_policy(config["policy"], origin)
+    if not own_run and not own_env:
         refuse_foreign_environment(config.get("env"), origin)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of
 
     from zoo.envs.monitor import EpisodeRecord
     from zoo.envs.stepper import EnvStepper
+    from zoo.optim.runtime import Runtime
 
 PREEMPTED = "preempted"
 """The ``stop_reason`` of a run that a signal ended: what was due then is still due when it goes on."""
@@ -30,6 +31,7 @@ class Training(Protocol):
     timings: dict[str, float]
     stop_reason: str | None
     envs: EnvStepper | None
+    runtime: Runtime
 
     def request_stop(self, reason: str) -> None:
         """End `learn` after the update that is under way."""

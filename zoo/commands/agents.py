@@ -8,7 +8,9 @@ from typing import Any
 from zoo.agents.agent_folder import read_agent, read_card
 from zoo.agents.card import readme, score, steps
 from zoo.agents.finding import FoundAgent, list_agents, resolve_agent
+from zoo.agents.own_runs import is_own
 from zoo.agents.trust import refuse_foreign_code
+from zoo.config.composing import env_id
 from zoo.config.paths import shown
 from zoo.errors import ZooError
 from zoo.files.printing import one_line, printable
@@ -19,10 +21,11 @@ def run(config: Mapping[str, Any]) -> None:
     if config.get("agent") is not None:
         print(_card(str(config["agent"])))
         return
+    env = None if config.get("env") is None else env_id(str(config["env"]))
     agents = [
         agent
         for agent in list_agents(runs=str(config.get("runs_dir") or "runs"))
-        if _is_wanted(agent, config.get("algo"), config.get("env"))
+        if _is_wanted(agent, config.get("algo"), env)
     ]
     if not agents:
         print("there is no agent yet; zoo train algo=ppo2 env=CartPole-v1 makes one")
@@ -62,7 +65,8 @@ def _card(path: str) -> str:
     files = read_agent(found, trust=True)
     text = f"{shown(found)}\n\n{readme(files.card, files.config)}".rstrip()
     try:
-        refuse_foreign_code(files.config, one_line(shown(found)))
+        own_run = is_own(found, files.config)
+        refuse_foreign_code(files.config, one_line(shown(found)), own_run=own_run)
     except ZooError as refusal:
         text += f"\n\nCareful: {refusal}"
     return printable(text)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from zoo.config.paths import shown
 from zoo.training.experiment import Experiment, Result
+from zoo.training.problems import tell
 
 INTERRUPTED = 130
 """Exit status of a run that a signal ended."""
@@ -31,9 +33,7 @@ def run(config: Mapping[str, Any]) -> int | None:
 @contextlib.contextmanager
 def _speaking(verbose: int) -> Iterator[None]:
     """Let what the engine has to say within the block, such as why it does not compile, reach the user."""
-    # Made anew in each run: a job of a multirun has a stderr of its own.
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("zoo: %(message)s"))
+    handler = _Telling()
     logger = logging.getLogger("zoo")
     before = logger.level
     logger.addHandler(handler)
@@ -45,6 +45,13 @@ def _speaking(verbose: int) -> Iterator[None]:
         logger.setLevel(before)
 
 
+class _Telling(logging.Handler):
+    """Hands log records to `tell`: above the progress bar, where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(record.getMessage())
+
+
 def _introduce(experiment: Experiment) -> None:
     config, algorithm = experiment.config, experiment.algorithm
     if config["init_from"] is not None and not algorithm.num_timesteps:
@@ -53,7 +60,8 @@ def _introduce(experiment: Experiment) -> None:
             print(f"        {line}")
     algo, env = config["algo"].get("preset") or config["algo"]["name"], config["env"]["id"]
     print(f"run     {_shown(experiment.run.path)}")
-    print(f"tuned   {config['tuned'] or f'no file for {algo} on {env}; defaults of the algorithm'}")
+    no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
+    print(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
     if experiment.is_resumed and algorithm.num_timesteps:
         print(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint")
     elif experiment.is_resumed:
@@ -68,12 +76,13 @@ def _conclude(result: Result) -> None:
         best = result.best_mean
         print(f"score   {last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes, best {best:,.2f}")
     print(f"agent   {_shown(result.agent)}")
+    run = _shown(result.run.path)
     if result.is_complete:
-        print(f"watch   zoo enjoy agent={_shown(result.run.path)}")
+        print(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}")
     elif result.run.has_checkpoint:
-        print(f"resume  zoo train resume={_shown(result.run.path)}")
+        print(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
-        print(f"go on   zoo train … init_from={_shown(result.run.path)} (the run has no checkpoint)")
+        print(f"go on   zoo train … {shlex.quote(f'init_from={run}')} (the run has no checkpoint)")
 
 
 def _shown(path: str | Path) -> str:

@@ -8,6 +8,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from zoo.config.loading import ConfigLoader
+from zoo.config.paths import search_folders
 
 
 def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig:
@@ -17,3 +18,13 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
     """
     config = ConfigLoader(command).load_configuration(command, list(overrides), RunMode.RUN, from_shell=False)
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def env_id(name: str) -> str:
+    """Return the id that ``env=name`` stands for: what ``conf/env/<name>.yaml`` says, where there is one.
+
+    Raises `ZooError` if that file can't be composed.
+    """
+    if not any((folder / "env" / f"{name}.yaml").is_file() for folder in search_folders("conf")):
+        return name
+    return str(compose("check", [f"env='{name}'"]).env.id)

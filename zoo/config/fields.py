@@ -211,7 +211,7 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     if choices is not None and value is not None and value not in choices:
         hint = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.6)
         suffix = f"; did you mean `{hint[0]}`?" if hint else ""
-        raise ZooError(f"`{path}={value}` is not one of {', '.join(map(str, choices))}{suffix}")
+        raise ZooError(f"`{path}={value}` is not one of {', '.join(map(_as_yaml, choices))}{suffix}")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if math.isnan(value):
@@ -226,6 +226,10 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     if not all(tests[name][1](value, bound) for name, bound in bounds.items()):
         expected = " and ".join(f"{tests[name][0]} {bound:g}" for name, bound in bounds.items())
         raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
+
+
+def _as_yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_union(hint: Any) -> bool:

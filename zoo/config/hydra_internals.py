@@ -8,7 +8,7 @@ the file to look at; `TRIED_WITH` names the releases that it was written for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -26,9 +26,10 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra.errors import MissingConfigException
-from hydra.plugins.config_source import ConfigSource
+from hydra.plugins.config_source import ConfigLoadError, ConfigSource
+from hydra.plugins.launcher import Launcher
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -39,11 +40,13 @@ __all__ = [
     "ObjectType",
     "Override",
     "PluggedLoader",
+    "completed",
     "header_of",
     "hydra_part",
     "hydra_with",
     "load_plugins",
     "parse_overrides",
+    "register_launcher",
 ]
 
 TRIED_WITH = {"hydra-core": "1.3.8", "omegaconf": "2.3.1"}
@@ -88,7 +91,7 @@ class PluggedLoader(ConfigLoaderImpl):
     def _compose_config_from_defaults_list(
         self, defaults: list[ResultDefault], repo: IConfigRepository
     ) -> DictConfig:
-        config = super()._compose_config_from_defaults_list(defaults, repo)
+        config = super()._compose_config_from_defaults_list(defaults, cast(Any, _WithoutSchemas(repo)))
         for key in config:
             node = config._get_node(key)
             if key != "hydra" and isinstance(node, DictConfig):
@@ -96,9 +99,35 @@ class PluggedLoader(ConfigLoaderImpl):
         return config
 
 
+class _WithoutSchemas:
+    """A repository in which our files stand alone.
+
+    Hydra would hold those that are called like launchers of its own against what these declare.
+    """
+
+    def __init__(self, repository: IConfigRepository) -> None:
+        self._repository = repository
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._repository, name)
+
+    def get_schema_source(self) -> ConfigSource:
+        raise ConfigLoadError("no schemas")
+
+
 def load_plugins() -> None:
     """Find launchers and sweepers, which takes a moment."""
     Plugins.instance()
+
+
+def register_launcher(launcher: type[Launcher]) -> None:
+    """Let configs name a launcher as ``hydra_plugins.zoo.<class>``: Hydra takes none from elsewhere."""
+    Plugins.instance().class_name_to_class[f"hydra_plugins.zoo.{launcher.__name__}"] = launcher
+
+
+def completed(overrides: Sequence[str], value: Any) -> JobReturn:
+    """Return what a launcher hands back for a job that returned ``value``."""
+    return JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=value)
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:

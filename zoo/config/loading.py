@@ -5,11 +5,11 @@ from __future__ import annotations
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from zoo.config.hydra_internals import PluggedLoader
+from zoo.config.hydra_internals import PluggedLoader, parse_overrides
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.config.resuming import ResumedRun
 from zoo.config.source import ZooConfigSource, chosen_groups
-from zoo.config.validation import checked, require_choices
+from zoo.config.validation import checked, refuse_unknown_names, require_choices
 
 
 class ConfigLoader(PluggedLoader):
@@ -34,6 +34,7 @@ class ConfigLoader(PluggedLoader):
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
         is_run = run_mode == RunMode.RUN
         try:
+            refuse_unknown_names(parse_overrides(overrides), self.known_keys())
             resumed = ResumedRun.of(overrides) if is_run else None
             given = overrides if resumed is None else resumed.overrides
             config = self.composed(config_name, given, run_mode, from_shell, validate_sweep_overrides)

@@ -110,7 +110,7 @@ _EXPLANATIONS = (
     (r"An item is already at '([^']+)'", _already_there),
     (r"Multiple values for (\w+)", _already_there),
     (r"Config group override must be a string or a list. Got (\w+)", _one_option),
-    (r"Error resolving interpolation '\$\{algo\}", _no_choice),
+    (r"Error resolving interpolation '[^']*\$\{algo\}", _no_choice),
     (r"Could not override '([^'@]+)", _not_in_config),
     (r"looks like a config group override, but config group '([^'@]+)", _not_in_config),
     (r"Error merging override (\S+)", _bad_value),

@@ -31,7 +31,7 @@ class TrainSettings:
     runs_dir: str = hyperparameter(help="folder that gets <algo>/<env>/<time>_s<seed>")
     progress_bar: bool = hyperparameter(help="steps per second, time left and mean return")
     verbose: int = hyperparameter(help="0: only problems, 1: what the run does, 2: more", ge=0, le=2)
-    tuned: str | None = hyperparameter(help="file of tuned values in use; tuned=none leaves it out")
+    tuned: str | None = hyperparameter(help="file of tuned values; tuned=PATH takes another, tuned=none none")
 
 
 @dataclass
@@ -136,6 +136,13 @@ class StopOnEpisodesSettings:
     """End after a number of episodes."""
 
     max_episodes: int = hyperparameter(help="finished episodes, of all environments, that end the run", ge=1)
+
+
+@dataclass
+class OwnCallbackSettings:
+    """What Zoo gives to a callback of the user's own that does not ask for it itself."""
+
+    every: int = hyperparameter(help="steps between calls of `on_steps`", unit="environment steps", ge=1)
 
 
 CALLBACKS: dict[str, type[Any]] = {

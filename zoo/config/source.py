@@ -4,8 +4,9 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 
 - ``algo/<name>``: the defaults that the algorithm's dataclass declares, with the file's values over them;
 - ``env/<id>``: any environment, whether or not a file says something about it;
-- ``policy/tuned/<algo>/<env>``: the policy that the tuned file chooses, else the usual one;
-- ``tuned/<algo>/<env>``: the tuned values (see `tuned_file`);
+- ``tuned/usual/<algo>/<env>``: the tuned values for these, if there are any (see `tuned_file`);
+- ``tuned/<path>.yaml``, ``tuned/<algo>/<env>``: those that the user names; ``tuned/none``: none;
+- ``policy/tuned/<algo>/<env>/from/<option of tuned>``: the policy that the tuned file chooses, or the usual;
 - ``experiment/<path>.yaml``: a file anywhere, such as the ``config.yaml`` of a run, to run it once more.
 """
 
@@ -25,12 +26,16 @@ from zoo.config import sections
 from zoo.config.fields import defaults
 from zoo.config.hydra_internals import ObjectType, header_of
 from zoo.config.paths import search_folders, shown
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
 
 SCHEME = "zoo"
 
 USUAL_POLICY = "MlpPolicy"
 ATARI_POLICY = "CnnPolicy"
+
+NO_TUNED = "none"
+USUAL_TUNED = "usual/"
+"""What the option of ``tuned`` begins with that the user did not choose, and that may be missing."""
 
 GLOBAL = {"package": "_global_"}
 WITHOUT_FILES = ("algo", "env", "policy", "tuned")
@@ -72,8 +77,10 @@ class ZooConfigSource(ConfigSource):
             return True
         if group == "policy" and (name in sections.policy_names() or name.startswith("tuned/")):
             return True
+        if group == "tuned" and name.startswith(USUAL_TUNED):
+            return _chosen_tuned_file(name) is not None
         if group == "tuned":
-            return tuned_file(*_split_tuned(name)) is not None
+            return True
         return self._file(config_path) is not None
 
     def load_config(self, config_path: str) -> ConfigResult:
@@ -147,8 +154,11 @@ class ZooConfigSource(ConfigSource):
         return OmegaConf.merge(declared, config), header  # type: ignore[return-value]
 
     def _tuned(self, name: str) -> DictConfig:
-        file = tuned_file(*_split_tuned(name))
-        assert file is not None
+        if name == NO_TUNED:
+            return OmegaConf.create({"tuned": NO_TUNED})
+        file = _chosen_tuned_file(name)
+        if file is None:
+            raise ZooError(_no_tuned_file(name))
         config, _ = _read_yaml(file)
         if "defaults" in config:
             config.defaults = [each for each in config.defaults if _chosen_policy(each) is None]
@@ -158,12 +168,12 @@ class ZooConfigSource(ConfigSource):
         return config
 
     def _tuned_policy(self, name: str) -> str:
-        algo, env = _split_tuned(name)
-        file = tuned_file(algo, env)
-        if file is None:
-            return ATARI_POLICY if sections.is_atari(env) else USUAL_POLICY
-        choices = map(_chosen_policy, _read_yaml(file)[0].get("defaults", []))
-        return next((choice for choice in choices if choice is not None), USUAL_POLICY)
+        pair, _, tuned = name.partition("/from/")
+        env = pair.partition("/")[2]
+        file = _chosen_tuned_file(f"{USUAL_TUNED}{pair}" if tuned == "usual" else tuned)
+        choices = [] if file is None else map(_chosen_policy, _read_yaml(file)[0].get("defaults", []))
+        usual = ATARI_POLICY if sections.is_atari(env) else USUAL_POLICY
+        return next((choice for choice in choices if choice is not None), usual)
 
     def _experiment(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
         file = self._file(config_path)
@@ -208,9 +218,22 @@ def tuned_file(algo: str, env: str) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _split_tuned(name: str) -> tuple[str, str]:
-    algo, _, env = name.partition("/")
-    return algo, env
+def _chosen_tuned_file(option: str) -> Path | None:
+    """Return the file that an option of the group ``tuned`` means, or None if there is none."""
+    path = Path(option).expanduser()
+    if option.endswith(".yaml"):
+        return path.absolute() if path.is_file() else None
+    algo, _, env = option.removeprefix(USUAL_TUNED).partition("/")
+    return tuned_file(algo, env)
+
+
+def _no_tuned_file(option: str) -> str:
+    files = [file for folder in search_folders("hyperparams") for file in folder.glob("*/*.yaml")]
+    if option.endswith(".yaml"):
+        names = [*map(str, Path(option).expanduser().parent.glob("*.yaml")), *map(shown, files)]
+    else:
+        names = [f"{file.parent.name}/{file.stem}" for file in files]
+    return f"there is no tuned file {option}{nearest(option, names)} (tuned=none leaves tuned values out)"
 
 
 def _chosen_policy(default: Any) -> str | None:

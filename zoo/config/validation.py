@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from zoo.config import sections
 from zoo.config.fields import build, check_bounds, scheduled, unknown_key
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
 from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from zoo.config.hydra_internals import Override
 
 TARGET = "_target_"
 
@@ -31,6 +35,23 @@ def require_choices(command: str, config: Mapping[str, Any]) -> None:
     if missing:
         examples = " ".join(f"{key}={example}" for key, example in missing.items())
         raise ZooError(f"which {' and '.join(missing)}? for example: {examples}")
+
+
+def refuse_unknown_names(overrides: Iterable[Override], known_keys: Sequence[str]) -> None:
+    """Raise `ZooError` for a name that is wrong whatever the algorithm, which takes long to import.
+
+    ``known_keys`` are the names at the top of the command's config; what is added by ``+`` may be any.
+    """
+    for override in overrides:
+        if override.is_add() or override.is_hydra_override():
+            continue
+        section, *rest = re.split(r"[./]", override.key_or_group)
+        if section not in known_keys:
+            raise ZooError(unknown_key(section, list(known_keys), ""))
+        if rest and section in sections.SECTIONS:
+            known = [field.name for field in dataclasses.fields(sections.section_class(section))]
+            if rest[0] not in known:
+                raise ZooError(unknown_key(rest[0], known, section))
 
 
 def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:

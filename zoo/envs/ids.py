@@ -79,7 +79,7 @@ def resolve(env_id: str) -> EnvSpec:
         try:
             return gym.spec(name)
         except gym.error.Error as error:
-            raise ZooError(_unknown(name)) from error
+            raise ZooError(_unknown(name, module=env_id.removesuffix(name))) from error
 
 
 @contextlib.contextmanager
@@ -113,14 +113,15 @@ def _import_module_of(env_id: str) -> str:
     return name
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str, *, module: str) -> str:
+    """Return the message for an id that is not registered; what it suggests begins with the same module."""
     others = _other_versions(name)
     if others:
-        return f"unknown environment {name}; there is {', '.join(others)}"
-    hint = nearest(name, gym.registry)
-    if not hint:
-        return f"unknown environment {name}; if a package registers it, write `module:{name}`"
-    return f"unknown environment {name}{hint}"
+        return f"unknown environment {module}{name}; there is {', '.join(module + other for other in others)}"
+    hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
+    if not hint and not module:
+        hint = f"; if a package registers it, write `module:{name}`"
+    return f"unknown environment {module}{name}{hint}"
 
 
 def _other_versions(name: str) -> list[str]:

@@ -118,8 +118,9 @@ class Program:
             return self._graphs[key], self._graphs[key](*arguments)
         before = {name: self.state.snapshot(name) for name in self.state}
         try:
-            graph = make()
-            result = graph(*arguments)
+            with self.runtime.compile_clock.running():  # torch compiles a loop when it is first called
+                graph = make()
+                result = graph(*arguments)
         except Exception as error:
             self.state.replaced(before)
             self.runtime.compile = False

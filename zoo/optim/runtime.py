@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from zoo.errors import ZooError
+from zoo.optim.compile_clock import CompileClock
 
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""
@@ -55,6 +56,7 @@ class Runtime:
         self.device = _device(device)
         self.compile = compile
         self.threads = threads
+        self.compile_clock = CompileClock()
         self._gradient_steps: float | None = None
         self._multiplications = 0.0
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any, TypeVar
 
 from gymnasium import spaces
 from torch import nn
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
 from zoo.policies.config import PolicyConfig
 
 Policy = TypeVar("Policy", bound=nn.Module)
@@ -21,12 +22,30 @@ def make_policy(
     config: PolicyConfig,
     **options: Any,
 ) -> Policy:
-    """Return ``policy_class``, or the subclass of it that ``policy._target_`` names, for these spaces."""
+    """Return ``policy_class``, or the subclass of it that ``policy._target_`` names, for these spaces.
+
+    Raises `ZooError` for a class that can't be found, or that can't be made with ``policy.kwargs``.
+    """
     if config._target_ is not None:
         policy_class = _own_class(config._target_, policy_class)
     elif config.kwargs:
         raise ZooError("`policy.kwargs` are for a policy of your own; name its class in `policy._target_`")
-    return policy_class(observation_space, action_space, config, **options, **config.kwargs)
+    arguments = observation_space, action_space, config
+    try:
+        inspect.signature(policy_class).bind(*arguments, **options, **config.kwargs)
+    except TypeError as error:
+        name = config._target_ or policy_class.__name__
+        problem = _unknown_argument(policy_class, config.kwargs) or error
+        raise ZooError(f"`policy.kwargs` don't fit {name}: {problem}") from error
+    return policy_class(*arguments, **options, **config.kwargs)
+
+
+def _unknown_argument(policy_class: type[nn.Module], kwargs: dict[str, Any]) -> str | None:
+    parameters = inspect.signature(policy_class).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return None
+    unknown = (name for name in kwargs if name not in parameters)
+    return next((f"it takes no `{name}`{nearest(name, parameters)}" for name in unknown), None)
 
 
 def _own_class(path: str, expected: type[Policy]) -> type[Policy]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from zoo.algorithms.callback import Callback
+from zoo.config.fields import build
 from zoo.config.intervals import minutes_of
+from zoo.config.settings import OwnCallbackSettings
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError, nearest
 from zoo.training.checkpoint import CheckpointCallback
@@ -16,6 +19,7 @@ from zoo.training.eval_callback import EvalCallback
 from zoo.training.evaluation import Env
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger
 from zoo.training.logging_callback import LoggingCallback
+from zoo.training.problems import tell
 from zoo.training.progress import ProgressBarCallback
 from zoo.training.run_folder import RunFolder
 from zoo.training.stopping import (
@@ -138,10 +142,26 @@ def _make_own(where: str, values: Mapping[str, Any]) -> Callback:
         raise ZooError(f"`{where}._target_={target}`: {module_name} has no `{class_name}`{hint}")
     if not (isinstance(found, type) and issubclass(found, Callback)):
         raise ZooError(f"`{where}._target_={target}` is not a subclass of zoo.algorithms.callback.Callback")
+    every = None
+    if "every" in arguments and not _takes_every(found):
+        every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
     try:
-        return found(**arguments)
+        callback = found(**arguments)
     except TypeError as error:
         raise ZooError(f"`{where}`: {error}") from error
+    if every is not None:
+        callback.every = every
+    if not callback.every and found.on_steps is not Callback.on_steps:
+        tell(
+            f"{where}: on_steps of {target} is never called, for want of an interval;"
+            f" give it one in environment steps: {where}.every=1000"
+        )
+    return callback
+
+
+def _takes_every(callback_class: type[Callback]) -> bool:
+    parameters = inspect.signature(callback_class).parameters.values()
+    return any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 def _is_ours(values: Mapping[str, Any] | None) -> bool:

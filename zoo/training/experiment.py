@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.agents.own_runs import sign
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.fields import build
 from zoo.config.validation import ALGO_LABELS
@@ -310,6 +311,7 @@ def _new_run(config: Config) -> RunFolder:
     algo = config["algo"].get("preset") or config["algo"]["name"]
     run = RunFolder.create(config["runs_dir"], algo, config["env"]["id"], config["seed"])
     run.write_config(config)
+    sign(run.path)
     return run
 
 

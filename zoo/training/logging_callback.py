@@ -32,6 +32,7 @@ class LoggingCallback(Callback):
     def on_training_start(self, algorithm: Training) -> None:
         """Start the clock."""
         self._started = self._reported = time.perf_counter()
+        self._compiled_before = algorithm.runtime.compile_clock.seconds
         self._first_step = algorithm.num_timesteps
         reported, self._reported_before = self._reported_before, None
         self._reported_step = algorithm.num_timesteps if reported is None else reported
@@ -77,7 +78,7 @@ class LoggingCallback(Callback):
         self._longest = max(self._longest, _longest_unfinished(algorithm))
         scalars = rollout_scalars(algorithm.recent_episodes)
         scalars["time/episodes"] = algorithm.n_episodes
-        scalars["time/fps"] = round((algorithm.num_timesteps - self._first_step) / max(seconds, 1e-9), 1)
+        scalars["time/fps"] = self._speed(algorithm, seconds)
         scalars["time/time_elapsed"] = round(self._elapsed_before + seconds, 3)
         scalars[STEPS] = algorithm.num_timesteps
         scalars["train/n_updates"] = algorithm.n_updates
@@ -87,6 +88,11 @@ class LoggingCallback(Callback):
         self._reported, self._reported_step = now, algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
         return report
+
+    def _speed(self, algorithm: Training, seconds: float) -> float:
+        """Return the steps per second so far, without what was compiled meanwhile: that is done once."""
+        compiling = algorithm.runtime.compile_clock.seconds - self._compiled_before
+        return round((algorithm.num_timesteps - self._first_step) / max(seconds - compiling, 1e-9), 1)
 
     def _spent(self, algorithm: Training, seconds: float) -> dict[str, float]:
         """Return what the last ``seconds`` were spent on."""

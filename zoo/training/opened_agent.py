@@ -12,6 +12,7 @@ from zoo.agents.card import score, steps
 from zoo.agents.finding import find_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment
 from zoo.config import sections
+from zoo.config.composing import env_id
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
@@ -65,7 +66,7 @@ def open_agent(settings: PlaySettings) -> OpenedAgent:
     """
     path = _path(settings)
     files = read_agent(path, trust=settings.trust, own_env=True)
-    env = _env_config(files.config.get("env"), settings, one_line(shown(path)))
+    env = _env_config(files, settings, one_line(shown(path)))
 
     from zoo.algorithms.registry import algorithm_class
 
@@ -83,7 +84,7 @@ def _path(settings: PlaySettings) -> Path:
         missing = "algo=" if settings.algo is None else "env="
         raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
     _check_algorithm(settings.algo, settings.runs_dir)
-    return find_agent(settings.algo, settings.env, runs=settings.runs_dir)
+    return find_agent(settings.algo, env_id(settings.env), runs=settings.runs_dir)
 
 
 def _check_algorithm(name: str, runs: str) -> None:
@@ -93,23 +94,25 @@ def _check_algorithm(name: str, runs: str) -> None:
         raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 
 
-def _env_config(trained_in: Mapping[str, Any] | None, settings: PlaySettings, origin: str) -> EnvConfig:
+def _env_config(files: AgentFiles, settings: PlaySettings, origin: str) -> EnvConfig:
     """Return the environment of the training, with the id that the user gave, if one.
 
-    Observations and rewards stay raw: the agent normalises with its own statistics.
+    A module that only a file of the working folder names is not one that the user typed: who unpacks an
+    archive has such files too. Observations and rewards stay raw: the agent normalises with its own
+    statistics.
     """
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
 
+    trained_in: Mapping[str, Any] | None = files.config.get("env")
     if trained_in is None and settings.env is None:
         raise ZooError(f"the agent in {origin} does not say in which environment it was trained; give env=ID")
     values = dict(trained_in or {})
-    if settings.env is not None and settings.env != values.get("id"):
-        same_environment = _without_module(settings.env) == _without_module(str(values.get("id")))
-        values |= {"id": settings.env} | (
-            {} if same_environment else {"kwargs": {}, "max_episode_steps": None}
-        )
-    if not settings.trust:
+    wanted = None if settings.env is None else env_id(settings.env)
+    if wanted is not None and wanted != values.get("id"):
+        same_environment = _without_module(wanted) == _without_module(str(values.get("id")))
+        values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": None})
+    if not files.is_trusted:
         refuse_foreign_environment(values, origin, named_by_user=settings.env)
     return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
 

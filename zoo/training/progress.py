@@ -30,7 +30,8 @@ class ProgressBarCallback(Callback):
 
     def on_training_start(self, algorithm: Training) -> None:
         """Show an empty bar."""
-        self._started = self._shown = time.perf_counter()
+        self._shown = time.perf_counter()
+        self._started = self._clock(algorithm)
         self._first_step = algorithm.num_timesteps
         if self.is_terminal:
             self._bar = _bar(self.stream)
@@ -72,7 +73,7 @@ class ProgressBarCallback(Callback):
 
     def _facts(self, algorithm: Training) -> list[str]:
         steps = algorithm.num_timesteps - self._first_step
-        speed = steps / max(time.perf_counter() - self._started, 1e-9)
+        speed = steps / max(self._clock(algorithm) - self._started, 1e-9)
         facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"]
         left = algorithm.total_timesteps - algorithm.num_timesteps
         if steps and left > 0:
@@ -81,6 +82,10 @@ class ProgressBarCallback(Callback):
             mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
             facts.append(f"mean return {mean:,.1f}")
         return facts
+
+    def _clock(self, algorithm: Training) -> float:
+        """Return the time, which stands still while something is compiled: that is done once."""
+        return time.perf_counter() - algorithm.runtime.compile_clock.seconds
 
 
 def _bar(stream: TextIO) -> Any:

@@ -1,0 +1,38 @@
+"""The process of one job of a multirun, which `zoo.config.local_launcher` starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
+
+from zoo.config.application import run_single
+from zoo.config.jobs import told
+
+
+def main(
+    command: str, function: str, overrides: Sequence[str], shown: Sequence[str], report: int
+) -> NoReturn:
+    """Run the job, write into the open file ``report`` how it ended, and exit with its status.
+
+    ``shown`` are the overrides by which the run's record calls it.
+    """
+    sys.argv = ["zoo", command, *shown]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    threading.Thread(target=_end_with_the_launcher, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    outcome = told(lambda: run_single(command, function, overrides))
+    with open(report, "w", encoding="utf-8") as file:
+        json.dump([outcome.status, outcome.message], file)
+    sys.exit(outcome.status)
+
+
+def _end_with_the_launcher() -> None:
+    """Wait until the launcher's end of our standard input closes, which means that it is gone."""
+    os.read(sys.stdin.fileno(), 1)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,82 @@
+"""What Hydra calls with the config of a job, and how a job ended."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig
+
+from zoo.config.hydra_internals import HydraConfig
+from zoo.errors import ZooError
+
+INTERRUPTED = 130
+"""Exit status of a run that the user or the cluster ended."""
+
+MISTAKE = 2
+"""Exit status after a `ZooError`."""
+
+FAILURE = 1
+"""Exit status after any other exception, or when a process died."""
+
+
+@dataclass
+class Outcome:
+    """How a job ended. ``message`` says why, if it failed; ``error`` is set by `Job` only."""
+
+    status: int
+    message: str = ""
+    error: Exception | None = None
+
+
+@dataclass
+class Job:
+    """A single job; ``function`` is ``module:name`` of what takes its config and returns its exit status."""
+
+    function: str
+
+    def __call__(self, config: DictConfig) -> Outcome:
+        """Run it; an exception is part of the outcome, as Hydra would print a line of its own."""
+        try:
+            return Outcome(self._run(config) or 0)
+        except Exception as error:
+            return Outcome(FAILURE, error=error)
+
+    def _run(self, config: DictConfig) -> int | None:
+        module, _, name = self.function.partition(":")
+        status: int | None = getattr(importlib.import_module(module), name)(config)
+        return status
+
+
+class OneOfMany(Job):
+    """A job of a multirun whose processes somebody else starts: Slurm."""
+
+    def __call__(self, config: DictConfig) -> Outcome:
+        """Run it; what goes wrong is told at once."""
+        hydra = HydraConfig.get()
+        print(f"zoo: job {hydra.job.num}: {spelled(hydra.overrides.task)}", flush=True)
+        return told(lambda: self._run(config))
+
+
+def told(run: Callable[[], int | None]) -> Outcome:
+    """Call ``run``, print what goes wrong, and return how it ended."""
+    try:
+        return Outcome(run() or 0)
+    except ZooError as error:
+        print(f"zoo: {error}", file=sys.stderr, flush=True)
+        return Outcome(MISTAKE, str(error))
+    except KeyboardInterrupt:
+        return Outcome(INTERRUPTED)
+    except Exception as error:
+        traceback.print_exc()
+        return Outcome(FAILURE, f"{type(error).__name__}: {error}")
+
+
+def spelled(overrides: Iterable[Any]) -> str:
+    """Return overrides as the user would write them, without Hydra's backslashes."""
+    return " ".join(re.sub(r"\\(.)", r"\1", override) for override in overrides)

@@ -232,7 +232,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
         if not self._workers:
             raise ZooError("the environments are closed")
         for worker in list(self._unread):
-            self._read(worker)
+            self._read(worker, timeout)
         for worker, own_message in zip(self._workers, messages, strict=True):
             try:
                 worker.connection.send_bytes(own_message)

@@ -429,6 +429,7 @@ def test_a_loaded_agent_may_have_other_hyperparameters(tmp_path: Path) -> None:
         ({"lam": 0.9}, "Stable-Baselines' `lam` is `gae_lambda` here"),
         ({"gamma": 2}, "`algo.gamma=2` is out of range"),
         ({"policy": "MlpPolicy"}, "unknown key `policy`"),
+        ({"n_envs": 0}, "n_envs=0: at least one environment is needed"),
     ):
         with pytest.raises(ZooError, match=re.escape(message)):
             zoo.load(path, **options)  # type: ignore[arg-type]

@@ -242,6 +242,8 @@ class Agent(ABC, Generic[Config]):
         cls, files: AgentFiles, env: Any = None, *, n_envs: int | None = None, **options: Any
     ) -> Self:
         """Rebuild an agent from what `read_agent` returned."""
+        if n_envs is not None and n_envs < 1:
+            raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
         agent = cls(**constructor_arguments(files, cls.name, cls.config_class, options))
         agent.set_parameters(files.tensors)
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
@@ -251,13 +253,13 @@ class Agent(ABC, Generic[Config]):
             arrays, values = files.normalization
             agent.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})
         trained = files.config["algo"]
-        agent._replace({name for name, value in options.items() if trained.get(name, value) != value})
+        agent._overrule({name for name, value in options.items() if trained.get(name, value) != value})
         if env is not None:
             agent.set_env(env, n_envs=n_envs)
         return agent
 
-    def _replace(self, changed: Collection[str]) -> None:
-        """Replace what files held of these hyperparameters, which are others now, by what the config says."""
+    def _overrule(self, changed: Collection[str]) -> None:
+        """Let these hyperparameters, which are others now, overrule what the files held of them."""
         normalize = None if self.env_config is None else normalize_config(self.env_config)
         if "gamma" in changed and self.normalizer is not None and normalize and normalize.gamma is None:
             self.normalizer.gamma = self.config.gamma  # type: ignore[attr-defined]

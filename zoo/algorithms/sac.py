@@ -167,8 +167,8 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             soft_values = target(next_observations, next_actions).amin(0) - ent_coef * next_log_prob
         return batch["rewards"] + self.config.gamma * (1.0 - batch["terminated"]) * soft_values
 
-    def _replace(self, changed: Collection[str]) -> None:
-        super()._replace(changed)
+    def _overrule(self, changed: Collection[str]) -> None:
+        super()._overrule(changed)
         if "ent_coef" in changed:
             start, _ = _entropy_coefficient(self.config.ent_coef)
             nn.init.constant_(self.policy.temperature.log, math.log(start))

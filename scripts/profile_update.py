@@ -16,6 +16,7 @@ import os
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from measure_speed import SAME_AS_PEERS, WORKS
@@ -57,17 +58,27 @@ def main() -> None:
 
 def profile(arguments: argparse.Namespace) -> tuple[float, dict[str, tuple[float, float]]]:
     """Return milliseconds a gradient step, and for each kind of operation milliseconds and calls."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
     model = trained_a_little(arguments)
     n_steps = model.config.gradient_steps
     calls = max(3, arguments.calls // n_steps)
 
-    def update() -> None:
-        model._learn_from(model._sample(n_steps), n_steps)
+    shape = (n_steps, model.config.batch_size)
 
-    for _ in range(max(3, WARM_UP // n_steps)):
+    def update() -> None:
+        model._learn_from(model._tensors(model.memory.sample(model.rng, shape)), n_steps)
+
+    with model.runtime.in_force():
+        return measured(update, calls, n_steps, max(3, WARM_UP // n_steps))
+
+
+def measured(
+    update: Callable[[], None], calls: int, n_steps: int, warm_up: int
+) -> tuple[float, dict[str, tuple[float, float]]]:
+    """Return what `profile` does, of ``update``, which takes ``n_steps`` gradient steps."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiler
+
+    for _ in range(warm_up):
         update()
 
     def timed() -> float:

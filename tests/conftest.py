@@ -25,8 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SECONDS_TO_END = 5.0
-LASTING = "multiprocessing.resource_tracker"
-"""Python keeps one such process for as long as a process lives that shares memory with others."""
+LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""What Python keeps one process of for as long as a process lives that asked for it once."""
 
 BECOME_SUBREAPER = 36
 if sys.platform == "linux":
@@ -73,7 +73,9 @@ def _children() -> set[int]:
         for path in Path("/proc/self/task").glob("*/children")
         for pid in path.read_text(encoding="ascii").split()
     }
-    return {pid for pid in pids if (command := _command(pid)) and LASTING not in command}
+    return {
+        pid for pid in pids if (command := _command(pid)) and not any(part in command for part in LASTING)
+    }
 
 
 def _command(pid: int) -> str:

@@ -14,6 +14,7 @@ from zoo import A2C, DQN, PPO2, SAC
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.in_process import InProcessVectorEnv
+from zoo.envs.normalize import VecNormalize
 from zoo.errors import NotFiniteError
 from zoo.training.evaluation import evaluate
 
@@ -90,7 +91,7 @@ def envs(env: type[Faulty] = Faulty, **fault: Any) -> InProcessVectorEnv:
     return InProcessVectorEnv([partial(env, action_space=space), partial(env, **fault)])
 
 
-def policy_of(env: InProcessVectorEnv) -> dict[str, Any]:
+def policy_of(env: Any) -> dict[str, Any]:
     is_dict = isinstance(env.single_observation_space, spaces.Dict)
     return {"name": "MultiInputPolicy" if is_dict else "MlpPolicy", "net_arch": [8]}
 
@@ -143,9 +144,7 @@ def test_fault_of_an_environment_is_named(make: Any, space: Any, what: str, valu
         assert all(tensor.isfinite().all() for tensor in model.program.state.values())
 
 
-@pytest.mark.parametrize(
-    ("make", "space"), [ALGORITHMS[name] for name in ("ppo2", "a2c", "sac")], ids=["ppo2", "a2c", "sac"]
-)
+@algorithms
 def test_last_observation_of_an_episode_that_is_cut_short_counts(make: Any, space: Any) -> None:
     model = make(envs(what="observation", at=28, action_space=space))
     with pytest.raises(NotFiniteError, match=r"environment 1 gave an observation .* at step 56 of the run"):
@@ -176,6 +175,7 @@ def test_large_finite_numbers_are_finite() -> None:
     value = float(np.finfo(np.float32).max)
     space = spaces.Discrete(2)
     memory = ppo2(envs(action_space=space)).memory
+    memory._step = memory.n_steps
     memory.rewards[:] = value
     memory.columns["observations"][0] = value
     assert memory.first_not_finite() is None
@@ -219,3 +219,54 @@ def test_evaluation_that_returns_no_number_is_refused() -> None:
         NotFiniteError, match=r"evaluation episode returned nan: environment 1 .* within 7 steps"
     ):
         evaluate(model, envs(what="reward", at=10), 4)
+
+
+@algorithms
+@pytest.mark.parametrize("what", ["reward", "observation"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("training", [True, False])
+def test_normalised_numbers_are_looked_at_raw(
+    make: Any, space: Any, what: str, value: float, training: bool
+) -> None:
+    """Statistics would spread a NaN over all environments, and clipping would hide an infinity."""
+    env = VecNormalize(envs(what=what, value=value, at=45, action_space=space))
+    make(env).learn(60)
+    env.training = training
+    model = make(env)
+    expected = rf"environment 1 gave an? {what} that is not finite \({value}\) at step"
+    with pytest.raises(NotFiniteError, match=expected):
+        model.learn(2000)
+
+
+def test_reward_is_blamed_for_the_actions_that_were_learned_from_it() -> None:
+    class Strict(Faulty):
+        def step(self, action: Any) -> Any:
+            assert np.isfinite(action).all(), "an action that is not finite"
+            return super().step(action)
+
+    model = sac(envs(Strict, what="reward", at=70, action_space=BOX), buffer_size=4)
+    with pytest.raises(NotFiniteError, match=r"environment 1 gave a reward .* at step 140 of the run"):
+        model.learn(2000)
+
+
+def test_what_was_found_is_found_again_and_not_kept_for_another_environment() -> None:
+    model = dqn(envs(what="reward", at=70))
+    for _ in range(2):
+        with pytest.raises(NotFiniteError, match="environment 1 gave a reward"):
+            model.learn(400, reset_num_timesteps=False)
+    with pytest.warns(UserWarning, match="some of their numbers are not finite"):
+        model.set_env(envs())
+
+
+def test_numbers_are_looked_at_before_something_is_written_not_whenever_it_might_be() -> None:
+    class Looking(Callback):
+        every, looks_often = 1, True
+
+    model = dqn(envs())
+    looked: list[int] = []
+    ask = model.check_finite
+    model.check_finite = lambda: (looked.append(model.num_timesteps), ask())[1]  # type: ignore[method-assign]
+    written = Written()
+    written.every = 40
+    model.learn(100, [Looking(), written])
+    assert looked == [40, 80, 100]

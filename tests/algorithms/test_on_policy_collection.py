@@ -15,6 +15,7 @@ from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
 from zoo import A2C, PPO2, make_vec_env
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
+from zoo.envs.in_process import InProcessVectorEnv
 
 N_STEPS, N_ENVS = 11, 3
 
@@ -241,3 +242,28 @@ def test_native_cartpole_bootstraps_from_its_final_observation() -> None:
         expected, *_ = cartpole.step(int(columns["actions"][step, env]))
         np.testing.assert_allclose(final, expected, rtol=1e-4, atol=1e-5)
     assert truncations[0].tolist() == [4] * 4 + [10] * 4
+
+
+def test_learning_goes_on_from_a_reset_after_a_step_that_was_interrupted() -> None:
+    """As by Ctrl-C in a notebook, where one environment has ended its episode and the next is not stepped."""
+
+    class Ending(Logged):
+        interrupts = False
+
+        def step(self, action: Any) -> Any:
+            if self.interrupts:
+                type(self).interrupts = False
+                raise KeyboardInterrupt
+            return super().step(action)
+
+    envs = InProcessVectorEnv([lambda: Logged((5,)), lambda: Ending((1000,))])
+    model = A2C({"net_arch": [4]}, envs, seed=0, compile=False, n_steps=4)
+    model.learn(8)
+    Ending.interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(8, reset_num_timesteps=False)
+    stepper = model.envs
+    assert stepper is not None
+    assert stepper.was_disturbed
+    model.learn(8, reset_num_timesteps=False)
+    assert not model.memory.ended.any()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -294,3 +295,34 @@ def test_jobs_end_cleanly_when_their_multirun_is_killed(many: Callable[[str], Ma
     wait_until(lambda: all(map(is_gone, jobs)))
     assert [Path(f"asked-{seed}").read_text() for seed in (3, 4)] == ["SIGTERM"] * 2
     assert not Path("ids-5").exists()
+
+
+def test_sweep_without_jobs_is_told() -> None:
+    with pytest.raises(ZooError, match="the sweep has no jobs"):
+        quick_multirun("range(5,5)")
+
+
+def in_a_process(working_folder: Path, **streams: Any) -> subprocess.Popen[bytes]:
+    """Start three jobs as `zoo` does, with the working folder behind all other places of modules."""
+    code = (
+        "import os, sys; sys.path[:] = [path for path in sys.path if path]; sys.path.append(os.getcwd());"
+        "from zoo.config.application import run_command;"
+        "jobs = ['-m', 'env=CartPole-v1', 'seed=3,5,7', 'hydra/launcher=joblib'];"
+        "run_command('check', 'some_jobs:run', jobs)"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], cwd=working_folder, **streams)
+
+
+def test_modules_of_the_working_folder_take_the_place_of_no_others(working_folder: Path) -> None:
+    (working_folder / "json.py").write_text("raise SystemExit('the wrong one')")
+    (working_folder / "signal.py").write_text("raise SystemExit('the wrong one')")
+    in_a_process(working_folder).wait(120)
+    assert len(done()) == 3
+
+
+def test_jobs_run_though_nobody_reads_what_is_printed(working_folder: Path) -> None:
+    process = in_a_process(working_folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait(120)
+    assert len(done()) == 3

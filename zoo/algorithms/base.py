@@ -170,11 +170,13 @@ class Algorithm(AgentInEnvs[Config]):
             started = time.perf_counter()
             self.update()
             self.timings["update"] += time.perf_counter() - started
-            if self.num_timesteps >= callbacks.next_due:
-                check_finite(self)
             callbacks.call_due(self)
-        check_finite(self)
+        self.check_finite()
         callbacks.end(self, preempted=self.stop_reason == PREEMPTED)
+
+    def check_finite(self) -> None:
+        """Raise `NotFiniteError` if anything lately collected, or a parameter, is NaN or infinite."""
+        check_finite(self)
 
     def request_stop(self, reason: str) -> None:
         """End `learn` after the update under way; a run that is resumed ends for that reason too."""
@@ -254,6 +256,7 @@ class Algorithm(AgentInEnvs[Config]):
         """Go back to where `state` returned this. Raises `ZooError` if it does not fit the algorithm."""
         if self.normalizer is not None:
             self.normalizer.load_state(state["normalizer"])
+        self.runtime.load_state(state["runtime"])
         with self.runtime.in_force():
             cut = self.interaction.load_state(state["interaction"])
         self._note_masks()

@@ -36,6 +36,9 @@ class Training(Protocol):
     def request_stop(self, reason: str) -> None:
         """End `learn` after the update that is under way."""
 
+    def check_finite(self) -> None:
+        """Raise `zoo.errors.NotFiniteError` if something can't be written because it is NaN or infinite."""
+
     def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns."""
 
@@ -76,6 +79,8 @@ class Callback:
 
     every: int = 0
     comes_last: bool = False
+    looks_often: bool = False
+    """Whether `on_steps` is called to look whether there is something to do; there seldom is."""
 
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
@@ -129,8 +134,11 @@ class CallbackSchedule:
         """Call `on_steps` of all callbacks that are due; a signal meanwhile leaves the rest due."""
         if algorithm.num_timesteps < self.next_due:
             return
+        due = {name for name in self._due if algorithm.num_timesteps >= self._due[name]}
+        if any(name in due and not callback.looks_often for name, callback in named(self.callbacks)):
+            algorithm.check_finite()  # nothing else is written
         for name, callback in named(self.callbacks):
-            if algorithm.num_timesteps < self._due[name]:
+            if name not in due:
                 continue
             if algorithm.stop_reason == PREEMPTED:
                 break

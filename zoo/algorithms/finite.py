@@ -49,9 +49,10 @@ def check_finite(algorithm: Learning) -> None:
 def check_collected(algorithm: Learning) -> None:
     """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
 
-    These are numbers that the memory took, and those that the environments show now.
+    These are numbers that the memory took, and those that the environments show now; raw ones, where they
+    are normalised.
     """
-    found = algorithm.memory.first_not_finite()
+    found = algorithm.interaction.first_not_finite() or algorithm.memory.first_not_finite()
     if found is None:
         shown = transform(lambda array: array[None], algorithm.interaction.seen["observations"])
         found = find_not_finite({"next_observations": shown})
@@ -84,7 +85,7 @@ def blaming_the_policy(algorithm: Learning) -> Iterator[None]:
         yield
     except ZooError as error:
         if not isinstance(error, NotFiniteError):
-            check_parameters(algorithm)
+            check_finite(algorithm)
         raise
 
 

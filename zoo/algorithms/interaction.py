@@ -20,7 +20,7 @@ from zoo.envs.step import Step
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
-from zoo.memory.columns import Column, transform
+from zoo.memory.columns import Column, NotFinite, find_not_finite, transform
 from zoo.memory.experience import Experience
 
 Array = np.ndarray
@@ -52,6 +52,8 @@ class Interaction:
         self.normalizer = normalizer
         self.timings = {"env": 0.0, "policy": 0.0} if timings is None else timings
         self._seeds: list[int] = []
+        self._n_steps = 0
+        self._not_finite: tuple[int, NotFinite] | None = None
         self.seen: Seen = {}
         self._everywhere = self._starting = np.arange(envs.num_envs)
         self._observations: Column = None
@@ -104,6 +106,9 @@ class Interaction:
         outcome = self.envs.step(actions)
         after = time.perf_counter()
         experience = Experience({**seen, **acted}, observations, outcome)
+        self._n_steps += 1
+        if self.normalizer is not None:
+            self._look_for_not_finite(outcome)
         if self.normalizer is not None and is_training(self.envs.given_env):
             self.normalizer.update_observations(outcome.observations)
             self.normalizer.update_returns(outcome.rewards, experience.ended, outcome.valid)
@@ -112,6 +117,26 @@ class Interaction:
         self.timings["env"] += after - before
         self.timings["policy"] += before - started + time.perf_counter() - after
         return experience
+
+    def _look_for_not_finite(self, outcome: Step) -> None:
+        """Note the first number that is not finite while it is raw: normalising spreads it, or clips it."""
+        if self._not_finite is not None:
+            return
+        found = find_not_finite(
+            {"rewards": outcome.rewards[None], "next_observations": _as_one_step(outcome.observations)}
+        )
+        if found is None and len(outcome.finished):
+            found = find_not_finite({"next_observations": _as_one_step(outcome.final_observations)})
+            found = None if found is None else found._replace(env=int(outcome.finished[found.env]))
+        if found is not None:
+            self._not_finite = self._n_steps, found
+
+    def first_not_finite(self) -> NotFinite | None:
+        """Return the first raw number that was NaN or infinite, if numbers are normalised."""
+        if self._not_finite is None:
+            return None
+        at, found = self._not_finite
+        return found._replace(steps_ago=self._n_steps - at)
 
     def _note_starts(self, outcome: Step) -> None:
         """Note which environments now show the first observation of an episode."""
@@ -149,6 +174,10 @@ class Interaction:
         self.show(self.envs.observations)
         self._starting = np.union1d(np.flatnonzero(state["episode_starts"]), cut).astype(np.int64)
         return cut
+
+
+def _as_one_step(observations: Column) -> Column:
+    return transform(lambda array: array[None], observations)
 
 
 def envs_for(

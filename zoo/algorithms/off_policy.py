@@ -82,11 +82,12 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         before: ReplayMemory | None = getattr(self, "memory", None)
-        if before is not None and before.n_envs == self.n_envs and before.specs == specs:
+        fits = before is not None and before.n_envs == self.n_envs and before.specs == specs
+        if before is not None and fits and before.first_not_finite() is None:
             before.cut()
         else:
             if before:
-                self._warn_of_loss(before)
+                self._warn_of_loss(before, fits=fits)
             self.memory = ReplayMemory(
                 *(config.buffer_size, self.n_envs, specs), optimize_memory_usage=config.optimize_memory_usage
             )
@@ -95,9 +96,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.exploration = self._make_exploration()
         self._uncredited = 0
 
-    def _warn_of_loss(self, memory: ReplayMemory) -> None:
+    def _warn_of_loss(self, memory: ReplayMemory, *, fits: bool) -> None:
         why = (
-            "the environments mask actions otherwise"
+            "some of their numbers are not finite"
+            if fits
+            else "the environments mask actions otherwise"
             if memory.n_envs == self.n_envs
             else f"it was of {memory.n_envs} environments, not {self.n_envs}"
         )

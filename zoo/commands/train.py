@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.paths import shown
+from zoo.files.printing import say
 from zoo.training.experiment import Experiment, Result
 from zoo.training.problems import tell
 
@@ -71,18 +72,18 @@ def _introduce(experiment: Experiment) -> None:
 def _conclude(result: Result) -> None:
     algorithm, last = result.algorithm, result.evaluation
     if algorithm.stop_reason is not None:
-        print(f"ended   after {algorithm.num_timesteps:,} steps: {algorithm.stop_reason}")
+        say(f"ended   after {algorithm.num_timesteps:,} steps: {algorithm.stop_reason}")
     if last is not None:
         best = result.best_mean
-        print(f"score   {last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes, best {best:,.2f}")
-    print(f"agent   {_shown(result.agent)}")
+        say(f"score   {last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes, best {best:,.2f}")
+    say(f"agent   {_shown(result.agent)}")
     run = _shown(result.run.path)
     if result.is_complete:
-        print(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}")
+        say(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}")
     elif result.run.has_checkpoint:
-        print(f"resume  zoo train {shlex.quote(f'resume={run}')}")
+        say(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
-        print(f"go on   zoo train … {shlex.quote(f'init_from={run}')} (the run has no checkpoint)")
+        say(f"go on   zoo train … {shlex.quote(f'init_from={run}')} (the run has no checkpoint)")
 
 
 def _shown(path: str | Path) -> str:

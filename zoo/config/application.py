@@ -16,6 +16,7 @@ from zoo.config.loading import ConfigLoader
 from zoo.config.local_launcher import LocalLauncher
 from zoo.config.showing import command_help, readable_yaml
 from zoo.errors import ZooError, nearest
+from zoo.files.printing import say
 
 
 def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
@@ -108,10 +109,10 @@ def _multirun(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
     jobs = list(_job_returns(results))
     failed = [(number, done) for number, done in enumerate(jobs) if done.return_value.status]
     if failed:
-        print(f"zoo: {len(failed)} of {len(jobs)} jobs did not finish:", file=sys.stderr)
+        say(f"zoo: {len(failed)} of {len(jobs)} jobs did not finish:", sys.stderr)
     for number, done in failed:
         why = done.return_value.message or "interrupted"
-        print(f"  job {number}: {spelled(done.overrides or ())}: {why}", file=sys.stderr)
+        say(f"  job {number}: {spelled(done.overrides or ())}: {why}", sys.stderr)
     return max((done.return_value.status for _, done in failed), default=0)
 
 

@@ -26,6 +26,7 @@ from omegaconf import DictConfig
 from zoo.config.hydra_internals import JobReturn, completed
 from zoo.config.jobs import FAILURE, INTERRUPTED, Job, Outcome, spelled
 from zoo.errors import ZooError
+from zoo.files.printing import say
 
 _ENDINGS = {0: "done", INTERRUPTED: "interrupted"}
 
@@ -53,6 +54,8 @@ class LocalLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs and return how each of them ended, in their order."""
+        if not job_overrides:
+            raise ZooError("the sweep has no jobs: one of its ranges or lists is empty")
         cores = len(os.sched_getaffinity(0))
         at_once = min(len(job_overrides), self.n_jobs if self.n_jobs > 0 else cores)
         # Each job would take all cores for its threads.
@@ -72,7 +75,7 @@ class LocalLauncher(Launcher):
                 outcome = self._run_printing_to(file, number, overrides)
         except OSError as error:
             return Outcome(FAILURE, f"it can't be started: {error}")
-        print(f"zoo: job {number}: {outcome.message or _ENDINGS.get(outcome.status, 'failed')}", flush=True)
+        say(f"zoo: job {number}: {outcome.message or _ENDINGS.get(outcome.status, 'failed')}")
         return outcome
 
     def _run_printing_to(self, log: BinaryIO | None, number: int, overrides: Sequence[str]) -> Outcome:
@@ -80,7 +83,7 @@ class LocalLauncher(Launcher):
 
             def start() -> subprocess.Popen[bytes]:
                 where = "" if log is None else f" (output: {log.name})"
-                print(f"zoo: job {number}: {spelled(overrides)}{where}", flush=True)
+                say(f"zoo: job {number}: {spelled(overrides)}{where}")
                 return self._process(overrides, log, report.fileno())
 
             status = self.running.run(start)
@@ -107,8 +110,8 @@ class LocalLauncher(Launcher):
         }
         # Before the job minds signals itself they end it, without a traceback.
         code = (
-            "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-            f" sys.path[:] = {sys.path!r};"
+            f"import sys; sys.path[:] = {sys.path!r};"
+            " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
             f" from zoo.config.job_process import main; main(**{arguments!r})"
         )
         return subprocess.Popen(
@@ -168,7 +171,8 @@ class RunningJobs:
                     _kill_session(process)
         if not is_second:
             # Unlike print, this is safe wherever the signal interrupted the program.
-            os.write(2, b"\nzoo: no more jobs will be started; Ctrl-C again ends all at once\n")
+            with contextlib.suppress(OSError):
+                os.write(2, b"\nzoo: no more jobs will be started; Ctrl-C again ends all at once\n")
 
 
 def _kill_session(leader: subprocess.Popen[bytes]) -> None:

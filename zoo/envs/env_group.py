@@ -92,7 +92,7 @@ class EnvGroup:
         self._log = ActionLog(n, self.action_space)
         self._returns = np.zeros(n)
         self._first_steps = [0] * n
-        self._ends: list[EpisodeEnd] = []
+        self._has_flags = False  # whether an episode ended in the last step, or it was interrupted
 
     def use_arrays(self, arrays: StepArrays) -> None:
         """Take the arrays that every step and reset writes into."""
@@ -110,9 +110,10 @@ class EnvGroup:
         """
         rewards, plain, now = self._rewards, self._plain_observations, self._whereabouts.now
         shape = self.observation_space.shape
-        if self._ends:
+        if self._has_flags:
             self._arrays.terminated.fill(False)
             self._arrays.truncated.fill(False)
+        self._has_flags = True
         self._log.add(actions)
         now[1] = self._log.n_steps
         infos: list[Info] = []
@@ -138,7 +139,7 @@ class EnvGroup:
         for end in ends:
             if not end.info.get("episode_continues"):
                 self._start_record(end.env_index)
-        self._ends = ends
+        self._has_flags = len(ends) > 0
         self.last_infos = infos
         if self.masks.size is not None:
             self.masks.write(self._arrays.action_masks, infos)

@@ -94,8 +94,10 @@ class EpisodeMonitor:
         Raises `OSError`.
         """
         if not all(os.fstat(file.fileno()).st_nlink for file in self._files):
-            self.close()  # their folder was deleted
+            deleted = self._files  # with their folder
             self._open()
+            for file in deleted:
+                file.close()
         for file in self._files:
             os.fsync(file.fileno())
         sync(self.folder)

@@ -110,8 +110,9 @@ class EnvStepper:
         """Step all environments with values of the action space, (num_envs, …)."""
         if self._same_step is None:
             return self._step_any(actions)
-        self._same_step.last_stepped_by = self._token
+        self._same_step.last_stepped_by = None  # until the step is done: it may be interrupted
         observations, rewards, terminated, truncated, masks, ends, infos = self._same_step.transition(actions)
+        self._same_step.last_stepped_by = self._token
         self._n_steps += 1
         self.observations = observations
         self._action_masks = masks
@@ -200,6 +201,7 @@ class EnvStepper:
 
     def _step_any(self, actions: Any) -> Step:
         """Step a vector environment that is not our own, in whichever autoreset mode."""
+        self._stepped.last_stepped_by = None
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._stepped.last_stepped_by = self._token
         refuse_other_shapes(observations, self.observation_space, self.num_envs)

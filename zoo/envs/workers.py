@@ -266,13 +266,15 @@ class WorkersVectorEnv(SameStepVectorEnv):
 
     def _wait_for_reply(self, worker: Worker, timeout: float | None) -> None:
         """Return as soon as there is a reply; raise if the worker has died, or its environment hangs."""
-        place, since = self._place(worker), time.monotonic()
+        place, waited = self._place(worker), 0.0
         while not worker.poller.poll(LOOK_EVERY):
             if _is_dead(worker.process):
                 raise self._death_of(worker)
             if place != self._place(worker):
-                place, since = self._place(worker), time.monotonic()
-            elif timeout is not None and time.monotonic() - since > timeout:
+                place, waited = self._place(worker), 0.0
+                continue
+            waited += LOOK_EVERY / 1000  # by looks, as a clock goes on while everything is suspended
+            if timeout is not None and waited > timeout:
                 raise self._hang_of(worker, timeout)
 
     def _hang_of(self, worker: Worker, timeout: float) -> ZooError:

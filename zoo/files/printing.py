@@ -1,8 +1,11 @@
-"""Text that a stranger wrote, made safe for a terminal."""
+"""What is printed: text that a stranger wrote, made safe for a terminal, and lines that nobody may read."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import unicodedata
+from typing import TextIO
 
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 """Unicode's control, format (right-to-left overrides among them), private, surrogate and line separator
@@ -27,3 +30,9 @@ def printable(text: object, limit: int = 100_000) -> str:
 def one_line(text: object, limit: int = 200) -> str:
     """Return the text for use inside a message: printable, on one line, cut after ``limit`` characters."""
     return printable(" ".join(str(text)[: 4 * limit].split()), limit)
+
+
+def say(line: str, stream: TextIO | None = None) -> None:
+    """Print a line to stdout, or another stream, if it can be written: nothing that is done depends on it."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stdout if stream is None else stream, flush=True)

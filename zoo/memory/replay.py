@@ -76,7 +76,9 @@ class ReplayMemory:
         self._sizes = np.zeros(n_envs, np.int64)
         self._heads_are_equal = True
         self.n_unchecked = 0
-        """Steps added since `first_not_finite` was asked."""
+        """Steps added since `first_not_finite` found nothing."""
+        self._n_added = 0
+        self._bad_final: tuple[int, NotFinite] | None = None
 
     def __len__(self) -> int:
         return int(self._sizes.sum())
@@ -111,6 +113,7 @@ class ReplayMemory:
         self._heads[rows[1]] = behind
         self._sizes[rows[1]] = np.minimum(self._sizes[rows[1]] + 1, self._most_rows)
         self.n_unchecked += 1
+        self._n_added += 1
 
     def cut(self, envs: Sequence[int] | None = None) -> None:
         """Mark the newest transition of these environments (None: all) as the last before a reset."""
@@ -143,6 +146,15 @@ class ReplayMemory:
             self._final[slot] = {
                 name: transform(np.copy, transform(row, column)) for name, column in final.items()
             }
+            self._look_at_final(self._final[slot]["observations"], int(rows[1][i]))
+
+    def _look_at_final(self, observation: Column, env: int) -> None:
+        """Note the first final observation that is not finite: it stands in no row of the ring."""
+        if self._bad_final is None:
+            alone = transform(lambda array: np.asarray(array)[None, None], observation)
+            found = find_not_finite({"next_observations": alone})
+            if found is not None:
+                self._bad_final = self._n_added + 1, found._replace(env=env)
 
     @property
     def _most_rows(self) -> int:
@@ -150,13 +162,20 @@ class ReplayMemory:
 
     def first_not_finite(self) -> NotFinite | None:
         """Return the first number that is NaN or infinite among what was added since the last call."""
-        n, self.n_unchecked = min(self.n_unchecked, self.length), 0
+        n = min(self.n_unchecked, self.length)
         rows = (self._heads - np.arange(n, 0, -1)[:, None]) % self.length, self._envs
 
         def added(array: Array) -> Array:
             return array[rows] if array.dtype.kind == "f" else array[:0]
 
-        return find_not_finite({name: transform(added, column) for name, column in self.columns.items()})
+        found = find_not_finite({name: transform(added, column) for name, column in self.columns.items()})
+        if self._bad_final is not None:
+            at, final = self._bad_final
+            final = final._replace(steps_ago=self._n_added - at)
+            found = final if found is None or final.steps_ago > found.steps_ago else found
+        if found is None:
+            self.n_unchecked = 0
+        return found
 
     # -- sampling ---------------------------------------------------------------------------------------
 

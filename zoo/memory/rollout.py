@@ -77,8 +77,11 @@ class RolloutMemory:
         return np.concatenate(steps), np.concatenate(indices), final_observations
 
     def first_not_finite(self) -> NotFinite | None:
-        """Return the first number of the rollout that is NaN or infinite."""
-        found = find_not_finite({**self.columns, "rewards": self.rewards})
+        """Return the first number of the rollout, as far as it goes, that is NaN or infinite."""
+        columns = {**self.columns, "rewards": self.rewards}
+        found = find_not_finite(
+            {name: transform(lambda array: array[: self._step], column) for name, column in columns.items()}
+        )
         for step, indices, final in self._truncations if found is None else ():
             found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
             if found is not None:

@@ -52,6 +52,7 @@ class CheckpointCallback(Callback):
     ) -> None:
         self.folder = Path(folder)
         self.every = 1 if minutes is not None else every
+        self.looks_often = minutes is not None
         self.callbacks = callbacks
         self.minutes = minutes
         self.written_at: int | None = None
@@ -74,6 +75,8 @@ class CheckpointCallback(Callback):
         """Write a checkpoint, if it is time."""
         if self.minutes is not None and time.monotonic() - self._written < 60 * self.minutes:
             return
+        if self.looks_often:
+            algorithm.check_finite()
         if not _is_replayable(algorithm):
             algorithm.barrier()
         self._write(algorithm)

@@ -105,7 +105,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
     except FileNotFoundError as error:
         raise _DamagedError(f"{tensors} is missing") from error
     except OSError as error:
-        raise _DamagedError(f"{tensors} is damaged: {error}") from error
+        raise _unreadable(tensors, error) from error
 
 
 def _read_values(path: Path) -> dict[str, Any] | None:
@@ -117,13 +117,23 @@ def _read_values(path: Path) -> dict[str, Any] | None:
             raise ZooError(f"{path} was written by an earlier version of Zoo, which can go on with it")
         if checksum != _checksum(values):
             raise ValueError("it is not what was written")
+        is_complete = {"tensors_checksum", "timesteps"} <= values.keys()
+        if values["format"] == FORMAT and not (is_complete and re.fullmatch(_ARRAYS, values["tensors"])):
+            raise ValueError("it does not say which arrays it has")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise _unreadable(path, error) from error
     except UNREADABLE as error:
         raise _DamagedError(f"{path} is damaged: {error}") from error
     if values["format"] != FORMAT:
         raise ZooError(f"{path} was written by a later version of Zoo, which can go on with it")
     return values
+
+
+def _unreadable(path: Path, error: OSError) -> ZooError:
+    """Return the error for a file that may be whole, and readable another time."""
+    return ZooError(f"can't read {path}: {error.strerror or error}")
 
 
 def _checksum(values: Mapping[str, Any]) -> int:

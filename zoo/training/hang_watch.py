@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -41,7 +42,8 @@ class HangWatch:
                 call, since = now, time.monotonic()
             elif time.monotonic() - since > PATIENCE:
                 text = f"the environment has not come back for {PATIENCE:g} s: ending without this update"
-                os.write(2, f"zoo: {text}; the last checkpoint stays\n".encode())
+                with contextlib.suppress(OSError):
+                    os.write(2, f"zoo: {text}; the last checkpoint stays\n".encode())
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 since = time.monotonic()
 

@@ -98,8 +98,8 @@ def _env_config(files: AgentFiles, settings: PlaySettings, origin: str) -> EnvCo
     """Return the environment of the training, with the id that the user gave, if one.
 
     A module that only a file of the working folder names is not one that the user typed: who unpacks an
-    archive has such files too. Observations and rewards stay raw: the agent normalises with its own
-    statistics.
+    archive has such files too. That a run is the user's own vouches for its own environment. Observations and
+    rewards stay raw: the agent normalises with its own statistics.
     """
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
@@ -114,6 +114,8 @@ def _env_config(files: AgentFiles, settings: PlaySettings, origin: str) -> EnvCo
         values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": None})
     if not files.is_trusted:
         refuse_foreign_environment(values, origin, named_by_user=settings.env)
+    elif not settings.trust and values.get("id") != (trained_in or {}).get("id"):
+        refuse_foreign_environment({"id": wanted}, origin, named_by_user=settings.env)
     return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
 
 

@@ -262,9 +262,11 @@ class RunFolder:
 class FolderWatch(Callback):
     """Sees to it that a run has its folder whenever another callback writes to it."""
 
+    looks_often = True
+
     def __init__(self, run: RunFolder, others: Sequence[Callback]) -> None:
         self.run = run
-        self.every = math.gcd(*(each.every for each in others))
+        self.every = math.gcd(*(int(each.every) for each in others))
 
     def on_steps(self, algorithm: Training) -> None:
         """Look whether it is still there."""

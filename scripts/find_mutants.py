@@ -21,7 +21,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,8 @@ ROOMS = ("memory", "optim", "policies", "envs", "training", "algorithms")
 EQUIVALENT: dict[tuple[str, str, str], str] = {}
 """(file, what stood there, what was put there): why no test can tell them apart."""
 
-SECONDS = 900
-"""A mutant that runs for longer has been noticed: it hangs."""
+PATIENCE = 3.0
+"""A mutant hangs where its tests take so many times as long as they do without it."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -95,14 +96,16 @@ def main() -> int:
         copies: queue.Queue[Path] = queue.Queue()
         for i in range(arguments.workers):
             copies.put(copy_of_project(Path(folder) / str(i)))
-        if not passes(copies.queue[0], arguments.rooms):
+        started = time.monotonic()
+        if set(pool.map(lambda project: tested(project, ROOMS, None), list(copies.queue))) != {"SURVIVED"}:
             print("the tests fail without any mutant")
             return 2
-        for mutant, survived in zip(
-            chosen, pool.map(lambda each: survives(each, copies), chosen), strict=True
+        limit = PATIENCE * (time.monotonic() - started)
+        for mutant, fate in zip(
+            chosen, pool.map(lambda each: fate_of(each, copies, limit), chosen), strict=True
         ):
-            print(f"{'SURVIVED' if survived else 'seen    '} {mutant}", flush=True)
-            survivors += [mutant] if survived else []
+            print(f"{fate:9} {mutant}", flush=True)
+            survivors += [mutant] if fate == "SURVIVED" else []
     print(f"{len(survivors)} of {n} survived", *survivors, sep="\n  ")
     return 1 if survivors else 0
 
@@ -114,7 +117,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sample", default="40", help="how many mutants, drawn at random, or all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--rooms", nargs="*", default=["memory"], help="rooms whose tests must pass before")
     return parser.parse_args()
 
 
@@ -130,30 +132,32 @@ def copy_of_project(folder: Path) -> Path:
     return folder
 
 
-def survives(mutant: Mutant, copies: queue.Queue[Path]) -> bool:
-    """Return whether every test passes with the mutant in the place of its file."""
+def fate_of(mutant: Mutant, copies: queue.Queue[Path], limit: float) -> str:
+    """Return what became of the tests with the mutant in the place of its file; see `tested`."""
     project = copies.get()
     path = project / mutant.file
     original = path.read_text(encoding="utf-8")
     room = mutant.file.split("/")[1]
     try:
         path.write_text(mutant.source, encoding="utf-8")
-        return passes(project, [room]) and passes(project, [each for each in ROOMS if each != room])
+        fate = tested(project, [room], limit)
+        others = [each for each in ROOMS if each != room]
+        return tested(project, others, limit) if fate == "SURVIVED" else fate
     finally:
         path.write_text(original, encoding="utf-8")
         copies.put(project)
 
 
-def passes(project: Path, rooms: list[str]) -> bool:
-    """Return whether the tests of these rooms pass."""
+def tested(project: Path, rooms: Sequence[str], limit: float | None) -> str:
+    """Run the tests of these rooms: one fails (seen), they take too long (hangs), or all pass (SURVIVED)."""
     tests = [f"tests/{room}" for room in rooms]
     environment = {**os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
     try:
-        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, timeout=SECONDS)
+        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+        return "hangs"
+    return "seen" if done.returncode else "SURVIVED"
 
 
 def mutants_of(file: str) -> Iterator[Mutant]:

@@ -25,8 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SECONDS_TO_END = 5.0
-LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""What Python keeps one process of for as long as a process lives that asked for it once."""
+LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "wandb-core")
+"""What Python, and W&B, keep one process of for as long as a process lives that asked for it once."""
 
 BECOME_SUBREAPER = 36
 if sys.platform == "linux":

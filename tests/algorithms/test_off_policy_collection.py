@@ -57,6 +57,18 @@ def test_replay_holds_what_happened(kind: str, optimize: bool, algorithm: str) -
     assert {(step.terminated, step.truncated) for step in log.values()} >= {(True, False), (False, True)}
 
 
+def assert_led_to_what_followed(model: Any, envs: Any, under_way: list[Any]) -> None:
+    """What the memory gives is what the environments wrote down, also of the steps that were cut."""
+    log = by_observation(envs)
+    batch = model.memory.sample(np.random.default_rng(0), (3000,))
+    for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
+        np.testing.assert_array_equal(following, log[tuple(observation.tolist())].next_observation)
+    for step in under_way:
+        rows = (batch["observations"] == step.observation).all(1)
+        assert rows.any()
+        assert (batch["terminated"][rows] == step.terminated).all()
+
+
 @pytest.mark.parametrize("optimize", [False, True])
 def test_a_barrier_cuts_episodes_as_truncated(optimize: bool) -> None:
     env, envs = logged_vector_env("own")
@@ -64,14 +76,7 @@ def test_a_barrier_cuts_episodes_as_truncated(optimize: bool) -> None:
     under_way = [env.log[-1] for env in envs]
     model.barrier()
     model.learn(60, reset_num_timesteps=False)
-    log = by_observation(envs)
-    batch = model.memory.sample(np.random.default_rng(0), (2000,))
-    for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
-        np.testing.assert_array_equal(following, log[tuple(observation.tolist())].next_observation)
-    for step in under_way:
-        rows = (batch["observations"] == step.observation).all(1)
-        assert rows.any()
-        assert (batch["terminated"][rows] == step.terminated).all()
+    assert_led_to_what_followed(model, envs, under_way)
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -88,14 +93,7 @@ def test_another_environment_of_the_same_kind_adds_to_what_was_learned_from(
     model.learn(60, reset_num_timesteps=False)
     assert not recwarn
     assert len(model.memory) == model.num_timesteps >= 180
-    log = by_observation([*envs, *others])
-    batch = model.memory.sample(np.random.default_rng(0), (3000,))
-    for observation, following in zip(batch["observations"], batch["next_observations"], strict=True):
-        np.testing.assert_array_equal(following, log[tuple(observation.tolist())].next_observation)
-    for step in under_way:
-        rows = (batch["observations"] == step.observation).all(1)
-        assert rows.any()
-        assert (batch["terminated"][rows] == step.terminated).all()
+    assert_led_to_what_followed(model, [*envs, *others], under_way)
 
 
 def test_transitions_that_can_not_be_kept_are_told() -> None:

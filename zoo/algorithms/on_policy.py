@@ -130,7 +130,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         rollout = self._tensors(self.memory.rows())
         with torch.inference_mode():
             judged = [self._judged(rows) for rows in pieces(rollout, self._rows_at_once)]
-        rollout |= {name: torch.cat([part[name] for part in judged]) for name in judged[0]}
+            rollout |= judged[0] if len(judged) == 1 else _joined(judged)
         advantages, returns = self._advantages_and_returns(rollout["values"])
         rollout["advantages"], rollout["returns"] = self._tensors(advantages), self._tensors(returns)
         return rollout
@@ -160,6 +160,10 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def _batch_size(self) -> int:
         return self.memory.n_steps * self.n_envs
+
+
+def _joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def standardized(advantages: Tensor) -> Tensor:

@@ -100,6 +100,7 @@ class EnvGroup:
         self._rewards = arrays.rewards
         self._parts = [(key, rows, rows.shape[1:]) for key, rows in arrays.observation_parts()]
         self._plain_observations = None if isinstance(arrays.observations, dict) else arrays.observations
+        self._plain_shape = self.observation_space.shape
         self._whereabouts = Whereabouts(arrays.whereabouts, self._first_index)
         self._whereabouts.clear()
 
@@ -109,7 +110,7 @@ class EnvGroup:
         The environments may keep ``actions``, or write into them.
         """
         rewards, plain, now = self._rewards, self._plain_observations, self._whereabouts.now
-        shape = self.observation_space.shape
+        shape = self._plain_shape
         if self._has_flags:
             self._arrays.terminated.fill(False)
             self._arrays.truncated.fill(False)

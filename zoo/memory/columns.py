@@ -101,12 +101,11 @@ class NotFinite(NamedTuple):
 def find_not_finite(columns: Mapping[str, Column]) -> NotFinite | None:
     """Return the earliest entry that is not finite in arrays (steps, n_envs, …); of one step, by column."""
     found = []
-    with np.errstate(all="ignore"):
-        for name, column in columns.items():
-            for array in column.values() if isinstance(column, dict) else (column,):
-                if array.dtype.kind == "f" and not math.isfinite(np.add.reduce(array, axis=None)):
-                    places = np.argwhere(~np.isfinite(array))
-                    found += [(place[0], name, array, tuple(place)) for place in places[:1]]
+    for name, column in columns.items():
+        for array in column.values() if isinstance(column, dict) else (column,):
+            if array.dtype.kind == "f" and not math.isfinite(np.vdot(array, array)):
+                places = np.argwhere(~np.isfinite(array))
+                found += [(place[0], name, array, tuple(place)) for place in places[:1]]
     if not found:
         return None
     step, name, array, place = min(found, key=lambda each: each[0])

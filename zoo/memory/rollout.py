@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,9 @@ class RolloutMemory:
     def first_not_finite(self) -> NotFinite | None:
         """Return the first number of the rollout, as far as it goes, that is NaN or infinite."""
         columns = {**self.columns, "rewards": self.rewards}
-        found = find_not_finite(
-            {name: transform(lambda array: array[: self._step], column) for name, column in columns.items()}
-        )
+        if self._step < self.n_steps:
+            columns = {name: transform(itemgetter(slice(self._step)), part) for name, part in columns.items()}
+        found = find_not_finite(columns)
         for step, indices, final in self._truncations if found is None else ():
             found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
             if found is not None:

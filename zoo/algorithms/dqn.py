@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.interaction import Seen
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss
+from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.memory.columns import Column
 from zoo.optim.descent import Descent
@@ -98,8 +98,8 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         super().update()
         self.record("rollout/exploration_rate", self.exploration.rate(self.progress))
 
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> None:
-        self._take_steps(self._gradient_step, self.rates(self._progress_before), batches)
+    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+        return self._take_steps(self._gradient_step, self.rates(self._progress_before), batches)
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         network = self.descent.module(state)
@@ -108,10 +108,10 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         loss = mean_loss(F.smooth_l1_loss(values, targets, reduction="none"), batch.get("weights"))
         state, grad_norm = self.descent.descend(state, network, loss, rates["learning_rate"])
         metrics = {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}
-        return Outcome(state, metrics)
+        return Outcome(state, metrics, td_errors(batch, values - targets))
 
     def targets(self, state: State, batch: dict[str, Tensor]) -> Tensor:
-        """Return r + γ·Q_target(s′, a′), (batch,), without the second term where the episode terminated."""
+        """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses."""
         parameters = self.descent.parameters
         with self.modes.evaluation():
             next_values = parameters.at(state["target"])(batch["next_observations"])
@@ -122,7 +122,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             deciding = self.policy.head.masked(deciding, batch["next_action_masks"])
         best = deciding.argmax(-1, keepdim=True)
         next_value = next_values.gather(-1, best).squeeze(-1)
-        return batch["rewards"] + self.config.gamma * (1.0 - batch["terminated"]) * next_value
+        return self._bootstrapped(batch, next_value)
 
     def _copy_to_targets(self) -> None:
         self.program.state["target"].copy_(self.program.state["q_network"])

@@ -71,8 +71,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         """Return what chooses actions while learning."""
 
     @abstractmethod
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> None:
-        """Take ``n_steps`` gradient steps, one on each row of ``batches`` (steps, batch_size, …)."""
+    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+        """Take ``n_steps`` gradient steps, one on each row of ``batches`` (steps, batch_size, …).
+
+        Return what they put out for each sample: `td_errors`.
+        """
 
     def _make_memory(self) -> None:
         """Allocate the memory; keep the one that is there, with all episodes cut, where it fits."""
@@ -165,6 +168,14 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             self._learn_from(self._tensors(batches), n_steps)
             remaining -= n_steps
 
+    def _bootstrapped(self, batch: Mapping[str, Any], next_values: Tensor) -> Tensor:
+        """Return rewards plus discounted ``next_values`` (batch, …), but for what follows a terminal state."""
+        discounts = batch.get("discounts", self.config.gamma) * (1.0 - batch["terminated"])
+        rewards = batch["rewards"]
+        if next_values.dim() > 1:
+            rewards, discounts = rewards.unsqueeze(-1), discounts.unsqueeze(-1)
+        return rewards + discounts * next_values
+
     def _gradient_steps_due(self) -> int:
         periods, self._uncredited = divmod(self._uncredited, self.train_freq)
         return self._collected if self.config.gradient_steps == -1 else periods * self.config.gradient_steps
@@ -199,6 +210,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:
     """Return the mean over samples (batch,), each weighted by its importance where a sampler gives one."""
     return losses.mean() if weights is None else (weights * losses).mean()
+
+
+def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
+    """Return |errors| (batch,) as what a step puts out for a sampler that prefers large ones, if there is one."""
+    return {} if batch.get("weights") is None else {"td_errors": errors.detach().abs()}
 
 
 def _specs(observation_space: spaces.Space[Any], actions: Any, mask_size: int | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss
+from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.descent import Descent
@@ -114,7 +114,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
         return StochasticExploration(self.acting, self.codec, noise, self.config.random_exploration)
 
-    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> None:
+    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, 2, self.config.batch_size, *self.codec.spec.shape)
         updates = self.n_updates + 1 + np.arange(n_steps)
         tau = np.where(updates % self.config.target_update_interval == 0, self.config.tau, 0.0)
@@ -123,7 +123,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             "noise": self._tensors(self.rng.standard_normal(shape, dtype=np.float32)),
             "tau": self._tensors(tau.astype(np.float32)),
         }
-        self._take_steps(self._gradient_step, self.rates(self._progress_before), rows)
+        return self._take_steps(self._gradient_step, self.rates(self._progress_before), rows)
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         learning_rate, observations = rates["learning_rate"], batch["observations"]
@@ -155,7 +155,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             "ent_coef": ent_coef,
             "q_value": values.mean().detach(),
         }
-        return Outcome(state, metrics)
+        return Outcome(state, metrics, td_errors(batch, (values - targets).abs().mean(0)))
 
     def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
@@ -165,7 +165,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
             target = self.critics_descent.parameters.at(state["target"])
             soft_values = target(next_observations, next_actions).amin(0) - ent_coef * next_log_prob
-        return batch["rewards"] + self.config.gamma * (1.0 - batch["terminated"]) * soft_values
+        return self._bootstrapped(batch, soft_values)
 
     def _overrule(self, changed: Collection[str]) -> None:
         super()._overrule(changed)

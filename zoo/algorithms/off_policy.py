@@ -169,7 +169,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             remaining -= n_steps
 
     def _bootstrapped(self, batch: Mapping[str, Any], next_values: Tensor) -> Tensor:
-        """Return rewards plus discounted ``next_values`` (batch, …), but for what follows a terminal state."""
+        """Return rewards plus discounted ``next_values`` (batch, …), which a terminal state has none of."""
         discounts = batch.get("discounts", self.config.gamma) * (1.0 - batch["terminated"])
         rewards = batch["rewards"]
         if next_values.dim() > 1:
@@ -213,7 +213,7 @@ def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
-    """Return |errors| (batch,) as what a step puts out for a sampler that prefers large ones, if there is one."""
+    """Return |errors| (batch,) as outputs of a step, where a sampler that prefers large ones wants them."""
     return {} if batch.get("weights") is None else {"td_errors": errors.detach().abs()}
 
 

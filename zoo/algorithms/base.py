@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from zoo.algorithms.agent import Array
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
-from zoo.algorithms.finite import Memory, blaming_the_policy, check_finite
+from zoo.algorithms.finite import Memory, check_finite, check_policy_first
 from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.interaction import Act, envs_for
 from zoo.algorithms.resuming import Attributes, Tensors
@@ -165,8 +165,11 @@ class Algorithm(AgentInEnvs[Config]):
         while self.num_timesteps < self.total_timesteps and self.stop_reason is None:
             if self.interaction.envs.was_disturbed:
                 self.barrier()
-            with blaming_the_policy(self):
+            try:
                 self.collect()
+            except ZooError as error:
+                check_policy_first(self, error)
+                raise
             started = time.perf_counter()
             self.update()
             self.timings["update"] += time.perf_counter() - started

@@ -6,8 +6,6 @@ than learning; parameters before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -78,15 +76,10 @@ def check_parameters(algorithm: Learning) -> None:
             )
 
 
-@contextmanager
-def blaming_the_policy(algorithm: Learning) -> Iterator[None]:
-    """Tell of an environment that fails because it was given actions that are not finite."""
-    try:
-        yield
-    except ZooError as error:
-        if not isinstance(error, NotFiniteError):
-            check_finite(algorithm)
-        raise
+def check_policy_first(algorithm: Learning, error: ZooError) -> None:
+    """Raise `NotFiniteError` where an environment failed because it was given actions that are not finite."""
+    if not isinstance(error, NotFiniteError):
+        check_finite(algorithm)
 
 
 def _advice(algorithm: Learning) -> str:

@@ -19,6 +19,8 @@ _SAME_IN_BOTH = {
     *map(activation_class, ACTIVATIONS),
 }
 
+AS_IT_IS: AbstractContextManager[None] = nullcontext()
+
 
 class Modes:
     """Switches ``policy``, which is put into evaluation mode, to another mode for a while.
@@ -32,11 +34,11 @@ class Modes:
 
     def training(self) -> AbstractContextManager[None]:
         """Within the block the policy is in training mode: gradient steps are taken."""
-        return self._in_mode(True) if self.matter else nullcontext()
+        return self._in_mode(True) if self.matter else AS_IT_IS
 
     def evaluation(self) -> AbstractContextManager[None]:
         """Within the block the policy is in evaluation mode: steps look for what they shall learn."""
-        return self._in_mode(False) if self.matter else nullcontext()
+        return self._in_mode(False) if self.matter else AS_IT_IS
 
     @contextmanager
     def _in_mode(self, training: bool) -> Iterator[None]:

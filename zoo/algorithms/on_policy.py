@@ -127,22 +127,29 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         Its own columns, ``values`` (and ``log_prob`` where `uses_old_log_prob`) of the policy that collected
         it, ``advantages`` and ``returns``, which bootstrap truncated episodes from their final observations.
         """
-        rollout = self._tensors(self.memory.rows())
-        with torch.inference_mode():
-            judged = [self._judged(rows) for rows in pieces(rollout, self._rows_at_once)]
-            rollout |= judged[0] if len(judged) == 1 else _joined(judged)
-        advantages, returns = self._advantages_and_returns(rollout["values"])
+        rows = self.memory.rows()
+        rollout: dict[str, Any] = self._tensors(rows)
+        if self.uses_old_log_prob:
+            rollout |= self._judged(rollout)
+            values = rollout["values"].cpu().numpy()
+        else:
+            values = np.concatenate([self.acting.values(part) for part in pieces(rows, self._rows_at_once)])
+            rollout["values"] = self._tensors(values)
+        advantages, returns = self._advantages_and_returns(values)
         rollout["advantages"], rollout["returns"] = self._tensors(advantages), self._tensors(returns)
         return rollout
 
-    def _judged(self, rows: dict[str, Any]) -> dict[str, Tensor]:
-        """Return what the policy says of some rows that it collected."""
-        if not self.uses_old_log_prob:
-            return {"values": self.policy.values(rows)}
-        parameters, values, _ = self.policy(rows)
-        return {"values": values, "log_prob": self.policy.head.log_prob(parameters, rows["actions"])}
+    @torch.inference_mode()
+    def _judged(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
+        """Return the policy's values of what it saw, and the log-probabilities of what it did."""
+        judged = []
+        for rows in pieces(rollout, self._rows_at_once):
+            parameters, values, _ = self.policy(rows)
+            judged.append((values, self.policy.head.log_prob(parameters, rows["actions"])))
+        values, log_prob = judged[0] if len(judged) == 1 else map(torch.cat, zip(*judged, strict=True))
+        return {"values": values, "log_prob": log_prob}
 
-    def _advantages_and_returns(self, row_values: Tensor) -> tuple[Array, Array]:
+    def _advantages_and_returns(self, row_values: Array) -> tuple[Array, Array]:
         memory, gamma = self.memory, self.config.gamma
         truncations = memory.truncations()
         rewards = memory.rewards
@@ -151,7 +158,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
             final = pieces({"observations": final_observations}, self._rows_at_once)
             rewards = rewards.copy()
             rewards[steps, envs] += gamma * np.concatenate([self.acting.values(rows) for rows in final])
-        values = row_values.cpu().numpy().reshape(memory.n_steps, memory.n_envs)
+        values = row_values.reshape(memory.n_steps, memory.n_envs)
         last_values = self.acting.values(self.interaction.seen)
         advantages = generalized_advantages(
             rewards, values, last_values, memory.ended, gamma, self.config.gae_lambda
@@ -160,10 +167,6 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def _batch_size(self) -> int:
         return self.memory.n_steps * self.n_envs
-
-
-def _joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def standardized(advantages: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from zoo.errors import ZooError, nearest
+from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
 
 VERBS = {
     "train": "train an agent: zoo train algo=ppo2 env=CartPole-v1",
@@ -40,9 +40,9 @@ def status_of(arguments: Sequence[str]) -> int:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
         print(f"zoo: {error}", file=sys.stderr)
-        return 2
+        return MISTAKE
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output, such as `head`, has all it wanted.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,6 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MISTAKE = 2
+"""Exit status after a `ZooError`."""
+
+INTERRUPTED = 130
+"""Exit status of what the user or the cluster ended."""
+
 
 class ZooError(Exception):
     """A mistake that the user can mend: the command line prints the message and exits with status 2.

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +88,44 @@ def test_each_env_has_its_own_time() -> None:
     envs.reset(range(12))
     envs.step(np.zeros(12, np.int64))
     envs.close()
+
+
+def test_time_in_which_all_processes_were_stopped_does_not_count() -> None:
+    """As when a laptop sleeps, or a job is suspended."""
+    program = f"""
+        import os, sys, time
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from test_hanging_envs import stepper
+        from scripted import Counting
+        import numpy as np
+
+        class Slow(Counting):
+            def step(self, action):
+                time.sleep(0.3)
+                return super().step(action)
+
+        envs = stepper(lambda: Slow(lengths=(9,)), 1, step_timeout=1.0)
+        envs.reset([0])
+        print("stepping", flush=True)
+        for _ in range(6):
+            envs.step(np.zeros(1, np.int64))
+        envs.close()
+        print("done", flush=True)
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "stepping\n"
+    os.killpg(child.pid, signal.SIGSTOP)
+    time.sleep(2.5)
+    os.killpg(child.pid, signal.SIGCONT)
+    output, errors = child.communicate(timeout=60)
+    assert output == "done\n", errors
 
 
 def test_replay_takes_the_time_that_it_takes() -> None:

@@ -316,6 +316,21 @@ def test_environment_is_found_under_the_name_of_its_file(
     assert "it would import a module" in refusal("algo=ppo2", "env=Base-v0")
 
 
+def test_run_of_ones_own_vouches_for_its_own_environment_alone(
+    module: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file conf/env/NAME.yaml in the working folder may be a stranger's, who has read the run's name."""
+    from zoo.cli import status_of
+
+    short = ["n_timesteps=64", "algo.n_steps=32", "compile=false", "logger=none", "progress_bar=false"]
+    assert status_of(["train", "algo=ppo2", "env=CartPole-v1", "tuned=none", *short]) == 0
+    (agent,) = (str(path.parent) for path in Path("runs").glob("*/*/*/best_agent/config.yaml"))
+    Path("conf/env").mkdir(parents=True)
+    Path("conf/env/Base-v0.yaml").write_text(f"id: {module}:Mine-v0")
+    forget(module)
+    assert "it would import a module" in refusal(f"agent={agent}", "env=Base-v0")
+
+
 def test_wrapper_from_elsewhere_needs_trust(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     save_agent("agent", env=EnvConfig(id="CartPole-v1", wrappers=[f"{module}.Patient"]))
     for overrides in ([], ["env=CartPole-v1"]):

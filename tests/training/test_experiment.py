@@ -11,6 +11,7 @@ import re
 import resource
 import shutil
 import signal
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from zoo.errors import ZooError
 from zoo.training.checkpoint import read_checkpoint
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.experiment import Experiment, train
-from zoo.training.run_folder import RunFolder
+from zoo.training.run_folder import FolderWatch, RunFolder
 
 SHORT = [
     "n_timesteps=256",
@@ -344,6 +345,64 @@ def test_run_fails_at_a_number_that_is_not_finite_and_keeps_what_was_good(
     assert not run.agent.exists()
     assert zoo.load(run.best_agent).num_timesteps < step
     assert read_checkpoint(run.checkpoint).timesteps == (step - 1) // 64 * 64
+
+
+def test_signal_before_the_first_step_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = zoo.train(config_of()).algorithm.get_parameters()
+    learn = Experiment._learn_evaluate_save
+
+    def learn_after_a_signal(experiment: Experiment) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        learn(experiment)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Experiment, "_learn_evaluate_save", learn_after_a_signal)
+        result = zoo.train(config_of())
+        assert (result.is_complete, result.algorithm.num_timesteps) == (False, 0)
+        again = zoo.train(zoo.compose("train", [f"resume={result.run.path}"]))
+        assert (again.is_complete, again.algorithm.num_timesteps) == (False, 0)
+    resumed = zoo.train(zoo.compose("train", [f"resume={result.run.path}"]))
+    assert same(resumed.algorithm.get_parameters(), whole)
+
+
+class ShowsThreads(gym.ObservationWrapper[Any, Any, Any]):
+    """Adds the number of torch's threads to what is seen, as a simulator that uses torch may depend on it."""
+
+    def observation(self, observation: Any) -> Any:
+        return observation + np.float32(torch.get_num_threads())
+
+
+def test_threads_that_were_chosen_are_in_force_while_environments_are_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "ShowsThreads-v0"
+    entry = {name: gym.envs.registration.EnvSpec(name, lambda: ShowsThreads(gym.make("CartPole-v1")))}
+    monkeypatch.setattr(gym, "registry", gym.registry | entry)
+    monkeypatch.setattr(gym.envs.registration, "registry", gym.registry)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        given = [f"env={name}", "threads=auto", "callbacks.eval=null", "env.check=false"]
+        with Experiment(config_of(*given)) as experiment:
+            stop = experiment.algorithm.request_stop
+            experiment.callbacks.insert(0, _Between(lambda: stop(PREEMPTED)))
+            run = experiment.run_through().run
+        assert experiment.algorithm.runtime.threads == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert zoo.train(zoo.compose("train", [f"resume={run.path}"])).is_complete
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_intervals_that_are_floats_are_those_of_whole_steps() -> None:
+    class Often(Callback):
+        every = 64.0  # type: ignore[assignment]
+
+    class Seldom(Callback):
+        every = 160
+
+    assert FolderWatch(RunFolder("run"), [Often(), Seldom()]).every == 32
 
 
 # Disks that fill, files and folders that vanish

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
 import time
 from collections.abc import Callable
 from functools import partial
@@ -58,7 +59,10 @@ def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     with open(writing, "w") as terminal:
         ppo2().learn(640, ProgressBarCallback(seconds=0, stream=terminal))
         terminal.flush()
-        shown = os.read(reading, 1_000_000).decode()
+        shown = ""
+        while "640/640" not in shown:  # a pseudo-terminal gives what is there, not all
+            assert select.select([reading], [], [], 10)[0], shown
+            shown += os.read(reading, 1_000_000).decode(errors="replace")
     os.close(reading)
     assert "640/640" in shown
     assert "ppo2" in shown

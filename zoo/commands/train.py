@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config.paths import shown
+from zoo.errors import INTERRUPTED
 from zoo.files.printing import say
 from zoo.training.experiment import Experiment, Result
 from zoo.training.problems import tell
-
-INTERRUPTED = 130
-"""Exit status of a run that a signal ended."""
 
 
 def run(config: Mapping[str, Any]) -> int | None:
@@ -76,11 +74,12 @@ def _conclude(result: Result) -> None:
     if last is not None:
         best = result.best_mean
         say(f"score   {last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes, best {best:,.2f}")
-    say(f"agent   {_shown(result.agent)}")
+    if result.agent.exists():
+        say(f"agent   {_shown(result.agent)}")
     run = _shown(result.run.path)
     if result.is_complete:
         say(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}")
-    elif result.run.has_checkpoint:
+    elif result.run.has_checkpoint or algorithm.num_timesteps == 0:
         say(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
         say(f"go on   zoo train … {shlex.quote(f'init_from={run}')} (the run has no checkpoint)")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from zoo.config.application import run_single
-from zoo.config.jobs import told
+from zoo.config.jobs import outcome_of
 
 
 def main(
@@ -26,7 +26,7 @@ def main(
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     threading.Thread(target=_end_with_the_launcher, daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    outcome = told(lambda: run_single(command, function, overrides))
+    outcome = outcome_of(lambda: run_single(command, function, overrides))
     with open(report, "w", encoding="utf-8") as file:
         json.dump([outcome.status, outcome.message], file)
     sys.exit(outcome.status)

@@ -13,13 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from zoo.config.hydra_internals import HydraConfig
-from zoo.errors import ZooError
-
-INTERRUPTED = 130
-"""Exit status of a run that the user or the cluster ended."""
-
-MISTAKE = 2
-"""Exit status after a `ZooError`."""
+from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 
 FAILURE = 1
 """Exit status after any other exception, or when a process died."""
@@ -60,10 +54,10 @@ class OneOfMany(Job):
         """Run it; what goes wrong is told at once."""
         hydra = HydraConfig.get()
         print(f"zoo: job {hydra.job.num}: {spelled(hydra.overrides.task)}", flush=True)
-        return told(lambda: self._run(config))
+        return outcome_of(lambda: self._run(config))
 
 
-def told(run: Callable[[], int | None]) -> Outcome:
+def outcome_of(run: Callable[[], int | None]) -> Outcome:
     """Call ``run``, print what goes wrong, and return how it ended."""
     try:
         return Outcome(run() or 0)

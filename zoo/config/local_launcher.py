@@ -24,8 +24,8 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
 from zoo.config.hydra_internals import JobReturn, completed
-from zoo.config.jobs import FAILURE, INTERRUPTED, Job, Outcome, spelled
-from zoo.errors import ZooError
+from zoo.config.jobs import FAILURE, Job, Outcome, spelled
+from zoo.errors import INTERRUPTED, ZooError
 from zoo.files.printing import say
 
 _ENDINGS = {0: "done", INTERRUPTED: "interrupted"}

@@ -115,6 +115,8 @@ class Experiment:
         return self.result()
 
     def _learn_evaluate_save(self) -> None:
+        if self.algorithm.stop_reason == PREEMPTED:  # by a signal since the run was made or read
+            return
         self.learn()
         if self.algorithm.stop_reason != PREEMPTED:
             self.evaluate()

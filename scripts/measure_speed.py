@@ -35,7 +35,21 @@ class Work:
     log_every: int
     net_arch: list[int]
     hyperparameters: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, Any] = field(default_factory=dict)
+    """What peers take for the policy, and Zoo among the hyperparameters."""
 
+
+OFF_POLICY_ON_PENDULUM = Work(
+    env="Pendulum-v1",
+    n_envs=1,
+    interval=500,
+    log_every=500,
+    net_arch=[256, 256],
+    hyperparameters={
+        "batch_size": 256, "train_freq": 1, "gradient_steps": 1, "learning_starts": 100,
+        "buffer_size": 100_000, "learning_rate": 1e-3, "gamma": 0.99,
+    },
+)  # fmt: skip
 
 WORKS = {
     "ppo": Work(
@@ -69,17 +83,23 @@ WORKS = {
             "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04,
         },
     ),
-    "sac": Work(
-        env="Pendulum-v1",
+    "sac": OFF_POLICY_ON_PENDULUM,
+    "qrdqn": Work(
+        env="CartPole-v1",
         n_envs=1,
-        interval=500,
-        log_every=500,
+        interval=5_120,
+        log_every=1_024,
         net_arch=[256, 256],
         hyperparameters={
-            "batch_size": 256, "train_freq": 1, "gradient_steps": 1, "learning_starts": 100,
-            "buffer_size": 100_000, "learning_rate": 1e-3, "gamma": 0.99,
+            "train_freq": 256, "gradient_steps": 128, "batch_size": 64, "buffer_size": 100_000,
+            "learning_starts": 1_000, "learning_rate": 2.3e-3, "gamma": 0.99, "target_update_interval": 10,
+            "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04,
         },
+        policy={"n_quantiles": 25},
     ),
+    "ddpg": OFF_POLICY_ON_PENDULUM,
+    "td3": OFF_POLICY_ON_PENDULUM,
+    "tqc": OFF_POLICY_ON_PENDULUM,
 }  # fmt: skip
 
 SYSTEMS = ("zoo-eager", "zoo-compiled", "sb3", "sbx")
@@ -112,7 +132,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm."""
-    return [system for system in SYSTEMS if (work, system) != ("a2c", "sbx")]
+    return [system for system in SYSTEMS if system != "sbx" or work not in ("a2c", "qrdqn")]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -149,12 +169,14 @@ class IntervalClock:
 
 
 def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
+    import sb3_contrib
     import stable_baselines3
     import torch
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    train_like_sb3(getattr(stable_baselines3, work.upper()), work, folder, clock, arguments.seed)
+    package = sb3_contrib if work in ("qrdqn", "tqc") else stable_baselines3
+    train_like_sb3(getattr(package, work.upper()), work, folder, clock, arguments.seed)
 
 
 def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
@@ -182,7 +204,7 @@ def train_like_sb3(
     model = algorithm(
         "MlpPolicy",
         make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=str(folder / "monitor")),
-        policy_kwargs={"net_arch": work.net_arch},
+        policy_kwargs={"net_arch": work.net_arch, **work.policy},
         seed=seed,
         **work.hyperparameters,
     )
@@ -208,6 +230,10 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "a2c": {"rms_prop_tensorflow": False},
     "dqn": {"double": False, "dueling": False},
     "sac": {},
+    "qrdqn": {},
+    "ddpg": {},
+    "td3": {},
+    "tqc": {},
 }
 
 
@@ -237,6 +263,7 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
         compile=arguments.system == "zoo-compiled",
         threads=arguments.threads or "auto",
         **chosen.hyperparameters,
+        **chosen.policy,
         **SAME_AS_PEERS[work],
     )
     loggers = [CsvLogger(folder / "progress.csv"), TensorBoardLogger(folder / "tb")]

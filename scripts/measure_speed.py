@@ -15,7 +15,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,19 @@ class Work:
     policy: dict[str, Any] = field(default_factory=dict)
     """What peers take for the policy, and Zoo among the hyperparameters."""
 
+
+DQN_ON_CARTPOLE = Work(
+    env="CartPole-v1",
+    n_envs=1,
+    interval=5_120,
+    log_every=1_024,
+    net_arch=[256, 256],
+    hyperparameters={
+        "train_freq": 256, "gradient_steps": 128, "batch_size": 64, "buffer_size": 100_000,
+        "learning_starts": 1_000, "learning_rate": 2.3e-3, "gamma": 0.99, "target_update_interval": 10,
+        "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04,
+    },
+)  # fmt: skip
 
 OFF_POLICY_ON_PENDULUM = Work(
     env="Pendulum-v1",
@@ -71,32 +84,9 @@ WORKS = {
         net_arch=[64, 64],
         hyperparameters={"n_steps": 5, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
     ),
-    "dqn": Work(
-        env="CartPole-v1",
-        n_envs=1,
-        interval=5_120,
-        log_every=1_024,
-        net_arch=[256, 256],
-        hyperparameters={
-            "train_freq": 256, "gradient_steps": 128, "batch_size": 64, "buffer_size": 100_000,
-            "learning_starts": 1_000, "learning_rate": 2.3e-3, "gamma": 0.99, "target_update_interval": 10,
-            "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04,
-        },
-    ),
+    "dqn": DQN_ON_CARTPOLE,
     "sac": OFF_POLICY_ON_PENDULUM,
-    "qrdqn": Work(
-        env="CartPole-v1",
-        n_envs=1,
-        interval=5_120,
-        log_every=1_024,
-        net_arch=[256, 256],
-        hyperparameters={
-            "train_freq": 256, "gradient_steps": 128, "batch_size": 64, "buffer_size": 100_000,
-            "learning_starts": 1_000, "learning_rate": 2.3e-3, "gamma": 0.99, "target_update_interval": 10,
-            "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04,
-        },
-        policy={"n_quantiles": 25},
-    ),
+    "qrdqn": replace(DQN_ON_CARTPOLE, policy={"n_quantiles": 25}),
     "ddpg": OFF_POLICY_ON_PENDULUM,
     "td3": OFF_POLICY_ON_PENDULUM,
     "tqc": OFF_POLICY_ON_PENDULUM,

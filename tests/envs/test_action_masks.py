@@ -136,6 +136,23 @@ def test_mask_of_a_wrong_size_is_refused() -> None:
         envs.reset(seed=0)
 
 
+def test_env_whose_mask_is_wrong_at_the_end_of_an_episode_is_named_once() -> None:
+    class Narrowing(Asked):
+        def action_masks(self) -> Any:
+            return super().action_masks()[: -1 if self._n_steps == 4 else None]
+
+    envs = EnvStepper(make_vec_env(lambda: Narrowing(spaces.Discrete(N)), check=False))
+    envs.reset([0])
+
+    def play() -> None:
+        for _ in range(40):
+            envs.step([0])
+
+    with pytest.raises(ZooError, match=r"gave a mask of 11 actions") as raised:
+        play()
+    assert str(raised.value).count("env 0") == 1
+
+
 def test_actions_that_cannot_be_masked_are_refused() -> None:
     box = spaces.Box(-1.0, 1.0, (2,))
     with pytest.raises(ZooError, match=r"actions of Box\(2,\) float32 cannot be masked"):

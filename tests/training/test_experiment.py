@@ -54,6 +54,12 @@ def config_of(*overrides: str) -> dict[str, Any]:
     return dict(zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", *SHORT, *overrides]))
 
 
+def register_wrapped_cartpole(name: str, wrapper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gym.envs.registration.EnvSpec(name, lambda: wrapper(gym.make("CartPole-v1")))
+    monkeypatch.setattr(gym, "registry", gym.registry | {name: spec})
+    monkeypatch.setattr(gym.envs.registration, "registry", gym.registry)
+
+
 def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
@@ -327,12 +333,9 @@ class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):
 def test_run_fails_at_a_number_that_is_not_finite_and_keeps_what_was_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name = "GoingWrong-v0"
-    entry = {name: gym.envs.registration.EnvSpec(name, lambda: GoingWrong(gym.make("CartPole-v1")))}
-    monkeypatch.setattr(gym, "registry", gym.registry | entry)
-    monkeypatch.setattr(gym.envs.registration, "registry", gym.registry)
+    register_wrapped_cartpole("GoingWrong-v0", GoingWrong, monkeypatch)
     config = config_of(
-        *(f"env={name}", "n_timesteps=512", "callbacks.checkpoint.every=64"),
+        *("env=GoingWrong-v0", "n_timesteps=512", "callbacks.checkpoint.every=64"),
         *("callbacks.eval.every=128", "callbacks.eval.n_episodes=1"),
     )
     with pytest.raises(ZooError, match=r"environment \d gave a reward that is not finite \(nan\)") as raised:
@@ -375,14 +378,11 @@ class ShowsThreads(gym.ObservationWrapper[Any, Any, Any]):
 def test_threads_that_were_chosen_are_in_force_while_environments_are_replayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name = "ShowsThreads-v0"
-    entry = {name: gym.envs.registration.EnvSpec(name, lambda: ShowsThreads(gym.make("CartPole-v1")))}
-    monkeypatch.setattr(gym, "registry", gym.registry | entry)
-    monkeypatch.setattr(gym.envs.registration, "registry", gym.registry)
+    register_wrapped_cartpole("ShowsThreads-v0", ShowsThreads, monkeypatch)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        given = [f"env={name}", "threads=auto", "callbacks.eval=null", "env.check=false"]
+        given = ["env=ShowsThreads-v0", "threads=auto", "callbacks.eval=null", "env.check=false"]
         with Experiment(config_of(*given)) as experiment:
             stop = experiment.algorithm.request_stop
             experiment.callbacks.insert(0, _Between(lambda: stop(PREEMPTED)))

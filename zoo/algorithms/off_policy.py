@@ -20,7 +20,8 @@ from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError, nearest
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.config import MemoryConfig, memory_config
-from zoo.memory.replay import Batch, Relabelling, ReplayMemory, replay_bytes
+from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
+from zoo.memory.replay import Batch, Relabelling, ReplayMemory, replay_bytes, ring_length
 from zoo.memory.sampling import Sampler, UniformSampler
 from zoo.policies.codecs import make_codec
 from zoo.policies.config import PolicyConfig
@@ -125,7 +126,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     def _make_sampler(self) -> Sampler:
         if self.memory_config.prioritized is None:
             return UniformSampler()
-        raise ZooError("`memory.prioritized` is not there yet")
+        length = ring_length(self.config.buffer_size, self.n_envs, once=self.config.optimize_memory_usage)
+        return PrioritizedSampler(self.memory_config.prioritized, length, self.n_envs)
 
     def _make_relabelling(self) -> Relabelling | None:
         if self.memory_config.hindsight is None:
@@ -154,7 +156,9 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         """Return the size of the replay memory in bytes, before anything is allocated."""
         actions = make_codec(action_space, scaled=cls.scales_actions).spec
         specs = _specs(observation_space, actions, mask_size)
-        return replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
+        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
+        prioritized = memory is not None and memory.prioritized is not None
+        return needed + prioritized * BYTES_EACH * config.buffer_size
 
     # -- collecting -------------------------------------------------------------------------------------
 

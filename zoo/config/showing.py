@@ -59,7 +59,7 @@ def _fields_inside(config_class: type[Any], values: Mapping[str, Any]) -> dict[s
     """Return the meaning of each field, and of the fields of those that are configs and are not null."""
     fields = _fields(config_class)
     for name, hint in get_type_hints(config_class).items():
-        inner: type[Any] | None = next(filter(dataclasses.is_dataclass, get_args(hint)), None)
+        inner: Any = next(filter(dataclasses.is_dataclass, get_args(hint)), None)
         if inner is not None and isinstance(values.get(name), Mapping):
             fields[name] = _fields(inner)
     return fields

@@ -88,7 +88,7 @@ class ReplayMemory:
         relabelling: Relabelling | None = None,
         transforms: Sequence[Transform] = (),
     ) -> None:
-        self.length = max(capacity // n_envs, 2 if optimize_memory_usage else 1)
+        self.length = ring_length(capacity, n_envs, once=optimize_memory_usage)
         if n_step > self.length - optimize_memory_usage:
             raise ZooError(
                 f"`memory.n_step={n_step}` is longer than the memory: `algo.buffer_size={capacity}` keeps"
@@ -295,6 +295,11 @@ class ReplayMemory:
             entry = operator.itemgetter(row)
             self._final[slot] = {name: transform(entry, state["final"][name]) for name in self.shown}
         self.sampler.load_state(state["sampler"])
+
+
+def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
+    """Return how many rows each environment has; where observations are stored ``once``, at least two."""
+    return max(capacity // n_envs, 2 if once else 1)
 
 
 def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:

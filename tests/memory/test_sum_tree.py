@@ -72,6 +72,39 @@ def test_what_is_0_is_never_drawn_however_badly_sums_round(widest_top: int) -> N
     np.testing.assert_allclose(drawn_numbers, numbers[drawn], rtol=1e-3)
 
 
+class Shares:
+    """Gives the numbers that it was made with, then others."""
+
+    def __init__(self, first: Array) -> None:
+        self.waiting = [first]
+
+    def random(self, n: int) -> Array:
+        return self.waiting.pop() if self.waiting else np.full(n, 0.5)
+
+
+def test_where_rounding_leads_to_a_0_it_is_drawn_again() -> None:
+    """Shares at the borders of groups, where what is left for the next level may round out of it."""
+    n_astray = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        tree = tree_of(2000, 16)
+        tree.set(np.arange(2000), 10.0 ** rng.uniform(-3, 3, 2000) * (rng.random(2000) < 0.3))
+        ends = tree.numbers.cumsum()
+        borders = np.unique(ends[15::16] / ends[-1])
+        shares = np.clip(np.concatenate([borders, np.nextafter(borders, 0)]), 0, np.nextafter(1.0, 0))
+        astray = shares[tree._at(shares)[1] == 0]
+        n_astray += len(astray)
+        places, numbers = tree.draw(Shares(shares), len(shares))  # type: ignore[arg-type]
+        assert (tree.numbers[places] > 0).all()
+        assert numbers.all()
+    assert n_astray
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        tree_of(1000, 16).draw(np.random.default_rng(0), 1)
+
+
 def test_the_ends_of_the_range_fall_on_the_first_and_the_last_number() -> None:
     tree = tree_of(1000, 16)
     tree.set(np.array([300, 700]), np.array([0.1, 0.7]))

@@ -46,8 +46,14 @@ OLD_NAMES = {
     "clip_param": "clip_range",
     "nb_rollout_steps": "train_freq",
     "nb_train_steps": "gradient_steps",
+    "prioritized_replay": "memory.prioritized",
+    "prioritized_replay_alpha": "memory.prioritized.alpha",
+    "prioritized_replay_beta0": "memory.prioritized.beta",
+    "prioritized_replay_beta_iters": "memory.prioritized.beta_fraction",
+    "prioritized_replay_eps": "memory.prioritized.epsilon",
+    "n_steps": "memory.n_step",
 }
-"""Stable-Baselines' names and the ones that replaced them."""
+"""Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
 
 
 def hyperparameter(
@@ -146,8 +152,11 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
 def unknown_key(key: str, known: Sequence[str], where: str) -> str:
     """Return the message for a key that ``where`` does not have, naming the right one if there is one."""
     path = f"{where}.{key}" if where else key
-    if key in OLD_NAMES and OLD_NAMES[key] in known:
-        new = f"{where}.{OLD_NAMES[key]}" if where else OLD_NAMES[key]
+    new = OLD_NAMES.get(key, "")
+    if new in known:
+        new = f"{where}.{new}" if where else new
+        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
+    if new.startswith("memory.") and "buffer_size" in known:
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
     matches = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if matches:

@@ -55,7 +55,7 @@ class SumTree:
     def draw(self, rng: np.random.Generator, n: int) -> tuple[Array, Array]:
         """Return places (n,), each with a probability in proportion to its number, and their numbers.
 
-        A place whose number is 0 is never drawn.
+        A place whose number is 0 is never drawn. Raises `ValueError` if all are 0.
         """
         while True:
             places, numbers = self._at(rng.random(n))
@@ -66,9 +66,13 @@ class SumTree:
         """Return the places that these shares of the sum, from 0 to less than 1, fall on; their numbers."""
         top = self._sums[-1]
         top_ends = top.cumsum()
-        targets = shares * top_ends[-1]
+        total = top_ends[-1]
+        if not total > 0:
+            raise ValueError("all numbers are 0: there is nothing to draw")
+        targets = np.minimum(shares * total, np.nextafter(total, 0.0))
         nodes = top_ends[:-1].searchsorted(targets, side="right")
-        numbers, starts = top.take(nodes), (top_ends - top).take(nodes)
+        numbers = top.take(nodes)
+        starts = top_ends.take(nodes) - numbers
         for ends in reversed(self._ends):
             targets -= starts
             children = (ends.take(nodes, axis=0) > targets[:, None]).argmax(axis=1)

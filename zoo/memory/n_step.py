@@ -36,7 +36,7 @@ def windows_of(
     which stands before ``heads``: what is known there is taken for all that there was.
     """
     if n_step == 1:
-        return Windows(envs, positions[..., None], np.ones_like(positions), positions)
+        return Windows(envs, positions[..., None], np.ones(positions.shape, np.int64), positions)
     ages = (heads[envs] - 1 - positions) % length
     steps = (positions[..., None] + np.arange(n_step)) % length
     ends = ended.reshape(-1).take(steps[..., :-1] * ended.shape[1] + envs[..., None])

@@ -237,9 +237,10 @@ class ReplayMemory:
         for change in self.transforms:
             batch = change(batch)
         if self.n_step == 1:
-            return {**batch, "rewards": batch["rewards"][..., 0]}
-        rewards, discounts = summed(batch["rewards"], windows.lengths, self.gamma)
-        return {**batch, "rewards": rewards, "discounts": discounts}
+            batch["rewards"] = batch["rewards"][..., 0]
+        else:
+            batch["rewards"], batch["discounts"] = summed(batch["rewards"], windows.lengths, self.gamma)
+        return batch
 
     def learned(self, td_errors: Array) -> None:
         """Take note of the sizes of the errors of what `sample` gave last, in its shape."""
@@ -247,13 +248,16 @@ class ReplayMemory:
 
     def _transitions(self, windows: Windows) -> Batch:
         """Return what was shown and done first, what came of it last, and the rewards of all steps."""
-        first, last = (at * self.n_envs + windows.envs for at in (windows.first, windows.last))
+        first = last = windows.first * self.n_envs + windows.envs
+        steps = first[..., None]
+        if self.n_step > 1:
+            last = windows.last * self.n_envs + windows.envs
+            steps = windows.steps * self.n_envs + windows.envs[..., None]
         batch = {
             name: self._gathered(column, last if name in OUTCOME or name.startswith("next_") else first)
             for name, column in self.columns.items()
             if name != "rewards"
         }
-        steps = windows.steps * self.n_envs + windows.envs[..., None]
         batch["rewards"] = self._gathered(self.columns["rewards"], steps)
         ended = batch.pop("ended")
         if self.optimize_memory_usage:

@@ -141,6 +141,19 @@ def corridor() -> gym.Env[int, int]:
                 "exploration_fraction": 0.6,
             },
         ),
+        (
+            DQN,
+            4000,
+            {
+                "learning_starts": 200,
+                "learning_rate": 3e-3,
+                "gamma": 0.9,
+                "target_update_interval": 100,
+                "train_freq": 4,
+                "exploration_fraction": 0.6,
+                "memory": {"prioritized": {}},
+            },
+        ),
     ],
 )
 def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, settings: dict[str, Any]) -> None:

@@ -27,6 +27,8 @@ from zoo.policies.actor_critic import ActorCritic
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
 
+MEMORY = {"n_step": 3, "prioritized": {"beta": 0.3}}
+
 RUNS: dict[str, Run] = {
     "ppo2": (
         PPO2,
@@ -58,6 +60,23 @@ RUNS: dict[str, Run] = {
         {"learning_starts": 40, "buffer_size": 100, "train_freq": 4, "optimize_memory_usage": True},
     ),
     "dqn_episodes": (DQN, "CartPole-v1", {"learning_starts": 40, "train_freq": [1, "episode"]}),
+    "dqn_memory": (
+        DQN,
+        "CartPole-v1",
+        {
+            "learning_starts": 40,
+            "buffer_size": 150,
+            "train_freq": 4,
+            "gradient_steps": 2,
+            "optimize_memory_usage": True,
+            "memory": MEMORY,
+        },
+    ),
+    "sac_memory": (
+        SAC,
+        "Pendulum-v1",
+        {"learning_starts": 40, "batch_size": 16, "buffer_size": 150, "train_freq": 4, "memory": MEMORY},
+    ),
     "sac": (SAC, "Pendulum-v1", {"learning_starts": 40, "batch_size": 16, "train_freq": 4}),
     "sac_sde": (
         SAC,

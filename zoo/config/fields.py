@@ -46,8 +46,14 @@ OLD_NAMES = {
     "clip_param": "clip_range",
     "nb_rollout_steps": "train_freq",
     "nb_train_steps": "gradient_steps",
+    "prioritized_replay": "memory.prioritized",
+    "prioritized_replay_alpha": "memory.prioritized.alpha",
+    "prioritized_replay_beta0": "memory.prioritized.beta",
+    "prioritized_replay_beta_iters": "memory.prioritized.beta_fraction",
+    "prioritized_replay_eps": "memory.prioritized.epsilon",
+    "n_steps": "memory.n_step",
 }
-"""Stable-Baselines' names and the ones that replaced them."""
+"""Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
 
 
 def hyperparameter(
@@ -146,8 +152,11 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
 def unknown_key(key: str, known: Sequence[str], where: str) -> str:
     """Return the message for a key that ``where`` does not have, naming the right one if there is one."""
     path = f"{where}.{key}" if where else key
-    if key in OLD_NAMES and OLD_NAMES[key] in known:
-        new = f"{where}.{OLD_NAMES[key]}" if where else OLD_NAMES[key]
+    new = OLD_NAMES.get(key, "")
+    if new in known:
+        new = f"{where}.{new}" if where else new
+        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
+    if new.startswith("memory.") and "buffer_size" in known:
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
     matches = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if matches:
@@ -202,6 +211,8 @@ def _try_convert(value: Any, hint: Any, path: str) -> Any:
         return dict(value) if isinstance(value, Mapping) else _NO_MATCH
     if isinstance(origin, type) and isinstance(value, origin):
         return value
+    if isinstance(origin, type) and dataclasses.is_dataclass(origin) and isinstance(value, Mapping):
+        return build(origin, value, path)
     return _NO_MATCH
 
 
@@ -243,6 +254,8 @@ def _spelled(options: Sequence[Any]) -> str:
             names.append("null")
         elif get_origin(option) is typing.Literal:
             names.extend(repr(choice) for choice in get_args(option))
+        elif dataclasses.is_dataclass(option):
+            names.append(f"{{{', '.join(field.name for field in dataclasses.fields(option))}}}")
         else:
             names.append(getattr(option, "__name__", str(option)))
     return " or ".join(dict.fromkeys(names))

@@ -6,8 +6,12 @@ import contextlib
 import errno
 import json
 import os
+import random
 import re
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -364,3 +368,45 @@ def test_full_disk_keeps_the_checkpoints_that_there_are_and_the_run_goes_on(
     resumed = make()
     restore(read_checkpoint(folder), resumed)
     assert content(resumed) == content(run_at_200)
+
+
+def test_a_run_killed_while_it_writes_checkpoints_leaves_what_it_had_stored(tmp_path: Path) -> None:
+    """Of a ring that has begun anew, and the next process goes on with the same files."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_replay_in_checkpoints import WIDTH, make, segments
+from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore
+segments.SMALLEST_SEGMENT = 32 * WIDTH
+model = make()
+if len(sys.argv) > 2:
+    restore(read_checkpoint(sys.argv[1]), model)
+print("starts", flush=True)
+model.learn(10**9, CheckpointCallback(sys.argv[1], every=20), reset_num_timesteps=False)
+"""
+    at, draws = 0, random.Random(3)
+    for resumed in ((), ("resumed",), ("resumed",)):
+        command = [sys.executable, "-c", program, str(tmp_path), *resumed]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            while steps_of(tmp_path) < at + 440:
+                assert process.poll() is None
+                time.sleep(0.01)
+            time.sleep(draws.uniform(0.0, 0.1))
+            process.kill()
+        model = make()
+        restore(read_checkpoint(tmp_path), model)
+        at = model.num_timesteps
+        straight = learned(make(), at)
+        assert rows_of(model) == rows_of(straight)
+
+
+def steps_of(folder: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return int(json.loads((folder / "checkpoint.json").read_text())["timesteps"])
+    return 0
+
+
+def rows_of(model: DQN) -> dict[str, bytes]:
+    return {name: column.tobytes() for name, column in model.memory.columns.items()}

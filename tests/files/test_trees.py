@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as np_st
 
 from zoo.errors import ZooError
 from zoo.files.tensors import read_tensors, write_tensors
-from zoo.files.trees import join, split
+from zoo.files.trees import Lasting, join, lasting_parts, split
 
 KEYS = st.text(max_size=4) | st.sampled_from(["a", "a/b", "b", "/", "~", "~1", "", "a~1b"])
 JSON_VALUES = st.recursive(
@@ -115,3 +115,15 @@ def test_arrays_and_values_of_two_trees_are_not_joined() -> None:
     with pytest.raises(ZooError, match="among the arrays"):
         join(arrays, split({"a": np.zeros(4)})[1])
     assert join({}, values)["a"] == "<array float64 [3]>"
+
+
+def test_parts_that_last_are_found_by_their_paths_and_come_back_with_their_names() -> None:
+    rows = Lasting("some rows", {"a": {"b": np.arange(3)}})
+    tree = {"memory": {"0/1": rows, "size": 3}, "other": {"x": np.zeros(2)}}
+    assert lasting_parts(tree) == {"memory/0~11": rows}
+    arrays, values = split(tree)
+    assert list(arrays) == ["memory/0~11/a/b", "other/x"]
+    back = join(arrays, json.loads(json.dumps(values)), {"memory/0~11": "some rows"})
+    assert {path: part.name for path, part in lasting_parts(back).items()} == {"memory/0~11": "some rows"}
+    assert back["memory"]["0/1"]["a"]["b"].tolist() == [0, 1, 2]
+    assert not lasting_parts(join(arrays, values))

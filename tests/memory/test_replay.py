@@ -272,7 +272,7 @@ def test_only_rows_in_use_are_saved() -> None:
                 np.zeros(1, bool),
             )
         )
-    assert memory.state()["columns"]["observations"].shape == (3, 1, 2)
+    assert memory.state()["segments"]["0"]["observations"].shape == (3, 1, 2)
 
 
 def test_final_go_with_their_transitions() -> None:

@@ -1,15 +1,19 @@
-"""Device, threads and compiling: decided from the size of the work alone, and refused in words."""
+"""Device, threads, precision and compiling: decided from the size of the work alone, and refused in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from zoo.errors import ZooError
+from zoo.optim.program import Program
 from zoo.optim.runtime import Runtime, computing_with
+from zoo.optim.state import State
 
 SMALL, LARGE = 1e4, 1e9
 """Multiplications in a gradient step of a few hundred weights, and of an image network."""
@@ -84,7 +88,7 @@ def test_threads_follow_the_form_that_was_decided(monkeypatch: pytest.MonkeyPatc
         heard.decide(1000)
         assert torch.get_num_threads() == 2
     assert threads(heard) == 2
-    assert heard.state() == {"compile": True, "threads": 2}
+    assert heard.state() == {"compile": True, "threads": 2, "precision": "float32"}
 
 
 @pytest.mark.parametrize(("given", "expected"), [("3", 3), ("9", 4), ("2,1", 2)])
@@ -168,12 +172,102 @@ def test_a_thread_of_pythons_flushes_too() -> None:
         assert executor.submit(compute).result() == 0
 
 
+# Precision
+
+
+BACKENDS = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+
+
+def precision() -> list[str]:
+    """Return how products are computed now, on processors and on GPUs."""
+    return [backend.fp32_precision for backend in BACKENDS]
+
+
+@pytest.fixture
+def _own_precision() -> Iterator[None]:
+    yield
+    torch.set_float32_matmul_precision("highest")
+    for backend in BACKENDS:
+        backend.fp32_precision = "none"
+
+
+@pytest.mark.usefixtures("_own_precision")
+@pytest.mark.parametrize("of_all", ["highest", "medium"])
+@pytest.mark.parametrize("of_backends", [None, ("none", "none"), ("bf16", "tf32"), ("bf16", "ieee")])
+def test_products_are_as_precise_as_asked_for_within_the_block_alone(
+    of_all: str, of_backends: tuple[str, str] | None
+) -> None:
+    """Whatever the process had before, in torch's older words or its newer ones."""
+    torch.set_float32_matmul_precision(of_all)
+    for backend, each in zip(BACKENDS, of_backends or (), strict=False):
+        backend.fp32_precision = each
+    before = precision()
+    with computing_with(1):
+        assert precision() == ["ieee", "ieee"]
+        with computing_with(1, "bf16"):
+            assert precision() == ["bf16", "tf32"]
+            assert torch.get_float32_matmul_precision() == "medium", "the compiler asks for it"
+        assert precision() == ["ieee", "ieee"]
+    assert precision() == before
+    if of_backends is None:
+        assert torch.get_float32_matmul_precision() == of_all
+
+
+def has_matrix_units() -> bool:
+    try:
+        runtime(precision="bf16")
+    except ZooError:
+        return False
+    return True
+
+
+HAS_UNITS = has_matrix_units()
+
+
+@pytest.mark.skipif(HAS_UNITS, reason="this processor has matrix units")
+def test_a_precision_for_which_there_are_no_units_is_refused() -> None:
+    """Also where a run goes on that had them."""
+    message = "`precision=bf16`: this processor has no matrix units for .*; use precision=float32"
+    with pytest.raises(ZooError, match=message):
+        runtime(precision="bf16")
+    with pytest.raises(ZooError, match=message):
+        runtime().load_state({**runtime().state(), "precision": "bf16"})
+
+
+@pytest.mark.skipif(not HAS_UNITS, reason="this processor has no matrix units")
+@pytest.mark.parametrize("compile", [False, True])
+def test_factors_are_rounded_and_sums_are_not(compile: bool) -> None:
+    """Eagerly and compiled, next to a program of the same process that computes in float32."""
+    factors, ones = torch.full((256, 256), 1 + 2**-12), torch.ones(256, 256)
+
+    def product(state: State, left: Tensor, right: Tensor) -> Tensor:
+        return (left @ right).relu()
+
+    for name, expected in (("float32", 1 + 2**-12), ("bf16", 1.0), ("float32", 1 + 2**-12)):
+        chosen = runtime(compile=compile, precision=name)
+        program = Program(State(x=torch.zeros(1)), chosen)
+        with chosen.in_force():
+            result = program.call(product, factors, ones)
+            large = program.call(product, ones * 2**-8, ones * (1 + 2**-7))
+        assert (result == 256 * expected).all()
+        assert (large == 1 + 2**-7).all(), "what bfloat16 holds is summed up exactly"
+
+
+def test_a_resumed_run_has_the_precision_of_the_first_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.optim.runtime._rounds_factors", lambda precision, device: True)
+    first, rest = runtime(precision="bf16"), runtime()
+    rest.load_state(first.state())
+    with rest.in_force():
+        assert precision() == ["bf16", "tf32"]
+
+
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
         ({"compile": "yes"}, "`compile=yes` is not one of auto, true, false"),
         ({"threads": "many"}, "`threads=many` is neither auto nor a number"),
         ({"threads": 0}, "`threads=0` is neither auto nor a number of at least 1"),
+        ({"precision": "half"}, "`precision=half` is not one of float32, bf16"),
         ({"device": "gpu"}, "`device=gpu` is not one of auto, cpu, cuda"),
     ],
 )

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from zoo.algorithms.ppo2 import PPO2
 from zoo.algorithms.sac import SAC
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
+from zoo.files.plain_data import to_json
 from zoo.policies.actor_critic import ActorCritic
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
 from zoo.training.configured_callbacks import make_callbacks
@@ -133,6 +135,7 @@ def test_run_killed_while_it_writes_checkpoints_leaves_a_whole_one(tmp_path: Pat
     program = """
 import sys
 from zoo.algorithms.dqn import DQN
+from zoo.files.plain_data import to_json
 from zoo.policies.actor_critic import ActorCritic
 from zoo.training.checkpoint import CheckpointCallback
 model = DQN("MlpPolicy", "CartPole-v1", seed=0, compile=False, learning_starts=10**9, train_freq=1)
@@ -390,16 +393,22 @@ def test_environments_out_of_reach_are_reset_at_checkpoints_and_the_run_says_so(
         ppo2_out_of_reach().learn(64, CheckpointCallback(tmp_path / "c", minutes=5))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 3, "timesteps": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 4, "timesteps": 1}'])
 def test_damaged_checkpoint_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoint.json").write_text(text)
     with pytest.raises(ZooError, match=r"checkpoint\.json is damaged"):
         read_checkpoint(tmp_path)
 
 
-def test_checkpoint_of_an_earlier_version_is_named(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint.json").write_text('{"format": 2, "timesteps": 1}')
-    with pytest.raises(ZooError, match="an earlier version of Zoo, which can go on with it"):
+@pytest.mark.parametrize(
+    ("record", "version"), [({"format": 2}, "earlier"), ({"format": 3}, "earlier"), ({"format": 99}, "later")]
+)
+def test_checkpoint_of_another_version_is_named(record: dict[str, Any], version: str, tmp_path: Path) -> None:
+    record |= {"timesteps": 1}
+    if record["format"] > 2:  # the first formats had no checksum
+        record["checksum"] = zlib.crc32(to_json(record).encode())
+    (tmp_path / "checkpoint.json").write_text(to_json(record))
+    with pytest.raises(ZooError, match=f"by an? {version} version of Zoo, which can go on with it"):
         read_checkpoint(tmp_path)
 
 

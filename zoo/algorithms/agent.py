@@ -229,6 +229,7 @@ class Agent(ABC, Generic[Config]):
             "env": None if self.env_config is None else self.env_config.id,
             "seed": self.seed,
             "timesteps": self.num_timesteps,
+            "precision": self.runtime.precision,
             **(card or {}),
         }
         statistics = None if self.normalizer is None else self.normalizer.state()

@@ -44,8 +44,8 @@ class Algorithm(AgentInEnvs[Config]):
 
     ``env`` is an id, an environment, a vector environment, or a function that makes one; ``n_envs`` (1) are
     made of an id, a config or a function. Hyperparameters are given by name, or as a whole in ``config``.
-    ``compile`` and ``threads`` may be ``"auto"``: see `zoo.optim.runtime`. Generators made from ``seed`` are
-    the run's only source of randomness.
+    ``compile`` and ``threads`` may be ``"auto"``, ``precision`` ``"bf16"``: see `zoo.optim.runtime`.
+    Generators made from ``seed`` are the run's only source of randomness.
 
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
@@ -62,6 +62,7 @@ class Algorithm(AgentInEnvs[Config]):
         device: str = "auto",
         compile: bool | str = "auto",
         threads: int | str = "auto",
+        precision: str = "float32",
         config: Config | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
@@ -78,7 +79,7 @@ class Algorithm(AgentInEnvs[Config]):
         if observation_space is None or action_space is None:
             raise ZooError(f"{type(self).__name__} needs an env")
         seed = random_seed() if seed is None else int(seed)
-        runtime = Runtime(device=device, compile=compile, threads=threads)
+        runtime = Runtime(device=device, compile=compile, threads=threads, precision=precision)
         super().__init__(config, policy, observation_space, action_space, seed, runtime)
         self.env_config, self.n_envs = env_config, n_envs or 1
         self.total_timesteps = self.n_updates = self.n_episodes = 0

@@ -40,7 +40,7 @@ def agent_config(
     }
 
 
-CHOICES = ("seed", "device", "compile", "threads")
+CHOICES = ("seed", "device", "compile", "threads", "precision")
 """What is chosen anew each time that an agent is loaded."""
 
 

@@ -23,6 +23,10 @@ class TrainSettings:
         choices=("auto", True, False),
     )
     threads: int | str = hyperparameter(help="threads of an update; auto: from the size of the work")
+    precision: str = hyperparameter(
+        help="of matrix products in updates; bf16: factors rounded, TF32 on a GPU, sums in float32",
+        choices=("float32", "bf16"),
+    )
     init_from: str | None = hyperparameter(help="agent whose weights a new run starts with")
     resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly as it was")
     job: str | None = hyperparameter(

@@ -1,7 +1,7 @@
 """State trees, taken apart for two files: arrays for safetensors, everything else for JSON.
 
 A state tree is a dict with keys of text, nested at will; its leaves are NumPy arrays or what JSON gives back
-as it took it: numbers, texts, booleans, None, and lists and dicts of these.
+as it took it: numbers, texts, booleans, None, and lists and dicts of these. A dict in it may be `Lasting`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,22 @@ Tree = dict[str, Any]
 SEPARATOR = "/"
 
 
+class Lasting(dict[str, Any]):
+    """A part of a tree, of arrays alone, whose content has a name: under that name it is never another one.
+
+    So whoever has written it once need not do so again, in however many trees it stands.
+    """
+
+    def __init__(self, name: str, tree: Mapping[str, Any]) -> None:
+        super().__init__(tree)
+        self.name = name
+
+
+def lasting_parts(tree: Mapping[str, Any]) -> dict[str, Lasting]:
+    """Return the `Lasting` parts of a tree by their paths."""
+    return dict(_lasting_parts(tree, ()))
+
+
 def split(tree: Mapping[str, Any]) -> tuple[Arrays, Tree]:
     """Return the arrays by their paths (``"memory/rewards"``), and the tree with a note for each of them.
 
@@ -31,9 +47,14 @@ def split(tree: Mapping[str, Any]) -> tuple[Arrays, Tree]:
     return arrays, _without_arrays(tree, (), arrays)
 
 
-def join(arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Tree:
-    """Return the tree that `split` took apart. Raises `ZooError` if the two don't belong together."""
-    tree = _copied(values)
+def join(
+    arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any], names: Mapping[str, str] | None = None
+) -> Tree:
+    """Return the tree that `split` took apart, its `Lasting` parts by path with these names.
+
+    Raises `ZooError` if arrays and values don't belong together.
+    """
+    tree = _copied(values, (), names or {})
     places = {_path(keys): (parent, keys[-1]) for parent, keys in _leaves(tree, ())}
     for path, array in arrays.items():
         if path not in places:
@@ -90,8 +111,21 @@ def _path(keys: Iterable[str]) -> str:
     return SEPARATOR.join(key.replace("~", "~0").replace(SEPARATOR, "~1") for key in keys)
 
 
-def _copied(values: Mapping[str, Any]) -> Tree:
-    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+def _copied(values: Mapping[str, Any], keys: tuple[str, ...], names: Mapping[str, str]) -> Tree:
+    tree = {
+        key: _copied(value, (*keys, key), names) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+    }
+    name = names.get(_path(keys)) if keys else None
+    return tree if name is None else Lasting(name, tree)
+
+
+def _lasting_parts(tree: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, Lasting]]:
+    for key, value in tree.items():
+        if isinstance(value, Lasting):
+            yield _path((*keys, key)), value
+        elif isinstance(value, Mapping):
+            yield from _lasting_parts(value, (*keys, key))
 
 
 def _leaves(tree: Tree, keys: tuple[str, ...]) -> Iterator[tuple[Tree, tuple[str, ...]]]:

@@ -23,6 +23,7 @@ from zoo.memory.columns import (
 from zoo.memory.experience import Experience
 from zoo.memory.n_step import Windows, summed, windows_of
 from zoo.memory.sampling import Sampler, UniformSampler
+from zoo.memory.segments import Segments
 
 Array = np.ndarray
 Batch = dict[str, Column]
@@ -109,6 +110,7 @@ class ReplayMemory:
         self.columns["ended"] = allocate(ColumnSpec((), np.bool_), leading)
         if not optimize_memory_usage:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.shown}
+        self._segments = Segments(self.columns, self.length)
         self._final: dict[int, dict[str, Column]] = {}
         self._envs = np.arange(n_envs)
         self._heads = np.zeros(n_envs, np.int64)
@@ -116,7 +118,7 @@ class ReplayMemory:
         self._heads_are_equal = True
         self.n_unchecked = 0
         """Steps added since `first_not_finite` found nothing."""
-        self._n_added = 0
+        self._n_added = self._n_added_before = 0
         self._bad_final: tuple[int, NotFinite] | None = None
 
     def __len__(self) -> int:
@@ -171,6 +173,7 @@ class ReplayMemory:
             }
             self._keep_final(rows, newest, ~self.columns["ended"][rows])
         self.columns["ended"][rows] = True
+        self._segments.changed(rows[0])
 
     def _keep_once(
         self, rows: tuple[Array, Array], behind: Array, following: dict[str, Column], ended: Array
@@ -276,22 +279,35 @@ class ReplayMemory:
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return all that is stored: views of the columns (only rows in use), and plain values."""
-        used = self.length if self.optimize_memory_usage else int(self._sizes.max(initial=0))
-        columns = {name: transform(lambda array: array[:used], part) for name, part in self.columns.items()}
+        """Return all that is stored: views of the rows in use, and plain values.
+
+        Rows that did not change since the last call stand in segments that have their names still.
+        """
+        if n_added := min(self._n_added - self._n_added_before, self.length):
+            newest = 0 if self.optimize_memory_usage else 1  # what was shown last stands in a row of its own
+            self._segments.changed((self._heads - np.arange(newest, n_added + 1)[:, None]) % self.length)
+            self._n_added_before = self._n_added
+        used = int(self._sizes.max(initial=0))
+        if self.optimize_memory_usage and used:
+            used += 1
         slots = sorted(self._final)
         final = {
             name: join([transform(lambda array: array[None], self._final[slot][name]) for slot in slots])
             for name in (self.shown if slots else ())
         }
         rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}
-        kept = {"columns": columns, "final_slots": np.array(slots, np.int64), "final": final}
-        return {**rings, **kept, "sampler": self.sampler.state()}
+        return {
+            **rings,
+            "segments": self._segments.state(used),
+            "final_slots": np.array(slots, np.int64),
+            "final": final,
+            "sampler": self.sampler.state(),
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned."""
-        for name, column in self.columns.items():
-            assign(column, slice(0, int(state["used"])), state["columns"][name])
+        self._segments.load_state(state["segments"], int(state["used"]))
+        self._n_added_before = self._n_added
         self._heads, self._sizes = state["heads"].copy(), state["sizes"].copy()
         self._heads_are_equal = bool((self._heads == self._heads[0]).all())
         self._final = {}

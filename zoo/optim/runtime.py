@@ -1,4 +1,4 @@
-"""Where and how updates run: device, threads, eager or compiled.
+"""Where and how updates run: device, threads, precision, eager or compiled.
 
 ``"auto"`` is decided by rules from the size of the work, never by a clock, so that two runs of one config
 make the same choice and end with the same weights. The size of a step is the number of tensor operations that
@@ -12,7 +12,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -37,6 +37,12 @@ MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 MOST_THREADS = 4
 """Threads that a gradient step gets at most, if nobody asks for more."""
 
+PRECISIONS = {"float32": "highest", "bf16": "medium"}
+"""How the factors of matrix products are taken, and what torch calls that; sums are float32.
+
+``bf16`` rounds them to bfloat16 on a processor, to TF32 on a GPU.
+"""
+
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +50,13 @@ logger = logging.getLogger(__name__)
 class Runtime:
     """The choices of a run, resolved once its work is known.
 
-    ``compile`` and ``threads`` are ``"auto"``, or a bool and a number. Raises `ZooError` for anything else,
-    and for a device that is not there.
+    ``compile`` and ``threads`` are ``"auto"``, or a bool and a number; ``precision`` is one of `PRECISIONS`.
+    Raises `ZooError` for anything else, and for a device or matrix units that are not there.
     """
 
-    def __init__(self, *, device: str, compile: bool | str, threads: int | str) -> None:
+    def __init__(
+        self, *, device: str, compile: bool | str, threads: int | str, precision: str = "float32"
+    ) -> None:
         if isinstance(compile, str) and compile != "auto":
             raise ZooError(f"`compile={compile}` is not one of auto, true, false")
         if (isinstance(threads, str) and threads != "auto") or (not isinstance(threads, str) and threads < 1):
@@ -56,6 +64,7 @@ class Runtime:
         self.device = _device(device)
         self.compile = compile
         self.threads = threads
+        self.precision = _precision(precision, self.device)
         self.compile_clock = CompileClock()
         self._gradient_steps: float | None = None
         self._multiplications = 0.0
@@ -80,7 +89,7 @@ class Runtime:
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Within the block torch computes as these choices say; see `computing_with`."""
-        with computing_with(self._decided_threads()):
+        with computing_with(self._decided_threads(), self.precision):
             yield
 
     def stay_eager_for(self, module: nn.Module) -> None:
@@ -101,10 +110,11 @@ class Runtime:
 
     def state(self) -> dict[str, Any]:
         """Return what was decided so far."""
-        return {"compile": self.compile, "threads": self.threads}
+        return {"compile": self.compile, "threads": self.threads, "precision": self.precision}
 
     def load_state(self, tree: dict[str, Any]) -> None:
         """Take the decisions of the interrupted run, so that the numbers stay the same."""
+        self.precision = _precision(tree["precision"], self.device)
         self.compile, self.threads = tree["compile"], tree["threads"]
 
     def _decided_threads(self) -> int:
@@ -131,21 +141,44 @@ def available_threads() -> int:
 
 
 @contextmanager
-def computing_with(threads: int) -> Iterator[None]:
+def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
     """Within the block torch computes with so many threads, all of which take denormal numbers for zero.
 
-    So does all else that this thread computes, environments included. What comes out does not depend on what
-    this process computed before; afterwards all is as it was.
+    So does all else that this thread computes, environments included. Matrix products, in compiled graphs
+    too, are as precise as one of `PRECISIONS` says. What comes out does not depend on what this process
+    computed before; afterwards all is as it was.
     """
     threads_before = torch.get_num_threads()
+    restore_precision = _precision_kept()
     flushed_before = bool(torch.full((), 1e-40) * 0.5 == 0)
     torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(PRECISIONS[precision])
     _flush_denormals(True)
     try:
         yield
     finally:
         torch.set_num_threads(threads_before)
+        restore_precision()
         _flush_denormals(flushed_before)
+
+
+def _precision_kept() -> Callable[[], None]:
+    """Return what brings torch's precision of products back to what it is, that of each backend too.
+
+    Where these were set one by one, torch refuses to say one word for all.
+    """
+    backends = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+    of_backends = [backend.fp32_precision for backend in backends]
+    of_all = "highest"
+    with suppress(RuntimeError):
+        of_all = torch.get_float32_matmul_precision()
+
+    def restore() -> None:
+        torch.set_float32_matmul_precision(of_all)
+        for backend, precision in zip(backends, of_backends, strict=True):
+            backend.fp32_precision = precision
+
+    return restore
 
 
 def _flush_denormals(on: bool) -> None:
@@ -181,3 +214,21 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ZooError(f"`device={name}`: this machine has no usable GPU; use device=cpu or device=auto")
     return device
+
+
+def _precision(name: str, device: torch.device) -> str:
+    if name not in PRECISIONS:
+        raise ZooError(f"`precision={name}` is not one of {', '.join(PRECISIONS)}")
+    if name != "float32" and not _rounds_factors(name, device):
+        where, units = ("GPU", "TF32") if device.type == "cuda" else ("processor", "bfloat16 (such as AMX)")
+        raise ZooError(
+            f"`precision={name}`: this {where} has no matrix units for {units}; use precision=float32"
+        )
+    return name
+
+
+def _rounds_factors(precision: str, device: torch.device) -> bool:
+    """Tell whether products are of rounded factors where this precision is asked for."""
+    factors = torch.full((256, 256), 1 + 2**-12, device=device)
+    with computing_with(1, precision):
+        return not torch.equal(factors @ torch.eye(256, device=device), factors)

@@ -14,7 +14,7 @@ from zoo.algorithms.callback import Callback, Training, named
 from zoo.config.intervals import minutes_of
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
-from zoo.files.trees import join, split
+from zoo.files.trees import join, lasting_parts, split
 from zoo.training.checkpoint_files import read_files, write_files
 from zoo.training.problems import tell, told
 
@@ -121,7 +121,7 @@ class Resumable(Protocol):
 
 @dataclass
 class Checkpoint:
-    """What a checkpoint holds; the arrays in the algorithm's state tree are views of its file."""
+    """What a checkpoint holds; the arrays in the algorithm's state tree are views of its files."""
 
     timesteps: int
     algorithm: dict[str, Any]
@@ -132,9 +132,11 @@ class Checkpoint:
 def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Callback] = ()) -> None:
     """Write the state of an algorithm between two updates, and of its callbacks.
 
-    What it says of log files is on the disk before. Raises `ZooError` if it can't be written.
+    What it says of log files is on the disk before, and a `Lasting` part that a checkpoint in ``folder`` has
+    is not written again. Raises `ZooError` if it can't be written.
     """
-    arrays, values = split(algorithm.state())
+    state = algorithm.state()
+    arrays, values = split(state)
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     try:
         states = {name: state for name, each in named(callbacks) if (state := each.state())}
@@ -142,7 +144,8 @@ def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Call
     except OSError as error:
         raise ZooError(f"can't write {folder}: a log does not reach the disk: {error}") from error
     record = {"timesteps": algorithm.num_timesteps, "algorithm": values}
-    write_files(folder, arrays, {**record, "callbacks": states, "monitor": offsets})
+    names = {path: part.name for path, part in lasting_parts(state).items()}
+    write_files(folder, arrays, {**record, "callbacks": states, "monitor": offsets}, names)
 
 
 def read_checkpoint(folder: str | Path) -> Checkpoint:
@@ -151,9 +154,10 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     Raises `ZooError` if there is none that is whole.
     """
     values, arrays = read_files(Path(folder))
+    names = {path: part["name"] for path, part in values["parts"].items()}
     return Checkpoint(
         timesteps=values["timesteps"],
-        algorithm=join(arrays, values["algorithm"]),
+        algorithm=join(arrays, values["algorithm"], names),
         callbacks=values["callbacks"],
         monitor=values["monitor"],
     )

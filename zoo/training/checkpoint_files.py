@@ -1,9 +1,11 @@
 """The files of a run's checkpoints: the newest, and the one before it in case that the newest is damaged.
 
-``checkpoint.json`` holds the plain values of the newest and names the safetensors file beside it that holds
-the arrays; ``previous.json`` is the same for the one before. Checksums tell whether they are what was
-written. New arrays are on the disk before ``checkpoint.json`` is replaced, in one step, and only then is
-removed what neither refers to: at any moment there is one whole checkpoint, or none has been written yet.
+``checkpoint.json`` holds the plain values of the newest and names the safetensors files beside it that hold
+the arrays; ``previous.json`` is the same for the one before. Arrays in a `Lasting` part of the state stand in
+a file of their own, which is called after it and written once: all checkpoints that have this part share it.
+Checksums tell whether files are what was written. New arrays are on the disk before ``checkpoint.json`` is
+replaced, in one step, and only then is removed what neither refers to: at any moment there is one whole
+checkpoint, or none has been written yet.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,18 @@ from zoo.files.checksums import checksum_of
 from zoo.files.damaged import UNREADABLE
 from zoo.files.plain_data import parse_json, to_json
 from zoo.files.tensors import Arrays, read_tensors, write_tensors
+from zoo.files.trees import SEPARATOR
 from zoo.training.problems import tell
 
-FORMAT = 3
+FORMAT = 4
 
 NEWEST = "checkpoint.json"
 PREVIOUS = "previous.json"
 
 _ARRAYS = r"\d+-[0-9a-f]{8}\.safetensors"
-_LEFTOVERS = re.compile(rf"{_ARRAYS}|\.({_ARRAYS}|{NEWEST}|{PREVIOUS})\..+")
+_PART_NAME = r"[0-9a-f]{32}"
+_OURS = rf"{_ARRAYS}|{_PART_NAME}\.safetensors"
+_LEFTOVERS = re.compile(rf"{_OURS}|\.({_OURS}|{NEWEST}|{PREVIOUS})\..+")
 """The names of arrays, and of what a killed process began of any file here."""
 
 
@@ -44,13 +49,19 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (NEWEST, PREVIOUS))
 
 
-def write_files(folder: Path, arrays: Arrays, values: Mapping[str, Any]) -> None:
-    """Write a checkpoint, of which ``values`` hold at least ``timesteps``. Raises `ZooError` if it can't."""
+def write_files(folder: Path, arrays: Arrays, values: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Write a checkpoint, of which ``values`` hold at least ``timesteps``. Raises `ZooError` if it can't.
+
+    ``names`` are those of `Lasting` parts by their place in the tree: what a checkpoint here has of these is
+    not written again.
+    """
     tensors = f"{values['timesteps']}-{secrets.token_hex(4)}.safetensors"
     _remove_leftovers(folder)
     try:
-        checksum = write_tensors(folder / tensors, arrays)
-        record = {"format": FORMAT, "tensors": tensors, "tensors_checksum": checksum, **values}
+        outside, inside = _in_parts(arrays, names)
+        checksum = write_tensors(folder / tensors, outside)
+        arrays_at = {"tensors": tensors, "tensors_checksum": checksum}
+        record = {"format": FORMAT, **arrays_at, "parts": _write_parts(folder, inside, names), **values}
         _keep_the_newest_as_previous(folder)
         atomic.write_json(folder / NEWEST, {**record, "checksum": _checksum(record)})
     finally:
@@ -97,15 +108,22 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
     values = _read_values(path)
     if values is None:
         raise _DamagedError(f"{path} is missing")
-    tensors = path.with_name(values["tensors"])
+    arrays = _read_arrays(path.with_name(values["tensors"]), values["tensors_checksum"])
+    for place, part in values["parts"].items():
+        inside = _read_arrays(_part_file(path.parent, part), part["checksum"])
+        arrays |= {f"{place}{SEPARATOR}{key}": array for key, array in inside.items()}
+    return values, arrays
+
+
+def _read_arrays(path: Path, checksum: int) -> Arrays:
     try:
-        if checksum_of(tensors) != values["tensors_checksum"]:
-            raise _DamagedError(f"{tensors} is damaged: it is not what was written")
-        return values, read_tensors(tensors)
+        if checksum_of(path) != checksum:
+            raise _DamagedError(f"{path} is damaged: it is not what was written")
+        return read_tensors(path)
     except FileNotFoundError as error:
-        raise _DamagedError(f"{tensors} is missing") from error
+        raise _DamagedError(f"{path} is missing") from error
     except OSError as error:
-        raise _unreadable(tensors, error) from error
+        raise _unreadable(path, error) from error
 
 
 def _read_values(path: Path) -> dict[str, Any] | None:
@@ -113,12 +131,11 @@ def _read_values(path: Path) -> dict[str, Any] | None:
     try:
         values = parse_json(path.read_bytes())
         checksum = values.pop("checksum", None)
-        if checksum is None and values["format"] < FORMAT:
+        if values["format"] < FORMAT and checksum in (None, _checksum(values)):
             raise ZooError(f"{path} was written by an earlier version of Zoo, which can go on with it")
         if checksum != _checksum(values):
             raise ValueError("it is not what was written")
-        is_complete = {"tensors_checksum", "timesteps"} <= values.keys()
-        if values["format"] == FORMAT and not (is_complete and re.fullmatch(_ARRAYS, values["tensors"])):
+        if values["format"] == FORMAT and not _says_which_arrays(values):
             raise ValueError("it does not say which arrays it has")
     except FileNotFoundError:
         return None
@@ -131,6 +148,16 @@ def _read_values(path: Path) -> dict[str, Any] | None:
     return values
 
 
+def _says_which_arrays(values: Mapping[str, Any]) -> bool:
+    return (
+        {"tensors_checksum", "timesteps"} <= values.keys()
+        and re.fullmatch(_ARRAYS, values["tensors"]) is not None
+        and all(
+            "checksum" in part and re.fullmatch(_PART_NAME, part["name"]) for part in values["parts"].values()
+        )
+    )
+
+
 def _unreadable(path: Path, error: OSError) -> ZooError:
     """Return the error for a file that may be whole, and readable another time."""
     return ZooError(f"can't read {path}: {error.strerror or error}")
@@ -140,11 +167,56 @@ def _checksum(values: Mapping[str, Any]) -> int:
     return zlib.crc32(to_json(values).encode())
 
 
+def _in_parts(arrays: Arrays, places: Iterable[str]) -> tuple[Arrays, dict[str, Arrays]]:
+    """Return the arrays outside of these places of a tree, and those inside of each, by their path there."""
+    outside: Arrays = {}
+    inside: dict[str, Arrays] = {place: {} for place in places}
+    for path, array in arrays.items():
+        place = next((each for each in _above(path) if each in inside), None)
+        if place is None:
+            outside[path] = array
+        else:
+            inside[place][path[len(place + SEPARATOR) :]] = array
+    return outside, inside
+
+
+def _above(path: str) -> Iterator[str]:
+    while SEPARATOR in path:
+        path = path.rpartition(SEPARATOR)[0]
+        yield path
+
+
+def _write_parts(folder: Path, parts: Mapping[str, Arrays], names: Mapping[str, str]) -> dict[str, Any]:
+    """Write those parts that no checkpoint has; return what the new one says of each of them, by place."""
+    there = {part["name"]: part for part in _parts_in_use(folder)}
+    records = {}
+    for place, arrays in parts.items():
+        record = there.get(names[place])
+        if record is None:
+            record = {"name": names[place]}
+            record["checksum"] = write_tensors(_part_file(folder, record), arrays)
+        records[place] = record
+    return records
+
+
+def _parts_in_use(folder: Path) -> Iterator[dict[str, Any]]:
+    """Give the parts that checkpoints have, but for those that were lost."""
+    for name in (NEWEST, PREVIOUS):
+        with contextlib.suppress(_DamagedError):
+            values = _read_values(folder / name)
+            if values is not None:
+                yield from (part for part in values["parts"].values() if _part_file(folder, part).is_file())
+
+
+def _part_file(folder: Path, part: Mapping[str, Any]) -> Path:
+    return folder / f"{part['name']}.safetensors"
+
+
 def _keep_the_newest_as_previous(folder: Path) -> None:
     """Let the newest checkpoint be the one before; one of which a part is lost takes no whole one's place."""
     with contextlib.suppress(_DamagedError):
         values = _read_values(folder / NEWEST)
-        if values is not None and (folder / values["tensors"]).is_file():
+        if values is not None and all((folder / name).is_file() for name in _files_of(values)):
             atomic.write_bytes(folder / PREVIOUS, (folder / NEWEST).read_bytes())
 
 
@@ -152,18 +224,20 @@ def _remove_leftovers(folder: Path) -> None:
     """Remove what no checkpoint refers to: the arrays of earlier ones, and what a killed process began."""
     if not folder.is_dir():
         return
-    try:
-        kept = set(_tensors_in_use(folder))
-    except ZooError:
-        # What can't be read now may be read later.
-        return
-    for path in folder.iterdir():
-        if _LEFTOVERS.fullmatch(path.name) and path.name not in kept and path.is_file():
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(ZooError, OSError):  # what can't be read or removed now may be later
+        kept = set(_files_in_use(folder))
+        for path in folder.iterdir():
+            if _LEFTOVERS.fullmatch(path.name) and path.name not in kept and path.is_file():
+                path.unlink(missing_ok=True)
 
 
-def _tensors_in_use(folder: Path) -> Iterator[str]:
+def _files_in_use(folder: Path) -> Iterator[str]:
     for name in (NEWEST, PREVIOUS):
         values = _read_values(folder / name)
         if values is not None:
-            yield values["tensors"]
+            yield from _files_of(values)
+
+
+def _files_of(values: Mapping[str, Any]) -> list[str]:
+    """Return the names of the files with the arrays of a checkpoint."""
+    return [values["tensors"], *(f"{part['name']}.safetensors" for part in values["parts"].values())]

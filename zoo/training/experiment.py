@@ -305,6 +305,7 @@ def _algorithm(config: Config, env: EnvConfig, closing: contextlib.ExitStack) ->
         device=config["device"],
         compile=config["compile"],
         threads=config["threads"],
+        precision=config["precision"],
         config=hyperparameters,
         **options,
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
 
     from zoo.algorithms.a2c import A2C
     from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.ddpg import DDPG
     from zoo.algorithms.dqn import DQN
     from zoo.algorithms.ppo2 import PPO2
     from zoo.algorithms.sac import SAC
@@ -44,6 +45,7 @@ _HOMES = {
 
 __all__ = [
     "A2C",
+    "DDPG",
     "DQN",
     "PPO2",
     "SAC",

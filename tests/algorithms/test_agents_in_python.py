@@ -487,7 +487,7 @@ def test_environments_come_in_every_form(env: Any) -> None:
         (PPO2, "CartPole-v1", {"n_steps": "many"}, "has the wrong type; expected int"),
         (PPO2, "CartPole-v1", {"learning_rate": "fast_1"}, "unknown schedule 'fast'"),
         (DQN, "CartPole-v1", {"tau": 0}, r"`dqn\.tau=0` is out of range"),
-        (DQN, "Pendulum-v1", {}, "dqn acts in Discrete spaces, but .*; a2c, ppo2, sac can take them"),
+        (DQN, "Pendulum-v1", {}, "dqn acts in Discrete spaces, but .*; a2c, ddpg, ppo2, sac can take them"),
         (SAC, "CartPole-v1", {}, "sac acts in Box spaces, but .*; a2c, dqn, ppo2 can take them"),
         (SAC, "Pendulum-v1", {"n_critics": 0}, "out of range"),
         (PPO2, "CartPole-v1", {"policy": "MlpPolcy"}, "unknown policy 'MlpPolcy'; did you mean 'MlpPolicy'"),

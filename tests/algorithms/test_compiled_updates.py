@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DDPG, DQN, PPO2, SAC
 
 RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
@@ -16,6 +16,28 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
         DQN,
         "CartPole-v1",
         {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8},
+        48,
+    ),
+    "ddpg": (
+        DDPG,
+        "Pendulum-v1",
+        {"learning_starts": 16, "train_freq": 4, "gradient_steps": 2, "batch_size": 8},
+        48,
+    ),
+    "ddpg in units of returns": (
+        DDPG,
+        "Pendulum-v1",
+        {
+            "learning_starts": 16,
+            "train_freq": 4,
+            "gradient_steps": 2,
+            "batch_size": 8,
+            "normalize_returns": True,
+            "enable_popart": True,
+            "critic_l2_reg": 0.1,
+            "return_range": [-2.0, 2.0],
+            "max_grad_norm": 1.0,
+        },
         48,
     ),
     "sac": (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, SAC, make_vec_env
 from zoo.algorithms.base import Algorithm
 
 NARROW = {"log_std_init": -1.0}
@@ -103,6 +103,36 @@ def test_sac_names_what_it_sees() -> None:
     ).learn(1500)
     assert mean_reward(model, env_id) >= 0.85
     assert np.exp(model.policy.temperature.log.item()) < 0.3
+
+
+@pytest.mark.parametrize(
+    "exploring",
+    [
+        {"action_noise": {"type": "normal", "std": 0.5}},
+        {"parameter_noise": {"initial_std": 0.3, "desired_action_std": 0.5}},
+        {"random_exploration": 0.5, "normalize_returns": True, "enable_popart": True, "reward_scale": 50.0},
+    ],
+    ids=str,
+)
+def test_ddpg_names_what_it_sees(exploring: dict[str, Any]) -> None:
+    env_id = "Zoo/IdentityBox-v0"
+    model = DDPG(
+        {"net_arch": [32, 32]},
+        env_id,
+        n_envs=4,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_starts=100,
+        gamma=0.0,
+        learning_rate=3e-3,
+        actor_learning_rate=1e-3,
+        batch_size=64,
+        train_freq=4,
+        gradient_steps=2,
+        **exploring,
+    ).learn(1500)
+    assert mean_reward(model, env_id) >= 0.85
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import Logged
 
-from zoo import A2C, DQN, PPO2, SAC, evaluate_policy, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, SAC, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -57,6 +57,32 @@ RUNS: dict[str, Run] = {
         {"learning_starts": 40, "buffer_size": 200, "train_freq": 5, "parameter_noise": True},
     ),
     "dqn_episodes": (DQN, "CartPole-v1", {"learning_starts": 40, "train_freq": [1, "episode"]}),
+    "ddpg": (
+        DDPG,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 6,
+            "gradient_steps": 2,
+            "action_noise": {"type": "ornstein-uhlenbeck", "std": 0.3},
+        },
+    ),
+    "ddpg_units_and_noise": (
+        DDPG,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 6,
+            "gradient_steps": 2,
+            "normalize_returns": True,
+            "enable_popart": True,
+            "critic_l2_reg": 0.01,
+            "parameter_noise": {"initial_std": 0.5},
+            "random_exploration": 0.2,
+        },
+    ),
     "sac": (SAC, "Pendulum-v1", {"learning_starts": 40, "batch_size": 16, "train_freq": 4}),
     "sac_noise": (
         SAC,

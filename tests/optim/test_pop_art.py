@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.optim.parameters import Parameters
-from zoo.optim.pop_art import ReturnUnits, output_layer
+from zoo.optim.pop_art import RunningUnits, output_layer
 from zoo.optim.program import Outcome, Program
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import LiveState, State
@@ -22,15 +22,15 @@ def critic() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
 
 
-def units(*, preserve: bool = True, double: bool = False) -> tuple[ReturnUnits, Parameters, State]:
+def units(*, preserve: bool = True, double: bool = False) -> tuple[RunningUnits, Parameters, State]:
     """Return units of a critic and of a target with other weights."""
     parameters = Parameters("critic", critic().double() if double else critic())
-    part = ReturnUnits(parameters, ("critic", "target"), preserve=preserve)
+    part = RunningUnits(parameters, ("critic", "target"), preserve=preserve)
     target = parameters.flat + 0.1 * torch.randn_like(parameters.flat)
     return part, parameters, State({"critic": parameters.flat, "target": target, **part.initial_state()})
 
 
-def means(part: ReturnUnits, parameters: Parameters, state: State, inputs: Tensor) -> dict[str, Tensor]:
+def means(part: RunningUnits, parameters: Parameters, state: State, inputs: Tensor) -> dict[str, Tensor]:
     """Return what critic and target say of returns."""
     with torch.no_grad():
         return {

@@ -8,6 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.algorithms.ddpg import DDPGPolicy
 from zoo.algorithms.sac import SACPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
@@ -108,6 +109,15 @@ class WitnessedQNetwork(QNetwork):
     def __init__(self, *args: Any, dueling: bool, **witness: Any) -> None:
         super().__init__(*args, dueling=dueling)
         self.encoder = Witness(self.encoder, **witness)  # type: ignore[assignment]
+
+
+class WitnessedDDPGPolicy(DDPGPolicy):
+    """Has witnesses in the places of its encoders."""
+
+    def __init__(self, *args: Any, **witness: Any) -> None:
+        super().__init__(*args)
+        self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
+        self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]
 
 
 class WitnessedSACPolicy(SACPolicy):

@@ -25,6 +25,10 @@ RUNS = {
         *("algo=dqn", "env=CartPole-v1", "n_timesteps=4000", "policy.net_arch=[32]"),
         "algo.optimize_memory_usage=true",
     ],
+    "ddpg": [
+        *("algo=ddpg", "env=Pendulum-v1", "n_timesteps=2000", "policy=LnMlpPolicy", "policy.net_arch=[32]"),
+        *("algo.parameter_noise={}", "algo.normalize_returns=true", "algo.enable_popart=true"),
+    ],
     "sac": ["algo=sac", "env=Pendulum-v1", "n_timesteps=900", "policy.net_arch=[32]", "env.normalize=true"],
 }
 """Each algorithm; all episodes go over several checkpoints, and seeds come anew in the middle."""

@@ -46,8 +46,21 @@ OLD_NAMES = {
     "clip_param": "clip_range",
     "nb_rollout_steps": "train_freq",
     "nb_train_steps": "gradient_steps",
+    "actor_lr": "actor_learning_rate",
+    "critic_lr": "learning_rate",
+    "clip_norm": "max_grad_norm",
+    "memory_limit": "buffer_size",
+    "initial_stddev": "initial_std",
+    "desired_action_stddev": "desired_action_std",
+    "adoption_coefficient": "adaptation_coefficient",
 }
 """Stable-Baselines' names and the ones that replaced them."""
+
+ELSEWHERE = {
+    "normalize_observations": "env.normalize",
+    "observation_range": "env.normalize.clip_obs",
+}
+"""Stable-Baselines' names of what stands in another section here."""
 
 
 def hyperparameter(
@@ -149,6 +162,8 @@ def unknown_key(key: str, known: Sequence[str], where: str) -> str:
     if key in OLD_NAMES and OLD_NAMES[key] in known:
         new = f"{where}.{OLD_NAMES[key]}" if where else OLD_NAMES[key]
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
+    if key in ELSEWHERE:
+        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{ELSEWHERE[key]}` here"
     matches = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if matches:
         return f"unknown key `{path}`; did you mean `{where + '.' if where else ''}{matches[0]}`?"

@@ -23,7 +23,39 @@ SMALLEST_VARIANCE = 0.01
 
 
 class ReturnUnits:
-    """Turns returns into the units that a critic's outputs are in, and back.
+    """Turns returns into the units that a critic's outputs are in, and back: here they are the same."""
+
+    def initial_state(self) -> State:
+        """Return what the units follow from."""
+        return State()
+
+    def update(self, state: State, returns: Tensor) -> State:
+        """Return the state after a step that has these returns (batch,) for targets."""
+        return state
+
+    def to_units(self, state: State, returns: Tensor) -> Tensor:
+        """Return what the critic should say for these returns."""
+        return returns
+
+    def to_returns(self, state: State, outputs: Tensor) -> Tensor:
+        """Return what outputs of the critic mean."""
+        return outputs
+
+    def in_returns(self, state: State, vector: Tensor) -> Tensor:
+        """Return parameters whose outputs are returns, of ``vector``, whose outputs are in units."""
+        return vector
+
+    def restart(self, state: State) -> State:
+        """Return the state with outputs that are returns, and no targets seen."""
+        return state
+
+    def metrics(self, state: State) -> dict[str, Tensor]:
+        """Return what is worth logging."""
+        return {}
+
+
+class RunningUnits(ReturnUnits):
+    """The mean and standard deviation of all targets so far.
 
     ``names`` are the vectors of the state, all of the form of ``parameters``, whose outputs are in these
     units: a critic and its target. `update` lets the units follow targets; with ``preserve`` it changes the
@@ -55,12 +87,13 @@ class ReturnUnits:
         """Return how much one unit is, a float64 scalar."""
         return (state["returns.squares"] / state["returns.count"]).clamp(min=SMALLEST_VARIANCE).sqrt()
 
+    def metrics(self, state: State) -> dict[str, Tensor]:
+        return {"returns_mean": self.mean(state).clone(), "returns_std": self.std(state)}
+
     def to_units(self, state: State, returns: Tensor) -> Tensor:
-        """Return what the critic should say for these returns."""
         return ((returns - self.mean(state)) / self.std(state)).to(returns.dtype)
 
     def to_returns(self, state: State, outputs: Tensor) -> Tensor:
-        """Return what outputs of the critic mean."""
         return (outputs * self.std(state) + self.mean(state)).to(outputs.dtype)
 
     def update(self, state: State, returns: Tensor) -> State:
@@ -84,8 +117,11 @@ class ReturnUnits:
         return state.replaced({name: self._changed(state[name], scale, shift) for name in self.names})
 
     def in_returns(self, state: State, vector: Tensor) -> Tensor:
-        """Return parameters whose outputs are returns, of ``vector``, whose outputs are in units."""
         return self._changed(vector, self.std(state), self.mean(state))
+
+    def restart(self, state: State) -> State:
+        plain = {name: self.in_returns(state, state[name]) for name in self.names}
+        return state.replaced({**plain, **self.initial_state()})
 
     def _changed(self, vector: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         """Return parameters whose outputs are ``scale·output + shift``."""

@@ -35,6 +35,12 @@ RUNS: dict[str, Run] = {
     ),
     "a2c": (A2C, "CartPole-v1", {"learning_rate": 0.01, "n_steps": 8}),
     "a2c_box": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_rms_prop": False}),
+    "ppo2_sde": (
+        PPO2,
+        "Pendulum-v1",
+        {"learning_rate": 0.01, "n_steps": 16, "use_sde": True, "sde_sample_freq": 6},
+    ),
+    "a2c_sde": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_sde": True}),
     "dqn": (
         DQN,
         "CartPole-v1",
@@ -53,6 +59,18 @@ RUNS: dict[str, Run] = {
     ),
     "dqn_episodes": (DQN, "CartPole-v1", {"learning_starts": 40, "train_freq": [1, "episode"]}),
     "sac": (SAC, "Pendulum-v1", {"learning_starts": 40, "batch_size": 16, "train_freq": 4}),
+    "sac_sde": (
+        SAC,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 16,
+            "gradient_steps": 2,
+            "use_sde": True,
+            "sde_sample_freq": 3,
+        },
+    ),
     "sac_noise": (
         SAC,
         "Pendulum-v1",
@@ -83,6 +101,11 @@ RUNS: dict[str, Run] = {
         TQC,
         "Pendulum-v1",
         {"learning_starts": 40, "batch_size": 16, "train_freq": 4, "buffer_size": 300, "n_quantiles": 5},
+    ),
+    "tqc_sde": (
+        TQC,
+        "Pendulum-v1",
+        {"learning_starts": 40, "train_freq": 8, "buffer_size": 300, "n_quantiles": 5, "use_sde": True},
     ),
 }
 

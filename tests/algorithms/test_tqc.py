@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from zoo import TQC
 from zoo.errors import ZooError
+from zoo.policies.state_dependent_exploration import StateDependentExploration
 
 
 def make(**hyperparameters: Any) -> TQC:
@@ -94,3 +95,10 @@ def test_td_errors_come_for_every_sample() -> None:
     outputs = model._learn_from({**rows, "weights": torch.ones(shape)}, 2)
     assert outputs["td_errors"].shape == shape
     assert (outputs["td_errors"] > 0).all()
+
+
+def test_state_dependent_exploration_is_inherited() -> None:
+    model = make(n_quantiles=5, use_sde=True, train_freq=8, gradient_steps=8).learn(40)
+    assert isinstance(model.exploration, StateDependentExploration)
+    assert model.policy.critics.critics[0].output_size == 5
+    assert model.n_updates == 40

@@ -44,9 +44,10 @@ class TQCPolicy(SACPolicy):
         n_critics: int,
         n_quantiles: int,
         ent_coef: float,
+        use_sde: bool = False,
     ) -> None:
         spaces_and_config = observation_space, action_space, config
-        super().__init__(*spaces_and_config, n_critics=n_critics, ent_coef=ent_coef)
+        super().__init__(*spaces_and_config, n_critics=n_critics, ent_coef=ent_coef, use_sde=use_sde)
         self.critics = QuantileCritics(*spaces_and_config, n_critics=n_critics, n_quantiles=n_quantiles)
 
 

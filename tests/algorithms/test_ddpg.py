@@ -167,12 +167,12 @@ def test_updates_as_written_out(options: dict[str, Any]) -> None:
     model.learn(90)
     assert model.n_updates == len(model.losses) == 20
     state = model.program.state
-    for name, target in (("actor", model.target.actor), ("critic", model.target.critics)):
+    for name, target in (("actor", model.target.actor), ("critics", model.target.critics)):
         parameters = getattr(model, f"{name}_descent").parameters
         theirs = model.reference.actor if name == "actor" else model.reference.critics
         start = model.start.actor if name == "actor" else model.start.critics
         assert_same(parameters.named(state[name]), theirs, start)
-        assert_same(parameters.named(state[f"{name}_target"]), target, start)
+        assert_same(parameters.named(state[f"target_{name}"]), target, start)
     metrics = model.read_metrics()
     critic_loss, actor_loss = np.mean(model.losses, 0)
     assert metrics["train/critic_loss"] == pytest.approx(critic_loss, rel=1e-3)
@@ -185,7 +185,7 @@ def test_updates_as_written_out(options: dict[str, Any]) -> None:
 # Units of returns
 
 
-def values_of(model: DDPG, name: str = "critic") -> Tensor:
+def values_of(model: DDPG, name: str = "critics") -> Tensor:
     """Return what the critic, or its target, says of returns."""
     generator = torch.Generator().manual_seed(7)
     shape = model.observation_space.shape
@@ -217,21 +217,21 @@ def still(**options: Any) -> DDPG:
 
 def test_popart_preserves_what_both_critics_say() -> None:
     model = still(enable_popart=True)
-    expected = {name: values_of(model, name) for name in ("critic", "critic_target")}
-    before = model.program.state["critic"].clone()
+    expected = {name: values_of(model, name) for name in ("critics", "target_critics")}
+    before = model.program.state["critics"].clone()
     model.learn(100)
     assert model.units.std(model.program.state) > 5
-    assert (model.program.state["critic"] - before).abs().max() > 1e-2
+    assert (model.program.state["critics"] - before).abs().max() > 1e-2
     for name, values in expected.items():
         torch.testing.assert_close(values_of(model, name), values, rtol=1e-4, atol=1e-3)
 
 
 def test_normalising_returns_without_popart_is_no_no_op() -> None:
     model = still()
-    before, expected = model.program.state["critic"].clone(), values_of(model)
+    before, expected = model.program.state["critics"].clone(), values_of(model)
     model.learn(100)
     assert model.units.std(model.program.state) > 5
-    assert torch.equal(model.program.state["critic"], before)
+    assert torch.equal(model.program.state["critics"], before)
     assert (values_of(model) - expected).abs().max() > 0.1
 
 
@@ -271,7 +271,7 @@ def test_a_saved_critic_says_returns_whatever_units_it_learned_in(tmp_path: Path
     loaded = zoo.load(model.save(tmp_path / "agent"))
     assert loaded.units.std(loaded.program.state) == 1
     torch.testing.assert_close(values_of(loaded), expected, rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(values_of(loaded, "critic_target"), expected, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(values_of(loaded, "target_critics"), expected, rtol=1e-4, atol=1e-3)
     model.set_parameters(model.get_parameters())
     torch.testing.assert_close(values_of(model), expected, rtol=1e-4, atol=1e-3)
 

@@ -58,11 +58,11 @@ def ours(algorithm: type[DDPG] = Double, **hyperparameters: Any) -> DDPG:
     model = algorithm({"net_arch": [16, 12]}, Space, seed=0, compile=False, threads=1, **settings)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(3)
-        for name in ("actor", "critic"):  # so that targets are others, and actions not near zero
+        for name in ("actor", "critics"):  # so that targets are others, and actions not near zero
             state = model.program.state
             noise = torch.randn(state[name].shape, generator=generator, dtype=torch.float64)
             state[name].add_(0.2 * noise)
-            state[f"{name}_target"].copy_(0.9 * state[name])
+            state[f"target_{name}"].copy_(0.9 * state[name])
     return model
 
 
@@ -92,8 +92,8 @@ def peer(model: DDPG, rate: float, actor_rate: float, *, at_once: bool) -> Any:
     theirs.set_logger(configure(None, []))
     theirs.policy.double()
     state = model.program.state
-    parts = {"actor": theirs.actor, "critic": theirs.critic}
-    parts |= {"actor_target": theirs.actor_target, "critic_target": theirs.critic_target}
+    parts = {"actor": theirs.actor, "critics": theirs.critic}
+    parts |= {"target_actor": theirs.actor_target, "target_critics": theirs.critic_target}
     for name, module in parts.items():
         nn.utils.vector_to_parameters(state[name].clone(), module.parameters())
         module.extract_features = lambda observations, extractor: observations  # else they become single
@@ -151,8 +151,8 @@ def difference(
     theirs.train(N_STEPS, BATCH)
     rates = model.rates(0.0)
     model._take_steps(model._gradient_step, rates, batches())
-    parts = {"actor": theirs.actor, "critic": theirs.critic}
-    parts |= {"actor_target": theirs.actor_target, "critic_target": theirs.critic_target}
+    parts = {"actor": theirs.actor, "critics": theirs.critic}
+    parts |= {"target_actor": theirs.actor_target, "target_critics": theirs.critic_target}
     found = {}
     for name, module in parts.items():
         expected = nn.utils.parameters_to_vector(module.parameters()).detach()
@@ -189,12 +189,12 @@ def planted(change: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> type[DDP
 
 class OnlineActorInTargets(Double):
     def targets(self, state: State, batch: Any) -> Tensor:
-        return super().targets(State({**state, "actor_target": state["actor"]}), batch)
+        return super().targets(State({**state, "target_actor": state["actor"]}), batch)
 
 
 class OnlineCriticInTargets(Double):
     def targets(self, state: State, batch: Any) -> Tensor:
-        return super().targets(State({**state, "critic_target": state["critic"]}), batch)
+        return super().targets(State({**state, "target_critics": state["critics"]}), batch)
 
 
 class ActorTargetStays(Double):

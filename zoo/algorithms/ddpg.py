@@ -126,19 +126,21 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
     def _make_state(self) -> State:
         config, bound = self.config, self.config.max_grad_norm
         self.actor_descent = Descent(Parameters("actor", self.policy.actor), Adam(), max_grad_norm=bound)
-        self.critic_descent = Descent(Parameters("critic", self.policy.critics), Adam(), max_grad_norm=bound)
-        critic = self.critic_descent.parameters
+        self.critics_descent = Descent(
+            Parameters("critics", self.policy.critics), Adam(), max_grad_norm=bound
+        )
+        critic = self.critics_descent.parameters
         self.units = ReturnUnits()
         if config.normalize_returns:
-            self.units = RunningUnits(critic, ("critic", "critic_target"), preserve=config.enable_popart)
+            self.units = RunningUnits(critic, ("critics", "target_critics"), preserve=config.enable_popart)
         self.decay: WeightDecay | None = None
         if config.critic_l2_reg:
             spared = [f"{output_layer(critic.module)}.weight"]
             self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
         state = self.units.initial_state()
-        for descent in (self.actor_descent, self.critic_descent):
+        for descent in (self.actor_descent, self.critics_descent):
             state |= descent.initial_state()
-            state[f"{descent.parameters.name}_target"] = descent.parameters.flat.clone()
+            state[f"target_{descent.parameters.name}"] = descent.parameters.flat.clone()
         return state
 
     def _make_acting(self) -> ActingPolicy:
@@ -178,26 +180,26 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         state = self.units.update(state, targets)
 
         actor = self.actor_descent.module(state)
-        actor_outputs = self._outputs(state["critic"], observations, actor(observations))
+        actor_outputs = self._outputs(state["critics"], observations, actor(observations))
         actor_loss = -mean_loss(self.units.to_returns(state, actor_outputs), weights)
         actor_gradient = self.actor_descent.gradient(actor, actor_loss)
 
-        critic = self.critic_descent.module(state)
+        critic = self.critics_descent.module(state)
         outputs = critic(observations, batch["actions"]).squeeze(0)
         wanted = self.units.to_units(state, targets)
         if self.config.return_range is not None:
             wanted = wanted.clamp(*self.config.return_range)
         errors = outputs - wanted
         critic_loss = mean_loss(errors.square(), weights)
-        critic_gradient = self.critic_descent.gradient(critic, critic_loss)
+        critic_gradient = self.critics_descent.gradient(critic, critic_loss)
         if self.decay is not None:
-            critic_loss = critic_loss + self.decay.loss(state["critic"])
-            critic_gradient = critic_gradient + self.decay.gradient(state["critic"])
+            critic_loss = critic_loss + self.decay.loss(state["critics"])
+            critic_gradient = critic_gradient + self.decay.gradient(state["critics"])
 
-        state, _ = self.critic_descent.step(state, critic_gradient, rates["learning_rate"])
+        state, _ = self.critics_descent.step(state, critic_gradient, rates["learning_rate"])
         state, _ = self.actor_descent.step(state, actor_gradient, rates["actor_learning_rate"])
-        state = self.critic_descent.parameters.follow(state, "critic_target", self.config.tau)
-        state = self.actor_descent.parameters.follow(state, "actor_target", self.config.tau)
+        state = self.critics_descent.parameters.follow(state, "target_critics", self.config.tau)
+        state = self.actor_descent.parameters.follow(state, "target_actor", self.config.tau)
         values = self.units.to_returns(state, outputs.detach())
         metrics = {
             "actor_loss": actor_loss.detach(),
@@ -211,20 +213,20 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         """Return r + γ·Q_target(s′, π_target(s′)) as returns (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
         with self.modes.evaluation():
-            next_actions = self.actor_descent.parameters.at(state["actor_target"])(next_observations)
-            next_outputs = self._outputs(state["critic_target"], next_observations, next_actions)
+            next_actions = self.actor_descent.parameters.at(state["target_actor"])(next_observations)
+            next_outputs = self._outputs(state["target_critics"], next_observations, next_actions)
         scaled = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}
         return self._bootstrapped(scaled, self.units.to_returns(state, next_outputs))
 
     def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
         """Return what the critic with these parameters says, (batch,), in its units."""
-        outputs: Tensor = self.critic_descent.parameters.at(critic)(observations, actions)
+        outputs: Tensor = self.critics_descent.parameters.at(critic)(observations, actions)
         return outputs.squeeze(0)
 
     def get_parameters(self) -> dict[str, Array]:
         """Return copies of the policy's parameters by name; the critic's are such that it says returns."""
-        plain = self.units.in_returns(self.program.state, self.program.state["critic"])
-        named = self.critic_descent.parameters.named(plain.detach())
+        plain = self.units.in_returns(self.program.state, self.program.state["critics"])
+        named = self.critics_descent.parameters.named(plain.detach())
         critic = {f"critics.{name}": value.cpu().numpy().copy() for name, value in named.items()}
         return {**super().get_parameters(), **critic}
 
@@ -233,5 +235,5 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         super().set_parameters(parameters, exact_match)
 
     def _copy_to_targets(self) -> None:
-        for name in ("actor", "critic"):
-            self.program.state[f"{name}_target"].copy_(self.program.state[name])
+        for name in ("actor", "critics"):
+            self.program.state[f"target_{name}"].copy_(self.program.state[name])

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.algorithms.sde_options import sde_options
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.descent import Descent
@@ -35,6 +36,7 @@ from zoo.policies.exploration import (
 )
 from zoo.policies.own_policy import make_policy
 from zoo.policies.squashed_actor import SquashedActor
+from zoo.policies.state_dependent_exploration import StateDependentExploration
 
 
 @dataclass
@@ -56,6 +58,11 @@ class SACConfig(OffPolicyConfig):
     random_exploration: float = hyperparameter(
         0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
     )
+    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
+    sde_sample_freq: int = hyperparameter(
+        -1, "steps after which gSDE draws a new function; -1: when a collection starts", unit="steps", ge=-1
+    )
+    use_sde_at_warmup: bool = hyperparameter(False, "gSDE before learning starts too, not random actions")
 
 
 class SACPolicy(nn.Module):
@@ -69,9 +76,10 @@ class SACPolicy(nn.Module):
         *,
         n_critics: int,
         ent_coef: float,
+        use_sde: bool = False,
     ) -> None:
         super().__init__()
-        self.actor = SquashedActor(observation_space, action_space, config)
+        self.actor = SquashedActor(observation_space, action_space, config, use_sde=use_sde)
         self.critics = ContinuousCritics(observation_space, action_space, config, n_critics=n_critics)
         self.temperature = Temperature(ent_coef)
 
@@ -96,7 +104,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         )
 
     def _policy_options(self) -> dict[str, Any]:
-        return {"n_critics": self.config.n_critics}
+        return {"n_critics": self.config.n_critics, **sde_options(self.config)}
 
     def _make_state(self) -> State:
         n_actions = self.codec.spec.shape[0]
@@ -116,7 +124,11 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
     def _make_exploration(self) -> Exploration:
         noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
-        return StochasticExploration(self.acting, self.codec, noise, self.config.random_exploration)
+        parts = self.acting, self.codec, noise, self.config.random_exploration
+        if self.config.use_sde:
+            every, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
+            return StateDependentExploration(*parts, every=every, at_warmup=at_warmup)
+        return StochasticExploration(*parts)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, 2, self.config.batch_size, *self.codec.spec.shape)

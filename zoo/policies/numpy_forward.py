@@ -25,6 +25,11 @@ from zoo.policies.multi_heads import Bernoulli, MultiCategorical
 from zoo.policies.networks import Mlp
 from zoo.policies.q_network import QNetwork
 from zoo.policies.squashed_actor import SquashedActor
+from zoo.policies.state_dependent_heads import (
+    LEAST_VARIANCE,
+    SquashedStateDependentGaussian,
+    StateDependentGaussian,
+)
 
 ArrayFunction = Callable[[Array], Array]
 
@@ -126,7 +131,33 @@ def _step(layer: nn.Module) -> ArrayFunction | None:
         return lambda features: np.concatenate(
             [mean(features), np.minimum(np.maximum(log_std(features), low), high)], axis=-1
         )
+    if type(layer) in _STATE_DEPENDENT and _is_linear(layer.mean):  # type: ignore[arg-type]
+        return _deviation_by_features(layer)  # type: ignore[arg-type]
     return None
+
+
+_STATE_DEPENDENT = (StateDependentGaussian, SquashedStateDependentGaussian)
+
+
+def _deviation_by_features(head: StateDependentGaussian) -> ArrayFunction:
+    n, means, log_std, bound = head.n_actions, _linear(head.mean), _view(head.log_std), head.clip_mean
+
+    def parameters(features: Array) -> Array:
+        result = np.empty((len(features), head.parameter_size), np.float32)
+        result[:, :n] = means(features)
+        if bound > 0:
+            np.clip(result[:, :n], -bound, bound, out=result[:, :n])
+        deviations = _expln(log_std) if head.use_expln else np.exp(log_std)
+        variance = np.square(features) @ np.square(deviations)
+        result[:, n : 2 * n] = 0.5 * np.log(variance + np.float32(LEAST_VARIANCE))
+        result[:, 2 * n :] = features
+        return result
+
+    return parameters
+
+
+def _expln(values: Array) -> Array:
+    return np.where(values > 0, np.log1p(np.maximum(values, 0)) + 1, np.exp(np.minimum(values, 0)))
 
 
 def _constant_deviation(mean: nn.Linear, log_std: Tensor) -> ArrayFunction:

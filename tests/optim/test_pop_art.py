@@ -121,10 +121,12 @@ def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
 
         def step(state: State, shared: Any, row: Tensor) -> Outcome:
             state = part.update(state, row)
-            return Outcome(state, {"std": part.std(state)})
+            return Outcome(state, part.metrics(state))
 
         program = Program(state, Runtime(device="cpu", compile=compile, threads=1))
-        program.run(step, {}, torch.stack(batches(4)))
+        ran = program.run(step, {}, torch.stack(batches(4)))
+        assert ran.names == ["returns_mean", "returns_std"]
+        assert ran.metrics.dtype == torch.float32  # as all that is logged: a checkpoint keeps no more
         assert program.runtime.compiles is compile
         return dict(program.state)
 

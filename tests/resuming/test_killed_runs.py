@@ -52,7 +52,16 @@ ENVIRONMENTS = {
 }
 """What wrappers and simulators keep between episodes; the last two are made anew where they are seeded."""
 
-EVERY = {"ppo2": 2000, "a2c": 2000, "dqn": 700, "sac": 200, "frames": 1500, "time": 200, "atari": 300}
+EVERY = {
+    "ppo2": 2000,
+    "a2c": 2000,
+    "dqn": 700,
+    "ddpg": 300,
+    "sac": 200,
+    "frames": 1500,
+    "time": 200,
+    "atari": 300,
+}
 WORKERS = ["env.vectorization=workers", "env.n_workers=2", "n_envs=4"]
 
 

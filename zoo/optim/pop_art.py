@@ -88,7 +88,7 @@ class RunningUnits(ReturnUnits):
         return (state["returns.squares"] / state["returns.count"]).clamp(min=SMALLEST_VARIANCE).sqrt()
 
     def metrics(self, state: State) -> dict[str, Tensor]:
-        return {"returns_mean": self.mean(state).clone(), "returns_std": self.std(state)}
+        return {"returns_mean": self.mean(state).float(), "returns_std": self.std(state).float()}
 
     def to_units(self, state: State, returns: Tensor) -> Tensor:
         return ((returns - self.mean(state)) / self.std(state)).to(returns.dtype)

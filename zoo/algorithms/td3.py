@@ -160,7 +160,7 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
         return Outcome(state, metrics, outputs)
 
     def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
-        """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (equation 14 and algorithm 1)."""
+        """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (algorithm 1 of the paper)."""
         next_observations = batch["next_observations"]
         with self.modes.evaluation():
             next_actions = self.actor_descent.parameters.at(state["target_actor"])(next_observations)

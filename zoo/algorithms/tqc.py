@@ -77,7 +77,7 @@ class TQC(SAC):
     def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
         """Return the lowest of all critics' quantiles, (batch, kept), less the weighted log-probability.
 
-        The highest ones of all together are dropped, not of each critic (equations 10 to 12).
+        The highest ones of all together are dropped, not of each critic.
         """
         n_kept = self.config.n_quantiles - self.config.top_quantiles_to_drop_per_net
         pooled = next_values.transpose(0, 1).flatten(1).sort(dim=-1).values

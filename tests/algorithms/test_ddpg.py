@@ -62,8 +62,10 @@ class WatchedDDPG(DDPG):
         if self.importance is not None:
             rows = {**rows, "weights": self.importance.expand(len(rows["rewards"]), -1)}
         outputs = super()._take_steps(step, shared, rows)
-        self.critic_optimizer.param_groups[0]["lr"] = shared["learning_rate"].item()
-        self.actor_optimizer.param_groups[0]["lr"] = shared["actor_learning_rate"].item()
+        rate = self.schedules["learning_rate"](self._progress_before)
+        actor_rate = 0.003 if self.config.actor_learning_rate is not None else rate
+        self.critic_optimizer.param_groups[0]["lr"] = rate
+        self.actor_optimizer.param_groups[0]["lr"] = actor_rate
         errors = [
             self._plain_step({name: column[row].double() for name, column in rows.items()})
             for row in range(len(rows["rewards"]))

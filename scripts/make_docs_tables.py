@@ -88,7 +88,7 @@ def row_of(field: dataclasses.Field[Any], declared: str) -> tuple[str, ...]:
     unit = field.metadata.get("unit")
     kind = declared.replace("Schedule", "number or schedule").replace("None", "null")
     kind = re.sub(r'Literal\["(\w+)"\]', r"\1", kind)
-    kind = re.sub(r"\bActionNoiseConfig \| ", "", kind).replace(" | ", " or ")
+    kind = re.sub(r"\b\w+NoiseConfig \| ", "", kind).replace(" | ", " or ")
     kind = re.sub(r"\b\w+Config\b", "mapping", kind)
     kind += f" ({unit})" if unit else ""
     meaning = str(field.metadata.get("help", ""))

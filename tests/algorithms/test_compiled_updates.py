@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC
 
 MEMORY = {"n_step": 3, "prioritized": {}}
 
@@ -33,10 +33,44 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
         {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8, "memory": MEMORY},
         48,
     ),
+    "ddpg": (
+        DDPG,
+        "Pendulum-v1",
+        {"learning_starts": 16, "train_freq": 4, "gradient_steps": 2, "batch_size": 8},
+        48,
+    ),
+    "ddpg in units of returns": (
+        DDPG,
+        "Pendulum-v1",
+        {
+            "learning_starts": 16,
+            "train_freq": 4,
+            "gradient_steps": 2,
+            "batch_size": 8,
+            "normalize_returns": True,
+            "enable_popart": True,
+            "critic_l2_reg": 0.1,
+            "return_range": [-2.0, 2.0],
+            "max_grad_norm": 1.0,
+        },
+        48,
+    ),
     "sac": (
         SAC,
         "Pendulum-v1",
         {"learning_starts": 16, "train_freq": 4, "gradient_steps": 1, "batch_size": 8},
+        48,
+    ),
+    "td3": (
+        TD3,
+        "Pendulum-v1",
+        {"learning_starts": 16, "train_freq": 4, "gradient_steps": 3, "batch_size": 8},
+        48,
+    ),
+    "tqc": (
+        TQC,
+        "Pendulum-v1",
+        {"learning_starts": 16, "train_freq": 4, "gradient_steps": 2, "batch_size": 8, "n_quantiles": 5},
         48,
     ),
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.base import Algorithm
 
 NARROW = {"log_std_init": -1.0}
@@ -67,9 +67,31 @@ def test_dqn_names_what_it_sees() -> None:
     assert mean_reward(model, env_id) >= 0.98
 
 
-def test_sac_names_what_it_sees() -> None:
+def test_dqn_explores_by_noise_on_its_parameters() -> None:
+    """Without exploring, the first right guesses would be all that it ever knows of."""
+    env_id = "Zoo/IdentityDiscrete-v0"
+    model = DQN(
+        {"net_arch": [32]},
+        env_id,
+        n_envs=4,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_starts=0,
+        gamma=0.0,
+        learning_rate=3e-3,
+        exploration_fraction=0.9,
+        train_freq=4,
+        gradient_steps=2,
+        parameter_noise=True,
+    ).learn(2000)
+    assert mean_reward(model, env_id) >= 0.98
+
+
+@pytest.mark.parametrize("algorithm", [SAC, TQC])
+def test_sac_and_tqc_name_what_they_see(algorithm: Any) -> None:
     env_id = "Zoo/IdentityBox-v0"
-    model = SAC(
+    model = algorithm(
         {"net_arch": [64, 64]},
         env_id,
         n_envs=4,
@@ -85,6 +107,56 @@ def test_sac_names_what_it_sees() -> None:
     ).learn(1500)
     assert mean_reward(model, env_id) >= 0.85
     assert np.exp(model.policy.temperature.log.item()) < 0.3
+
+
+def test_td3_names_what_it_sees() -> None:
+    env_id = "Zoo/IdentityBox-v0"
+    model = TD3(
+        {"net_arch": [64, 64]},
+        env_id,
+        n_envs=4,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_starts=100,
+        gamma=0.0,
+        learning_rate=3e-3,
+        batch_size=64,
+        train_freq=4,
+        gradient_steps=2,
+        action_noise={"type": "normal", "std": 0.3},
+    ).learn(1500)
+    assert mean_reward(model, env_id) >= 0.85
+
+
+@pytest.mark.parametrize(
+    "exploring",
+    [
+        {"action_noise": {"type": "normal", "std": 0.5}},
+        {"parameter_noise": {"initial_std": 0.3, "desired_action_std": 0.5}},
+        {"random_exploration": 0.5, "normalize_returns": True, "enable_popart": True, "reward_scale": 50.0},
+    ],
+    ids=str,
+)
+def test_ddpg_names_what_it_sees(exploring: dict[str, Any]) -> None:
+    env_id = "Zoo/IdentityBox-v0"
+    model = DDPG(
+        {"net_arch": [32, 32]},
+        env_id,
+        n_envs=4,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_starts=100,
+        gamma=0.0,
+        learning_rate=3e-3,
+        actor_learning_rate=1e-3,
+        batch_size=64,
+        train_freq=4,
+        gradient_steps=2,
+        **exploring,
+    ).learn(1500)
+    assert mean_reward(model, env_id) >= 0.95
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import Logged
 
-from zoo import A2C, DQN, PPO2, SAC, evaluate_policy, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -59,6 +59,11 @@ RUNS: dict[str, Run] = {
         "CartPole-v1",
         {"learning_starts": 40, "buffer_size": 100, "train_freq": 4, "optimize_memory_usage": True},
     ),
+    "dqn_parameter_noise": (
+        DQN,
+        "CartPole-v1",
+        {"learning_starts": 40, "buffer_size": 200, "train_freq": 5, "parameter_noise": True},
+    ),
     "dqn_episodes": (DQN, "CartPole-v1", {"learning_starts": 40, "train_freq": [1, "episode"]}),
     "dqn_memory": (
         DQN,
@@ -76,6 +81,32 @@ RUNS: dict[str, Run] = {
         SAC,
         "Pendulum-v1",
         {"learning_starts": 40, "batch_size": 16, "buffer_size": 150, "train_freq": 4, "memory": MEMORY},
+    ),
+    "ddpg": (
+        DDPG,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 6,
+            "gradient_steps": 2,
+            "action_noise": {"type": "ornstein-uhlenbeck", "std": 0.3},
+        },
+    ),
+    "ddpg_units_and_noise": (
+        DDPG,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 6,
+            "gradient_steps": 2,
+            "normalize_returns": True,
+            "enable_popart": True,
+            "critic_l2_reg": 0.01,
+            "parameter_noise": {"initial_std": 0.5},
+            "random_exploration": 0.2,
+        },
     ),
     "sac": (SAC, "Pendulum-v1", {"learning_starts": 40, "batch_size": 16, "train_freq": 4}),
     "sac_sde": (
@@ -102,6 +133,29 @@ RUNS: dict[str, Run] = {
             "random_exploration": 0.2,
             "action_noise": {"type": "ornstein-uhlenbeck", "std": 0.3},
         },
+    ),
+    "td3": (
+        TD3,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 6,
+            "gradient_steps": 5,
+            "policy_delay": 3,
+            "random_exploration": 0.2,
+            "action_noise": {"type": "ornstein-uhlenbeck", "std": 0.3},
+        },
+    ),
+    "tqc": (
+        TQC,
+        "Pendulum-v1",
+        {"learning_starts": 40, "batch_size": 16, "train_freq": 4, "buffer_size": 300, "n_quantiles": 5},
+    ),
+    "tqc_sde": (
+        TQC,
+        "Pendulum-v1",
+        {"learning_starts": 40, "train_freq": 8, "buffer_size": 300, "n_quantiles": 5, "use_sde": True},
     ),
 }
 
@@ -141,7 +195,7 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
     assert numbers(other) != numbers(first)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac"])
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "td3", "tqc"])
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)
     workers = make(name, n_envs=3, normalize=True, vectorization="workers", n_workers=2, start_method="fork")
@@ -204,7 +258,7 @@ def test_restored_run_ends_as_an_uninterrupted_one(name: str, normalize: bool) -
     assert_goes_on_exactly(straight, fresh, 480)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "dqn", "dqn_once", "sac_noise"])
+@pytest.mark.parametrize("name", ["ppo2", "dqn", "dqn_once", "sac_noise", "td3"])
 def test_a_used_object_can_be_restored_too(name: str) -> None:
     straight, used = make(name, normalize=True), make(name, seed=5, normalize=True).learn(250)
     assert_goes_on_exactly(straight, [used], 360)
@@ -328,7 +382,7 @@ def test_a_process_that_used_several_threads_before_gives_the_same_weights() -> 
     assert printed_by(ANOTHER_TRAINING + TRAINING) == alone
 
 
-@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac"])
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "td3", "tqc"])
 def test_initial_weights_are_the_same_with_any_number_of_threads(name: str) -> None:
     algorithm, env_id, _ = RUNS[name]
 

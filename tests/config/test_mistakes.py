@@ -23,6 +23,7 @@ MISTAKES = {
     f"train {CARTPOLE} tuned=ppo2/CartPol-v1": "file ppo2/CartPol-v1; did you mean 'ppo2/CartPole-v1'?",
     f"train {CARTPOLE} tuned=nowhere/mine.yaml": "there is no tuned file nowhere/mine.yaml",
     f"train {CARTPOLE} tuned=nothing": "there is no tuned file nothing (tuned=none leaves tuned values out)",
+    "train algo=ddpg env=Pendulum-v1 algo.normalize_observations=true": "is `env.normalize` here",
     f"train {CARTPOLE} algo.noptepochs=4": "Stable-Baselines' `noptepochs` is `algo.n_epochs` here",
     f"train {CARTPOLE} +algo.foo=1": "unknown key `algo.foo`",
     f"train {CARTPOLE} algo.gamma=2": "`algo.gamma=2` is out of range; expected at least 0 and at most 1",

@@ -25,6 +25,10 @@ RUNS = {
         *("algo=dqn", "env=CartPole-v1", "n_timesteps=4000", "policy.net_arch=[32]"),
         "algo.optimize_memory_usage=true",
     ],
+    "ddpg": [
+        *("algo=ddpg", "env=Pendulum-v1", "n_timesteps=2000", "policy=LnMlpPolicy", "policy.net_arch=[32]"),
+        *("algo.parameter_noise={}", "algo.normalize_returns=true", "algo.enable_popart=true"),
+    ],
     "sac": ["algo=sac", "env=Pendulum-v1", "n_timesteps=900", "policy.net_arch=[32]", "env.normalize=true"],
 }
 """Each algorithm; all episodes go over several checkpoints, and seeds come anew in the middle."""
@@ -48,7 +52,16 @@ ENVIRONMENTS = {
 }
 """What wrappers and simulators keep between episodes; the last two are made anew where they are seeded."""
 
-EVERY = {"ppo2": 2000, "a2c": 2000, "dqn": 700, "sac": 200, "frames": 1500, "time": 200, "atari": 300}
+EVERY = {
+    "ppo2": 2000,
+    "a2c": 2000,
+    "dqn": 700,
+    "ddpg": 300,
+    "sac": 200,
+    "frames": 1500,
+    "time": 200,
+    "atari": 300,
+}
 WORKERS = ["env.vectorization=workers", "env.n_workers=2", "n_envs=4"]
 
 

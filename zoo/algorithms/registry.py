@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 ALGORITHMS = {
     "a2c": "zoo.algorithms.a2c:A2C",
+    "ddpg": "zoo.algorithms.ddpg:DDPG",
     "dqn": "zoo.algorithms.dqn:DQN",
     "ppo2": "zoo.algorithms.ppo2:PPO2",
     "sac": "zoo.algorithms.sac:SAC",
+    "td3": "zoo.algorithms.td3:TD3",
+    "tqc": "zoo.algorithms.tqc:TQC",
 }
 """Where each algorithm's class is, by the name that configs and agents use."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -91,17 +91,20 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
     config_class = SACConfig
     supported_actions = (spaces.Box,)
     scales_actions = True
+    policy_class: ClassVar[type[SACPolicy]] = SACPolicy
 
     policy: SACPolicy
 
     def _make_policy(self) -> nn.Module:
         start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
         return make_policy(
-            *(SACPolicy, self.observation_space, self.action_space, self.policy_config),
-            n_critics=self.config.n_critics,
+            *(self.policy_class, self.observation_space, self.action_space, self.policy_config),
             ent_coef=start,
-            **sde_options(self.config),
+            **self._policy_options(),
         )
+
+    def _policy_options(self) -> dict[str, Any]:
+        return {"n_critics": self.config.n_critics, **sde_options(self.config)}
 
     def _make_state(self) -> State:
         n_actions = self.codec.spec.shape[0]
@@ -153,10 +156,12 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
         critics, weights = self.critics_descent.module(state), batch.get("weights")
         values = critics(observations, batch["actions"])
-        critic_loss = 0.5 * mean_loss((values - targets).square(), weights) * len(values)
+        losses, errors = self._losses_and_errors(values, targets)
+        critic_loss = mean_loss(losses, weights)
         state, _ = self.critics_descent.descend(state, critics, critic_loss, learning_rate)
 
-        actor_values = self.critics_descent.parameters.at(state["critics"])(observations, actions).amin(0)
+        judge = self.critics_descent.parameters.at(state["critics"])
+        actor_values = self._actor_values(judge(observations, actions))
         actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)
         state, _ = self.actor_descent.descend(state, actor, actor_loss, learning_rate)
 
@@ -168,7 +173,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             "ent_coef": ent_coef,
             "q_value": values.mean().detach(),
         }
-        return Outcome(state, metrics, td_errors(batch, (values - targets).abs().mean(0)))
+        return Outcome(state, metrics, td_errors(batch, errors))
 
     def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
@@ -177,8 +182,23 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             next_parameters = self.actor_descent.parameters.at(state["actor"])(next_observations)
             next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
             target = self.critics_descent.parameters.at(state["target"])
-            soft_values = target(next_observations, next_actions).amin(0) - ent_coef * next_log_prob
-        return self._bootstrapped(batch, soft_values)
+            next_values = target(next_observations, next_actions)
+        return self._bootstrapped(batch, self._soft_values(next_values, ent_coef * next_log_prob))
+
+    # What the critics' values (critics, batch) mean: all that differs where these are distributions.
+
+    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+        """Return what the critics agree on at the next state, less the weighted log-probability (batch,)."""
+        return next_values.amin(0) - surprise
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
+        errors = values - targets
+        return 0.5 * errors.square().sum(0), errors.abs().mean(0)
+
+    def _actor_values(self, values: Tensor) -> Tensor:
+        """Return the value (batch,) that the actor's actions are judged by."""
+        return values.amin(0)
 
     def _overrule(self, changed: Collection[str]) -> None:
         super()._overrule(changed)

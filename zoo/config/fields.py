@@ -52,8 +52,21 @@ OLD_NAMES = {
     "prioritized_replay_beta_iters": "memory.prioritized.beta_fraction",
     "prioritized_replay_eps": "memory.prioritized.epsilon",
     "n_steps": "memory.n_step",
+    "actor_lr": "actor_learning_rate",
+    "critic_lr": "learning_rate",
+    "clip_norm": "max_grad_norm",
+    "memory_limit": "buffer_size",
+    "initial_stddev": "initial_std",
+    "desired_action_stddev": "desired_action_std",
+    "adoption_coefficient": "adaptation_coefficient",
 }
 """Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
+
+ELSEWHERE = {
+    "normalize_observations": "env.normalize",
+    "observation_range": "env.normalize.clip_obs",
+}
+"""Stable-Baselines' names of what stands in another section here."""
 
 
 def hyperparameter(
@@ -158,6 +171,8 @@ def unknown_key(key: str, known: Sequence[str], where: str) -> str:
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
     if new.startswith("memory.") and "buffer_size" in known:
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
+    if key in ELSEWHERE:
+        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{ELSEWHERE[key]}` here"
     matches = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if matches:
         return f"unknown key `{path}`; did you mean `{where + '.' if where else ''}{matches[0]}`?"

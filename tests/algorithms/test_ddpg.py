@@ -1,0 +1,381 @@
+"""DDPG with all of its options, written out plainly; its units, its noise, and what is saved of it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from logged_envs import logged_vector_env
+from torch import Tensor, nn
+
+import zoo
+from zoo import DDPG
+from zoo.errors import ZooError
+from zoo.policies.parameter_noise import NoisyActor
+
+GAMMA, TAU, BATCH = 0.9, 0.1, 16
+BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
+SMALL = {"net_arch": [8]}
+
+
+class Moments:
+    """Mean and deviation of all targets, by their sums, with 0.01 of a standard normal one before them."""
+
+    def __init__(self) -> None:
+        self.sum, self.squares, self.count = 0.0, 0.01, 0.01
+
+    def add(self, values: Tensor) -> None:
+        self.sum += values.sum().item()
+        self.squares += values.square().sum().item()
+        self.count += len(values)
+
+    @property
+    def mean(self) -> float:
+        return self.sum / self.count
+
+    @property
+    def std(self) -> float:
+        return float(np.sqrt(max(self.squares / self.count - self.mean**2, 0.01)))
+
+
+class WatchedDDPG(DDPG):
+    """Takes every gradient step a second time, plainly and in double precision, on copies of its networks."""
+
+    importance: Tensor | None = None
+
+    def _take_steps(self, step: Any, shared: Any, rows: Any) -> Any:
+        if self.n_updates == 0:
+            self.start = copy.deepcopy(self.policy)
+            self.reference = copy.deepcopy(self.policy).double()
+            for part in (self.reference.actor, self.reference.critics):
+                part.encoder = nn.Identity()  # the vectors are flat; the encoder would make them single
+            self.target = copy.deepcopy(self.reference)
+            self.actor_optimizer = torch.optim.Adam(self.reference.actor.parameters(), eps=1e-8)
+            self.critic_optimizer = torch.optim.Adam(self.reference.critics.parameters(), eps=1e-8)
+            self.moments = Moments()
+            self.losses: list[tuple[float, float]] = []
+        if self.importance is not None:
+            rows = {**rows, "weights": self.importance.expand(len(rows["rewards"]), -1)}
+        outputs = super()._take_steps(step, shared, rows)
+        rate = self.schedules["learning_rate"](self._progress_before)
+        actor_rate = 0.003 if self.config.actor_learning_rate is not None else rate
+        self.critic_optimizer.param_groups[0]["lr"] = rate
+        self.actor_optimizer.param_groups[0]["lr"] = actor_rate
+        errors = [
+            self._plain_step({name: column[row].double() for name, column in rows.items()})
+            for row in range(len(rows["rewards"]))
+        ]
+        if self.importance is not None:
+            torch.testing.assert_close(
+                outputs["td_errors"].double(), torch.stack(errors), rtol=2e-2, atol=1e-3
+            )
+        return outputs
+
+    def _plain_step(self, batch: dict[str, Tensor]) -> Tensor:
+        config, actor, critics = self.config, self.reference.actor, self.reference.critics
+        mean, std = (self.moments.mean, self.moments.std) if config.normalize_returns else (0.0, 1.0)
+        with torch.no_grad():
+            following = batch["next_observations"]
+            next_values = self.target.critics(following, self.target.actor(following))[0] * std + mean
+            rewards = config.reward_scale * batch["rewards"]
+            targets = rewards + GAMMA * (1 - batch["terminated"]) * next_values
+        if config.normalize_returns:
+            self.moments.add(targets)
+            if config.enable_popart:
+                for network in (critics, self.target.critics):
+                    self._rescale(network.critics[0][-1], mean, std)
+            mean, std = self.moments.mean, self.moments.std
+        low, high = config.return_range or (-np.inf, np.inf)
+        weights = batch.get("weights", torch.ones(BATCH, dtype=torch.float64))
+
+        values = critics(batch["observations"], batch["actions"])[0]
+        wanted = ((targets - mean) / std).clip(low, high)
+        decaying = [layer.weight for layer in critics.critics[0] if isinstance(layer, nn.Linear)][:-1]
+        decay = 0.5 * config.critic_l2_reg * sum(weight.square().sum() for weight in decaying)
+        critic_loss = (weights * (values - wanted) ** 2).mean() + decay
+        climbed = critics(batch["observations"], actor(batch["observations"]))[0]
+        actor_loss = -(weights * (climbed * std + mean)).mean()
+        self.losses.append((critic_loss.item(), actor_loss.item()))
+
+        critic_gradients = torch.autograd.grad(critic_loss, list(critics.parameters()))
+        actor_gradients = torch.autograd.grad(actor_loss, list(actor.parameters()))
+        self._step(self.critic_optimizer, critics, critic_gradients)
+        self._step(self.actor_optimizer, actor, actor_gradients)
+        with torch.no_grad():
+            for ours, online in zip(self.target.parameters(), self.reference.parameters(), strict=True):
+                ours += TAU * (online - ours)
+        return (values.detach() * std + mean - targets).abs()
+
+    def _step(self, optimizer: Any, network: nn.Module, gradients: Any) -> None:
+        for parameter, gradient in zip(network.parameters(), gradients, strict=True):
+            parameter.grad = gradient.clone()
+        if self.config.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(network.parameters(), self.config.max_grad_norm)
+        optimizer.step()
+
+    def _rescale(self, layer: Any, old_mean: float, old_std: float) -> None:
+        with torch.no_grad():
+            layer.weight *= old_std / self.moments.std
+            layer.bias.copy_((layer.bias * old_std + old_mean - self.moments.mean) / self.moments.std)
+
+
+def assert_same(ours: Any, theirs: nn.Module, start: nn.Module) -> None:
+    """Compare with a tolerance far below the way that the parameters have gone."""
+    initial, expected = dict(start.named_parameters()), dict(theirs.named_parameters())
+    for name, parameter in ours.items():
+        moved = (expected[name] - initial[name]).abs().max().item()
+        assert moved > 1e-4, name
+        assert (parameter - expected[name]).abs().max().item() < 1e-2 * moved, name
+
+
+def watched(**hyperparameters: Any) -> WatchedDDPG:
+    env, _ = logged_vector_env("own", BOX)
+    settings = {"learning_rate": 0.01, "actor_learning_rate": 0.003, "tau": TAU, **hyperparameters}
+    return WatchedDDPG(
+        SMALL,
+        env,
+        seed=1,
+        compile=False,
+        gamma=GAMMA,
+        learning_starts=30,
+        batch_size=BATCH,
+        train_freq=6,
+        gradient_steps=2,
+        **settings,
+    )
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"actor_learning_rate": None, "learning_rate": "lin_0.01"},
+    {"critic_l2_reg": 0.1, "max_grad_norm": 0.5},
+    {"normalize_returns": True},
+    {"normalize_returns": True, "enable_popart": True, "reward_scale": 20.0},
+    {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.05, "return_range": [-0.5, 0.5]},
+    {"return_range": [-0.1, 0.3], "reward_scale": 0.5},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_updates_as_written_out(options: dict[str, Any]) -> None:
+    model = watched(**options)
+    if "critic_l2_reg" in options:
+        model.importance = torch.rand(BATCH, generator=torch.Generator().manual_seed(2))
+    model.learn(90)
+    assert model.n_updates == len(model.losses) == 20
+    state = model.program.state
+    for name, target in (("actor", model.target.actor), ("critics", model.target.critics)):
+        parameters = getattr(model, f"{name}_descent").parameters
+        theirs = model.reference.actor if name == "actor" else model.reference.critics
+        start = model.start.actor if name == "actor" else model.start.critics
+        assert_same(parameters.named(state[name]), theirs, start)
+        assert_same(parameters.named(state[f"target_{name}"]), target, start)
+    metrics = model.read_metrics()
+    critic_loss, actor_loss = np.mean(model.losses, 0)
+    assert metrics["train/critic_loss"] == pytest.approx(critic_loss, rel=1e-3)
+    assert metrics["train/actor_loss"] == pytest.approx(actor_loss, rel=1e-3, abs=1e-5)
+    if "normalize_returns" in options:
+        assert model.units.mean(state).item() == pytest.approx(model.moments.mean, rel=1e-3)
+        assert model.units.std(state).item() == pytest.approx(model.moments.std, rel=1e-3)
+
+
+# Units of returns
+
+
+def values_of(model: DDPG, name: str = "critics") -> Tensor:
+    """Return what the critic, or its target, says of returns."""
+    generator = torch.Generator().manual_seed(7)
+    shape = model.observation_space.shape
+    observations, actions = torch.randn(50, *shape, generator=generator), torch.zeros(50, 2)  # type: ignore[misc]
+    state = model.program.state
+    return model.units.to_returns(state, model._outputs(state[name], observations, actions))
+
+
+def still(**options: Any) -> DDPG:
+    """Return a model whose updates move nothing but its units."""
+    env, _ = logged_vector_env("own", BOX)
+    settings = {
+        "learning_rate": 0.0,
+        "actor_learning_rate": 0.0,
+        "learning_starts": 20,
+        "train_freq": 4,
+        "gradient_steps": 2,
+    }
+    return DDPG(
+        *({"net_arch": [8], "ortho_init": True}, env),
+        seed=0,
+        compile=False,
+        reward_scale=30.0,
+        normalize_returns=True,
+        **settings,
+        **options,
+    )
+
+
+def test_popart_preserves_what_both_critics_say() -> None:
+    model = still(enable_popart=True)
+    expected = {name: values_of(model, name) for name in ("critics", "target_critics")}
+    before = model.program.state["critics"].clone()
+    model.learn(100)
+    assert model.units.std(model.program.state) > 5
+    assert (model.program.state["critics"] - before).abs().max() > 1e-2
+    for name, values in expected.items():
+        torch.testing.assert_close(values_of(model, name), values, rtol=1e-4, atol=1e-3)
+
+
+def test_normalising_returns_without_popart_is_no_no_op() -> None:
+    model = still()
+    before, expected = model.program.state["critics"].clone(), values_of(model)
+    model.learn(100)
+    assert model.units.std(model.program.state) > 5
+    assert torch.equal(model.program.state["critics"], before)
+    assert (values_of(model) - expected).abs().max() > 0.1
+
+
+def test_constant_rewards_keep_the_smallest_unit() -> None:
+    model = still(enable_popart=True, gamma=0.0)
+    model.config.reward_scale = 1e-30
+    model.learn(200)
+    assert model.units.std(model.program.state).item() == pytest.approx(0.1)
+    assert all(tensor.isfinite().all() for tensor in model.program.state.values())
+
+
+def with_units(**options: Any) -> DDPG:
+    env, _ = logged_vector_env("own", BOX)
+    settings = {
+        "learning_rate": 0.01,
+        "learning_starts": 20,
+        "batch_size": 8,
+        "train_freq": 4,
+        "gradient_steps": 2,
+    }
+    return DDPG(
+        *(SMALL, env),
+        seed=0,
+        compile=False,
+        normalize_returns=True,
+        enable_popart=True,
+        reward_scale=50.0,
+        **settings,
+        **options,
+    )
+
+
+def test_a_saved_critic_says_returns_whatever_units_it_learned_in(tmp_path: Path) -> None:
+    model = with_units().learn(200)
+    assert model.units.std(model.program.state) > 5
+    expected = values_of(model)
+    loaded = zoo.load(model.save(tmp_path / "agent"))
+    assert loaded.units.std(loaded.program.state) == 1
+    torch.testing.assert_close(values_of(loaded), expected, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(values_of(loaded, "target_critics"), expected, rtol=1e-4, atol=1e-3)
+    model.set_parameters(model.get_parameters())
+    torch.testing.assert_close(values_of(model), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_setting_the_actor_alone_leaves_what_the_critic_says() -> None:
+    model = with_units().learn(200)
+    expected = values_of(model)
+    actor = {name: value * 2 for name, value in model.get_parameters().items() if name.startswith("actor")}
+    model.set_parameters(actor, exact_match=False)
+    torch.testing.assert_close(values_of(model), expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(
+        model.get_parameters()["actor.head.action.bias"], actor["actor.head.action.bias"]
+    )
+
+
+def test_refused_parameters_leave_the_critic_as_it_was() -> None:
+    model = with_units().learn(200)
+    expected = values_of(model)
+    with pytest.raises(ZooError):
+        model.set_parameters({})
+    torch.testing.assert_close(values_of(model), expected, rtol=1e-4, atol=1e-3)
+
+
+# Networks, noise and mistakes
+
+
+def test_first_actions_and_values_are_near_zero() -> None:
+    model = DDPG("MlpPolicy", "Pendulum-v1", seed=0)
+    shapes = [tuple(value.shape) for name, value in model.get_parameters().items() if "weight" in name]
+    assert shapes == [(400, 3), (300, 400), (1, 300), (400, 4), (300, 400), (1, 300)]
+    for last in (model.policy.actor.head.action, model.policy.critics.critics[0][-1]):
+        assert 2e-3 < last.weight.abs().max() <= 3e-3
+        assert not last.bias.any()
+
+
+def noisy(**options: Any) -> DDPG:
+    settings = {"learning_starts": 0, "batch_size": 8, "train_freq": 10, "gradient_steps": 3, **options}
+    return DDPG(SMALL, "Pendulum-v1", n_envs=2, seed=0, compile=False, **settings)
+
+
+@pytest.mark.parametrize(("desired", "factor"), [(1e6, 1.01), (1e-6, 1 / 1.01)])
+def test_parameter_noise_adapts_once_in_an_update(desired: float, factor: float) -> None:
+    model = noisy(parameter_noise={"initial_std": 0.2, "desired_action_std": desired})
+    assert isinstance(model.exploration, NoisyActor)
+    model.learn(10)
+    assert model.n_updates == 3
+    assert model.exploration.perturbed.std == (0.2 * 1.01 if factor > 1 else 0.2 / 1.01)
+    model.learn(40, reset_num_timesteps=False)
+    assert model.exploration.perturbed.std == pytest.approx(0.2 * factor**5)
+    assert "train/parameter_noise_distance" in model.read_metrics()
+
+
+def test_an_update_in_several_calls_adapts_the_noise_once() -> None:
+    model = noisy(parameter_noise={"initial_std": 0.2, "desired_action_std": 1e6})
+    model._steps_per_call = 1
+    model.learn(10)
+    assert model.n_updates == 3
+    assert model.exploration.perturbed.std == 0.2 * 1.01  # type: ignore[attr-defined]
+
+
+def test_noise_on_parameters_is_for_exploring_only() -> None:
+    loud = noisy(parameter_noise={"initial_std": 5.0}, learning_rate=0.0, actor_learning_rate=0.0).learn(40)
+    quiet = noisy()
+    observations = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    np.testing.assert_array_equal(loud.predict(observations)[0], quiet.predict(observations)[0])
+    actions = loud.memory.sample(np.random.default_rng(0), (200,))["actions"]
+    assert np.abs(actions).max() > 0.3
+
+
+def test_two_noises_and_random_actions_go_together() -> None:
+    model = noisy(
+        parameter_noise={},
+        action_noise={"type": "ornstein-uhlenbeck", "std": 0.5},
+        random_exploration=0.3,
+    ).learn(40)
+    assert set(model.exploration.state()) == {"noise", "perturbed"}
+    actions = model.memory.sample(np.random.default_rng(0), (200,))["actions"]
+    assert np.abs(actions).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "message"),
+    [
+        ({"enable_popart": True}, "`algo.enable_popart=true` needs `algo.normalize_returns=true`"),
+        ({"return_range": [1.0]}, r"`algo.return_range=\[1.0\]`: expected \[low, high\]"),
+        ({"return_range": [1.0, 1.0]}, "expected"),
+        ({"actor_lr": 1e-3}, "Stable-Baselines' `actor_lr` is `ddpg.actor_learning_rate` here"),
+        ({"critic_lr": 1e-3}, "Stable-Baselines' `critic_lr` is `ddpg.learning_rate` here"),
+        ({"param_noise": None}, "Stable-Baselines' `param_noise` is `ddpg.parameter_noise` here"),
+        (
+            {"normalize_observations": True},
+            "Stable-Baselines' `normalize_observations` is `env.normalize` here",
+        ),
+        ({"parameter_noise": {"std": 0.1}}, "unknown key `algo.parameter_noise.std`"),
+        ({"critic_l2_reg": -0.1}, "out of range"),
+    ],
+)
+def test_mistakes_are_told(hyperparameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        DDPG(SMALL, "Pendulum-v1", **hyperparameters)
+
+
+def test_discrete_actions_are_refused() -> None:
+    with pytest.raises(ZooError, match="ddpg acts in Box spaces"):
+        DDPG(SMALL, "CartPole-v1")

@@ -1,0 +1,239 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971).
+
+A critic estimates the value of an action; the actor, which gives one action for what it sees, climbs the
+critic's slope. Targets of both follow slowly. What explores is noise on the actions or, adaptively, on the
+actor's parameters. The critic may learn in running units of returns, with pop-art or without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.algorithms.agent import Array
+from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.config.fields import Schedule, hyperparameter, with_defaults
+from zoo.errors import ZooError
+from zoo.memory.columns import Column, transform
+from zoo.optim.descent import Descent
+from zoo.optim.optimizers import Adam
+from zoo.optim.parameters import Parameters
+from zoo.optim.pop_art import ReturnUnits, RunningUnits, output_layer
+from zoo.optim.program import Outcome
+from zoo.optim.state import State
+from zoo.optim.weight_decay import WeightDecay
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.config import PolicyConfig
+from zoo.policies.critics import ContinuousCritics
+from zoo.policies.deterministic_actor import DETERMINISTIC_WIDTHS, DeterministicActor
+from zoo.policies.exploration import (
+    ActionNoiseConfig,
+    Exploration,
+    StochasticExploration,
+    make_action_noise,
+)
+from zoo.policies.networks import uniform
+from zoo.policies.own_policy import make_policy
+from zoo.policies.parameter_noise import (
+    NoisyActor,
+    ParameterNoiseConfig,
+    PerturbedPolicy,
+    make_parameter_noise,
+)
+
+LAST_LAYER_RANGE = 3e-3
+"""Within ± this lie the first weights of the last layers, so that first actions and values are near zero."""
+
+
+@dataclass
+@with_defaults(learning_rate=1e-3, batch_size=128, train_freq=100, gradient_steps=50)
+class DDPGConfig(OffPolicyConfig):
+    """Hyperparameters of DDPG; ``learning_rate`` is the critic's."""
+
+    actor_learning_rate: Schedule | None = hyperparameter(
+        1e-4, "step size of the actor's Adam; null: learning_rate", ge=0
+    )
+    tau: float = hyperparameter(0.001, "how far a target update goes", gt=0, le=1)
+    critic_l2_reg: float = hyperparameter(
+        0.0, "weight of half the critic's squared weights, but for biases and the last layer", ge=0
+    )
+    max_grad_norm: float | None = hyperparameter(
+        None, "bound of the norm of each network's gradient; null: none", gt=0
+    )
+    reward_scale: float = hyperparameter(1.0, "factor of the rewards that are learned from", gt=0)
+    normalize_returns: bool = hyperparameter(
+        False, "the critic learns in units of the running mean and standard deviation of its targets"
+    )
+    enable_popart: bool = hyperparameter(
+        False, "its last layer changes with the units, so that its values don't (with normalize_returns)"
+    )
+    return_range: list[float] | None = hyperparameter(
+        None, "[low, high] to which the critic's targets are clipped, in its own units; null: none"
+    )
+    action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
+        None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
+    )
+    parameter_noise: ParameterNoiseConfig | dict[str, Any] | None = hyperparameter(
+        None,
+        "adaptive noise on the actor's parameters: "
+        "{initial_std: 0.1, desired_action_std: 0.1, adaptation_coefficient: 1.01}",
+    )
+    random_exploration: float = hyperparameter(
+        0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
+    )
+
+
+class DDPGPolicy(nn.Module):
+    """Actor and critic."""
+
+    def __init__(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
+    ) -> None:
+        super().__init__()
+        self.actor = DeterministicActor(
+            observation_space, action_space, config, last_layer_range=LAST_LAYER_RANGE
+        )
+        self.critics = ContinuousCritics(
+            observation_space, action_space, config, n_critics=1, widths=DETERMINISTIC_WIDTHS
+        )
+        uniform(self.critics.critics[0][-1], LAST_LAYER_RANGE)  # type: ignore[index]
+
+
+class DDPG(OffPolicyAlgorithm[DDPGConfig]):
+    """DDPG as in Stable-Baselines: actor and critic step from the same weights, then both targets follow."""
+
+    name = "ddpg"
+    config_class = DDPGConfig
+    supported_actions = (spaces.Box,)
+    scales_actions = True
+
+    policy: DDPGPolicy
+    _is_to_adapt = False
+
+    def _make_policy(self) -> nn.Module:
+        config = self.config
+        if config.enable_popart and not config.normalize_returns:
+            raise ZooError("`algo.enable_popart=true` needs `algo.normalize_returns=true`")
+        bounds = config.return_range
+        if bounds is not None and (len(bounds) != 2 or bounds[0] >= bounds[1]):
+            raise ZooError(f"`algo.return_range={bounds}`: expected [low, high]")
+        return make_policy(DDPGPolicy, self.observation_space, self.action_space, self.policy_config)
+
+    def _make_state(self) -> State:
+        config, bound = self.config, self.config.max_grad_norm
+        self.actor_descent = Descent(Parameters("actor", self.policy.actor), Adam(), max_grad_norm=bound)
+        self.critics_descent = Descent(
+            Parameters("critics", self.policy.critics), Adam(), max_grad_norm=bound
+        )
+        critic = self.critics_descent.parameters
+        self.units = ReturnUnits()
+        if config.normalize_returns:
+            self.units = RunningUnits(critic, ("critics", "target_critics"), preserve=config.enable_popart)
+        self.decay: WeightDecay | None = None
+        if config.critic_l2_reg:
+            spared = [f"{output_layer(critic.module)}.weight"]
+            self.decay = WeightDecay(critic, config.critic_l2_reg, spared=spared)
+        state = self.units.initial_state()
+        for descent in (self.actor_descent, self.critics_descent):
+            state |= descent.initial_state()
+            state[f"target_{descent.parameters.name}"] = descent.parameters.flat.clone()
+        return state
+
+    def _make_acting(self) -> ActingPolicy:
+        return ActingPolicy(self.policy.actor, self.device)
+
+    def _make_exploration(self) -> Exploration:
+        noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
+        options = self.codec, noise, self.config.random_exploration
+        settings = make_parameter_noise(self.config.parameter_noise)
+        if settings is None:
+            return StochasticExploration(self.acting, *options)
+        perturbed = PerturbedPolicy(self.acting, self.actor_descent.parameters, settings.initial_std)
+        return NoisyActor(perturbed, *options, settings)
+
+    def update(self) -> None:
+        self._is_to_adapt = isinstance(self.exploration, NoisyActor)
+        super().update()
+
+    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+        if self._is_to_adapt:
+            self._adapt_noise(batches["observations"])
+        rates = self.rates(self._progress_before)
+        rates.setdefault("actor_learning_rate", rates["learning_rate"])
+        return self._take_steps(self._gradient_step, rates, batches)
+
+    def _adapt_noise(self, observations: Column) -> None:
+        """Adapt the noise, once in an update, by the first batch, before the actor moves."""
+        assert isinstance(self.exploration, NoisyActor)
+        seen = {"observations": transform(lambda rows: rows[0].cpu().numpy(), observations)}
+        for name, value in self.exploration.adapt(seen, self.rng).items():
+            self.record(f"train/{name}", value)
+        self._is_to_adapt = False
+
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+        observations, weights = batch["observations"], batch.get("weights")
+        targets = self.targets(state, batch)
+        state = self.units.update(state, targets)
+
+        actor = self.actor_descent.module(state)
+        actor_outputs = self._outputs(state["critics"], observations, actor(observations))
+        actor_loss = -mean_loss(self.units.to_returns(state, actor_outputs), weights)
+        actor_gradient = self.actor_descent.gradient(actor, actor_loss)
+
+        critic = self.critics_descent.module(state)
+        outputs = critic(observations, batch["actions"]).squeeze(0)
+        wanted = self.units.to_units(state, targets)
+        if self.config.return_range is not None:
+            wanted = wanted.clamp(*self.config.return_range)
+        errors = outputs - wanted
+        critic_loss = mean_loss(errors.square(), weights)
+        critic_gradient = self.critics_descent.gradient(critic, critic_loss)
+        if self.decay is not None:
+            critic_loss = critic_loss + self.decay.loss(state["critics"])
+            critic_gradient = critic_gradient + self.decay.gradient(state["critics"])
+
+        state, _ = self.critics_descent.step(state, critic_gradient, rates["learning_rate"])
+        state, _ = self.actor_descent.step(state, actor_gradient, rates["actor_learning_rate"])
+        state = self.critics_descent.parameters.follow(state, "target_critics", self.config.tau)
+        state = self.actor_descent.parameters.follow(state, "target_actor", self.config.tau)
+        values = self.units.to_returns(state, outputs.detach())
+        metrics = {
+            "actor_loss": actor_loss.detach(),
+            "critic_loss": critic_loss.detach(),
+            "q_value": values.mean(),
+            **self.units.metrics(state),
+        }
+        return Outcome(state, metrics, td_errors(batch, values - targets))
+
+    def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
+        """Return r + γ·Q_target(s′, π_target(s′)) as returns (batch,) (algorithm 1 of the paper)."""
+        next_observations = batch["next_observations"]
+        with self.modes.evaluation():
+            next_actions = self.actor_descent.parameters.at(state["target_actor"])(next_observations)
+            next_outputs = self._outputs(state["target_critics"], next_observations, next_actions)
+        scaled = {**batch, "rewards": self.config.reward_scale * batch["rewards"]}
+        return self._bootstrapped(scaled, self.units.to_returns(state, next_outputs))
+
+    def _outputs(self, critic: Tensor, observations: Any, actions: Tensor) -> Tensor:
+        """Return what the critic with these parameters says, (batch,), in its units."""
+        outputs: Tensor = self.critics_descent.parameters.at(critic)(observations, actions)
+        return outputs.squeeze(0)
+
+    def get_parameters(self) -> dict[str, Array]:
+        """Return copies of the policy's parameters by name; the critic's are such that it says returns."""
+        plain = self.units.in_returns(self.program.state, self.program.state["critics"])
+        named = self.critics_descent.parameters.named(plain.detach())
+        critic = {f"critics.{name}": value.cpu().numpy().copy() for name, value in named.items()}
+        return {**super().get_parameters(), **critic}
+
+    def set_parameters(self, parameters: Mapping[str, Array], exact_match: bool = True) -> None:
+        self.units.restart(self.program.state)
+        super().set_parameters(parameters, exact_match)
+
+    def _copy_to_targets(self) -> None:
+        for name in ("actor", "critics"):
+            self.program.state[f"target_{name}"].copy_(self.program.state[name])

@@ -44,10 +44,7 @@ class TD3Config(OffPolicyConfig):
 
     tau: float = hyperparameter(0.005, "how far a target update goes", gt=0, le=1)
     policy_delay: int = hyperparameter(
-        2,
-        "steps of the critics for one of the actor and of all targets",
-        unit="gradient steps",
-        ge=1,
+        2, "steps of the critics for one of the actor and of all targets", unit="gradient steps", ge=1
     )
     target_policy_noise: float = hyperparameter(
         0.2, "standard deviation of the noise that smooths the actions in targets", ge=0

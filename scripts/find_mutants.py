@@ -32,11 +32,13 @@ COPIED = ("zoo", "conf", "hyperparams", "trained_agents", "tests", "pyproject.to
 
 FILES = (
     *("zoo/algorithms/a2c.py", "zoo/algorithms/dqn.py", "zoo/algorithms/ppo2.py", "zoo/algorithms/sac.py"),
+    *("zoo/algorithms/td3.py", "zoo/algorithms/tqc.py", "zoo/algorithms/quantile_loss.py"),
     *("zoo/algorithms/on_policy.py", "zoo/algorithms/off_policy.py", "zoo/algorithms/scalar_means.py"),
     *("zoo/memory/replay.py", "zoo/memory/rollout.py", "zoo/memory/sampling.py", "zoo/memory/columns.py"),
     *("zoo/optim/descent.py", "zoo/optim/natural.py", "zoo/optim/optimizers.py", "zoo/optim/parameters.py"),
     *("zoo/optim/program.py", "zoo/optim/schedules.py"),
     *("zoo/policies/choosing.py", "zoo/policies/composite_head.py", "zoo/policies/critics.py"),
+    "zoo/policies/deterministic_actor.py",
     *("zoo/policies/exploration.py", "zoo/policies/gaussian_heads.py", "zoo/policies/heads.py"),
     *("zoo/policies/multi_heads.py", "zoo/policies/numpy_forward.py", "zoo/policies/q_network.py"),
     *("zoo/policies/recurrent_core.py", "zoo/policies/squashed_actor.py", "zoo/policies/codecs.py"),

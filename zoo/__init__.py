@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
     from zoo.algorithms.dqn import DQN
     from zoo.algorithms.ppo2 import PPO2
     from zoo.algorithms.sac import SAC
+    from zoo.algorithms.td3 import TD3
+    from zoo.algorithms.tqc import TQC
     from zoo.config.composing import compose
     from zoo.envs.trial import check_env
     from zoo.envs.vec_env import make_vec_env
@@ -47,6 +49,8 @@ __all__ = [
     "DQN",
     "PPO2",
     "SAC",
+    "TD3",
+    "TQC",
     "ZooError",
     "__version__",
     "check_env",

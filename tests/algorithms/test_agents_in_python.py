@@ -15,10 +15,11 @@ import torch
 from gymnasium import spaces
 
 import zoo
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DQN, PPO2, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.ppo2 import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.envs import VecNormalize
 from zoo.errors import ZooError
 
@@ -35,14 +36,18 @@ AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "dqn_normalized": (DQN, SMALL, "CartPole-v1", {"normalize": True}),
     "sac": (SAC, SMALL, "Pendulum-v1", {}),
     "sac_normalized": (SAC, SMALL, "Pendulum-v1", {"normalize": True}),
+    "td3": (TD3, SMALL, "Pendulum-v1", {}),
+    "tqc": (TQC, SMALL, "Pendulum-v1", {}),
 }
 
 
 def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm[Any]:
     algorithm, policy, env_id, options = AGENTS[name]
     hyperparameters: dict[str, Any] = {"n_steps": 16} if algorithm in (PPO2, A2C) else {"learning_starts": 20}
-    if algorithm in (DQN, SAC):
+    if algorithm not in (PPO2, A2C):
         hyperparameters["buffer_size"] = 200
+    if algorithm is TD3:
+        hyperparameters |= {"train_freq": 4, "gradient_steps": 4}
     envs = make_vec_env(env_id, n_envs, **options)
     return algorithm(policy, envs, seed=seed, compile=False, threads=1, **hyperparameters)
 
@@ -89,7 +94,8 @@ def test_predicting_changes_nothing_but_draws_when_it_is_asked_to(name: str) -> 
         for key, array in model.normalizer.state()["arrays"].items():
             np.testing.assert_array_equal(array, statistics[key])
     drawn = [model.predict(batch, deterministic=False)[0] for _ in range(60)]
-    assert any(not np.array_equal(drawn[0], other) for other in drawn)
+    draws = any(not np.array_equal(drawn[0], other) for other in drawn)
+    assert draws == (name != "td3"), "a deterministic actor has nothing to draw"
     assert all(model.action_space.contains(np.asarray(action)) for actions in drawn for action in actions)
 
 
@@ -284,7 +290,7 @@ def test_loading_into_an_environment_with_other_spaces_is_refused(tmp_path: Path
 # Parameters
 
 
-@pytest.mark.parametrize("name", ["ppo2", "dqn", "sac"])
+@pytest.mark.parametrize("name", ["ppo2", "dqn", "sac", "td3", "tqc"])
 def test_parameters_go_from_one_agent_to_another(name: str) -> None:
     source, other = make(name, seed=1).learn(64), make(name, seed=2)
     batch = observations(source)
@@ -292,8 +298,11 @@ def test_parameters_go_from_one_agent_to_another(name: str) -> None:
     np.testing.assert_array_equal(other.predict(batch)[0], source.predict(batch)[0])
     if name == "dqn":
         assert torch.equal(other.program.state["target"], other.program.state["q_network"])
-    if name == "sac":
+    if name in ("sac", "tqc"):
         assert torch.equal(other.program.state["target"], other.program.state["critics"])
+    if name == "td3":
+        for network in ("actor", "critics"):
+            assert torch.equal(other.program.state[f"target_{network}"], other.program.state[network])
 
 
 def test_parameters_are_copies() -> None:
@@ -487,8 +496,10 @@ def test_environments_come_in_every_form(env: Any) -> None:
         (PPO2, "CartPole-v1", {"n_steps": "many"}, "has the wrong type; expected int"),
         (PPO2, "CartPole-v1", {"learning_rate": "fast_1"}, "unknown schedule 'fast'"),
         (DQN, "CartPole-v1", {"tau": 0}, r"`dqn\.tau=0` is out of range"),
-        (DQN, "Pendulum-v1", {}, "dqn acts in Discrete spaces, but .*; a2c, ppo2, sac can take them"),
-        (SAC, "CartPole-v1", {}, "sac acts in Box spaces, but .*; a2c, dqn, ppo2 can take them"),
+        (DQN, "Pendulum-v1", {}, "dqn acts in Discrete spaces, but .*; a2c, .*ppo2, sac, .*can take them"),
+        (SAC, "CartPole-v1", {}, "sac acts in Box spaces, but .*; a2c, dqn, ppo2.* can take them"),
+        (TD3, "CartPole-v1", {}, "td3 acts in Box spaces, but .*; a2c, dqn, ppo2.* can take them"),
+        (TD3, "Pendulum-v1", {"policy_delay": 0}, "out of range"),
         (SAC, "Pendulum-v1", {"n_critics": 0}, "out of range"),
         (PPO2, "CartPole-v1", {"policy": "MlpPolcy"}, "unknown policy 'MlpPolcy'; did you mean 'MlpPolicy'"),
         (PPO2, "CartPole-v1", {"policy": {"net_arc": [8]}}, r"did you mean `policy\.net_arch`\?"),
@@ -581,6 +592,16 @@ def test_recorded_scalars_are_read_as_means() -> None:
     assert model.read_metrics() == {}
 
 
+def test_a_scalar_that_is_recorded_with_some_others_at_times_is_one_mean() -> None:
+    scalars = ScalarMeans(torch.device("cpu"))
+    for value in (1.0, 3.0):
+        scalars.record_all(["critic", "actor"], torch.tensor([value, 7.0]))
+    scalars.record_all(["critic"], torch.tensor([8.0]))
+    restored = ScalarMeans(torch.device("cpu"))
+    restored.load_state(scalars.state())
+    assert scalars.read() == restored.read() == {"critic": 4.0, "actor": 7.0}
+
+
 @pytest.mark.parametrize(
     ("name", "scalars"),
     [
@@ -601,6 +622,8 @@ def test_recorded_scalars_are_read_as_means() -> None:
         ("a2c_bits", {"policy_loss", "value_loss", "entropy_loss", "learning_rate"}),
         ("dqn", {"loss", "learning_rate"}),
         ("sac", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
+        ("td3", {"actor_loss", "critic_loss", "learning_rate"}),
+        ("tqc", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
     ],
 )
 def test_scalars_have_sb3s_names(name: str, scalars: set[str]) -> None:

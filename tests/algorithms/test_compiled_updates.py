@@ -7,13 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DQN, PPO2, SAC, TD3, TQC
 
 MEMORY = {"n_step": 3, "prioritized": {}}
 
 RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
     "a2c": (A2C, "CartPole-v1", {"n_steps": 8}, 64),
+    "ppo2_sde": (PPO2, "Pendulum-v1", {"n_steps": 8, "n_epochs": 2, "use_sde": True}, 64),
+    "sac_sde": (
+        SAC,
+        "Pendulum-v1",
+        {"learning_starts": 16, "train_freq": 8, "gradient_steps": 2, "batch_size": 8, "use_sde": True},
+        48,
+    ),
     "dqn": (
         DQN,
         "CartPole-v1",
@@ -30,6 +37,18 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
         SAC,
         "Pendulum-v1",
         {"learning_starts": 16, "train_freq": 4, "gradient_steps": 1, "batch_size": 8},
+        48,
+    ),
+    "td3": (
+        TD3,
+        "Pendulum-v1",
+        {"learning_starts": 16, "train_freq": 4, "gradient_steps": 3, "batch_size": 8},
+        48,
+    ),
+    "tqc": (
+        TQC,
+        "Pendulum-v1",
+        {"learning_starts": 16, "train_freq": 4, "gradient_steps": 2, "batch_size": 8, "n_quantiles": 5},
         48,
     ),
 }

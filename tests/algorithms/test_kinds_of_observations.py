@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DQN, PPO2, SAC, TD3, TQC, make_vec_env
 
 IMAGE = spaces.Box(0, 255, (3, 36, 40), np.uint8)
 WIDE = spaces.Box(-1e3, 1e3, (2,), np.float64)
@@ -50,6 +50,16 @@ ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
         SAC,
         spaces.Box(-1.0, 3.0, (2, 1), np.float64),
         {"learning_starts": 10, "batch_size": 4, "train_freq": 8},
+    ),
+    "td3": (
+        TD3,
+        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
+        {"learning_starts": 10, "batch_size": 4, "train_freq": 8, "gradient_steps": 3},
+    ),
+    "tqc": (
+        TQC,
+        spaces.Box(-1.0, 3.0, (2, 1), np.float64),
+        {"learning_starts": 10, "batch_size": 4, "train_freq": 8, "buffer_size": 100},
     ),
 }
 

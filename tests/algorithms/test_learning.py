@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DQN, PPO2, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.base import Algorithm
 
 NARROW = {"log_std_init": -1.0}
@@ -67,9 +67,10 @@ def test_dqn_names_what_it_sees() -> None:
     assert mean_reward(model, env_id) >= 0.98
 
 
-def test_sac_names_what_it_sees() -> None:
+@pytest.mark.parametrize("algorithm", [SAC, TQC])
+def test_sac_and_tqc_name_what_they_see(algorithm: Any) -> None:
     env_id = "Zoo/IdentityBox-v0"
-    model = SAC(
+    model = algorithm(
         {"net_arch": [64, 64]},
         env_id,
         n_envs=4,
@@ -85,6 +86,26 @@ def test_sac_names_what_it_sees() -> None:
     ).learn(1500)
     assert mean_reward(model, env_id) >= 0.85
     assert np.exp(model.policy.temperature.log.item()) < 0.3
+
+
+def test_td3_names_what_it_sees() -> None:
+    env_id = "Zoo/IdentityBox-v0"
+    model = TD3(
+        {"net_arch": [64, 64]},
+        env_id,
+        n_envs=4,
+        seed=0,
+        compile=False,
+        threads=1,
+        learning_starts=100,
+        gamma=0.0,
+        learning_rate=3e-3,
+        batch_size=64,
+        train_freq=4,
+        gradient_steps=2,
+        action_noise={"type": "normal", "std": 0.3},
+    ).learn(1500)
+    assert mean_reward(model, env_id) >= 0.85
 
 
 @pytest.mark.parametrize(

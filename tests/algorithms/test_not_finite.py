@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DQN, PPO2, SAC, TD3, TQC
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.in_process import InProcessVectorEnv
@@ -116,12 +116,24 @@ def sac(env: Any, **hyperparameters: Any) -> SAC:
     return SAC(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
 
 
+def td3(env: Any, **hyperparameters: Any) -> TD3:
+    small = {"batch_size": 8, "buffer_size": 500, "learning_starts": 20, "train_freq": 2, "gradient_steps": 2}
+    return TD3(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
+
+
+def tqc(env: Any, **hyperparameters: Any) -> TQC:
+    small = {"batch_size": 8, "buffer_size": 500, "learning_starts": 20, "n_quantiles": 5}
+    return TQC(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
+
+
 ALGORITHMS = {
     "ppo2": (ppo2, spaces.Discrete(2)),
     "a2c": (a2c, BOX),
     "dqn": (dqn, spaces.Discrete(2)),
     "dqn, observations once": (partial(dqn, optimize_memory_usage=True), spaces.Discrete(2)),
     "sac": (sac, BOX),
+    "td3": (td3, BOX),
+    "tqc": (tqc, BOX),
 }
 algorithms = pytest.mark.parametrize(("make", "space"), ALGORITHMS.values(), ids=ALGORITHMS)
 
@@ -191,6 +203,8 @@ DIVERGING: dict[str, Any] = {
     "a2c": lambda: a2c(envs(action_space=BOX), learning_rate=1e38),
     "dqn": lambda: dqn(envs(), learning_rate=1e30),
     "sac": lambda: sac(envs(action_space=BOX), learning_rate=1e30),
+    "td3": lambda: td3(envs(action_space=BOX), learning_rate=1e30),
+    "tqc": lambda: tqc(envs(action_space=BOX), learning_rate=1e30),
 }
 
 

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import Logged
 
-from zoo import A2C, DQN, PPO2, SAC, evaluate_policy, make_vec_env
+from zoo import A2C, DQN, PPO2, SAC, TD3, TQC, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -37,6 +37,12 @@ RUNS: dict[str, Run] = {
     ),
     "a2c": (A2C, "CartPole-v1", {"learning_rate": 0.01, "n_steps": 8}),
     "a2c_box": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_rms_prop": False}),
+    "ppo2_sde": (
+        PPO2,
+        "Pendulum-v1",
+        {"learning_rate": 0.01, "n_steps": 16, "use_sde": True, "sde_sample_freq": 6},
+    ),
+    "a2c_sde": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_sde": True}),
     "dqn": (
         DQN,
         "CartPole-v1",
@@ -72,6 +78,18 @@ RUNS: dict[str, Run] = {
         {"learning_starts": 40, "batch_size": 16, "buffer_size": 150, "train_freq": 4, "memory": MEMORY},
     ),
     "sac": (SAC, "Pendulum-v1", {"learning_starts": 40, "batch_size": 16, "train_freq": 4}),
+    "sac_sde": (
+        SAC,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 16,
+            "gradient_steps": 2,
+            "use_sde": True,
+            "sde_sample_freq": 3,
+        },
+    ),
     "sac_noise": (
         SAC,
         "Pendulum-v1",
@@ -84,6 +102,29 @@ RUNS: dict[str, Run] = {
             "random_exploration": 0.2,
             "action_noise": {"type": "ornstein-uhlenbeck", "std": 0.3},
         },
+    ),
+    "td3": (
+        TD3,
+        "Pendulum-v1",
+        {
+            "learning_starts": 40,
+            "batch_size": 16,
+            "train_freq": 6,
+            "gradient_steps": 5,
+            "policy_delay": 3,
+            "random_exploration": 0.2,
+            "action_noise": {"type": "ornstein-uhlenbeck", "std": 0.3},
+        },
+    ),
+    "tqc": (
+        TQC,
+        "Pendulum-v1",
+        {"learning_starts": 40, "batch_size": 16, "train_freq": 4, "buffer_size": 300, "n_quantiles": 5},
+    ),
+    "tqc_sde": (
+        TQC,
+        "Pendulum-v1",
+        {"learning_starts": 40, "train_freq": 8, "buffer_size": 300, "n_quantiles": 5, "use_sde": True},
     ),
 }
 
@@ -123,7 +164,7 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
     assert numbers(other) != numbers(first)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac"])
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "td3", "tqc"])
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)
     workers = make(name, n_envs=3, normalize=True, vectorization="workers", n_workers=2, start_method="fork")
@@ -186,7 +227,7 @@ def test_restored_run_ends_as_an_uninterrupted_one(name: str, normalize: bool) -
     assert_goes_on_exactly(straight, fresh, 480)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "dqn", "dqn_once", "sac_noise"])
+@pytest.mark.parametrize("name", ["ppo2", "dqn", "dqn_once", "sac_noise", "td3"])
 def test_a_used_object_can_be_restored_too(name: str) -> None:
     straight, used = make(name, normalize=True), make(name, seed=5, normalize=True).learn(250)
     assert_goes_on_exactly(straight, [used], 360)
@@ -310,7 +351,7 @@ def test_a_process_that_used_several_threads_before_gives_the_same_weights() -> 
     assert printed_by(ANOTHER_TRAINING + TRAINING) == alone
 
 
-@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac"])
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "td3", "tqc"])
 def test_initial_weights_are_the_same_with_any_number_of_threads(name: str) -> None:
     algorithm, env_id, _ = RUNS[name]
 

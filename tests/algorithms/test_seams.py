@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DQN, PPO2, SAC, TD3, TQC, make_vec_env
 from zoo.memory.columns import transform
 from zoo.optim.descent import Descent
 from zoo.optim.natural import conjugate_gradient, fisher_product, line_search
@@ -109,26 +109,33 @@ def repeated(batch: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     return {name: transform(lambda column: column[:, rows], column) for name, column in batch.items()}
 
 
-@pytest.mark.parametrize("make", [DQN, SAC])
+@pytest.mark.parametrize("make", [DQN, SAC, TD3, TQC])
 def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
     env_id = "CartPole-v1" if make is DQN else "Pendulum-v1"
     settings = {"learning_starts": 100, "batch_size": 6, "max_grad_norm": None} if make is DQN else {}
     settings = {"learning_starts": 100, "batch_size": 6, "learning_rate": 0.01, **settings}
+    settings = {**settings, "buffer_size": 1000}
+    is_soft = make in (SAC, TQC)
     counts = [2, 0, 1, 3, 0, 0]
 
     def after(weighted: bool) -> dict[str, np.ndarray]:
         model = make(SMALL, env_id, seed=0, compile=False, **settings).learn(80)
         batch = model._tensors(model.memory.sample(np.random.default_rng(0), (1, 6)))
         noise = torch.randn((1, 2, 6, 1), generator=torch.Generator().manual_seed(1))
-        rows = {**batch, "noise": noise, "tau": torch.tensor([0.1])} if make is SAC else dict(batch)
+        rows = {**batch, "noise": noise, "tau": torch.tensor([0.1])} if is_soft else dict(batch)
+        if make is TD3:
+            rows["noise"] = 0.2 * noise[:, 0]
         if weighted:
             rows["weights"] = torch.tensor([counts], dtype=torch.float32)
         else:
             rows = {**rows, **repeated(batch, counts)}
-            if make is SAC:
+            if is_soft:
                 rows["noise"] = noise[:, :, np.repeat(np.arange(6), counts)]
+        if make is TD3:  # a round of one step of the critics
+            rows = transform(lambda column: column[None], rows)
         model.learns_ent_coef = False  # its loss is no mean over transitions' errors
-        model._take_steps(model._gradient_step, model.rates(0.0), rows)
+        step = model._round if make is TD3 else model._gradient_step
+        model._take_steps(step, model.rates(0.0), rows)
         return model.get_parameters()
 
     ours, theirs = after(True), after(False)

@@ -9,6 +9,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.sac import SACPolicy
+from zoo.algorithms.td3 import TD3Policy
+from zoo.algorithms.tqc import TQCPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
 from zoo.policies.q_network import QNetwork
@@ -115,5 +117,23 @@ class WitnessedSACPolicy(SACPolicy):
 
     def __init__(self, *args: Any, n_critics: int, ent_coef: float, **witness: Any) -> None:
         super().__init__(*args, n_critics=n_critics, ent_coef=ent_coef)
+        self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
+        self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]
+
+
+class WitnessedTD3Policy(TD3Policy):
+    """Has witnesses in the places of its encoders."""
+
+    def __init__(self, *args: Any, n_critics: int, **witness: Any) -> None:
+        super().__init__(*args, n_critics=n_critics)
+        self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
+        self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]
+
+
+class WitnessedTQCPolicy(TQCPolicy):
+    """Has witnesses in the places of its encoders."""
+
+    def __init__(self, *args: Any, n_critics: int, n_quantiles: int, ent_coef: float, **witness: Any) -> None:
+        super().__init__(*args, n_critics=n_critics, n_quantiles=n_quantiles, ent_coef=ent_coef)
         self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
         self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
-from zoo.policies.critics import ContinuousCritics, Temperature
+from zoo.policies.critics import ContinuousCritics, QuantileCritics, Temperature
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,), np.float32)
 ACTIONS = spaces.Box(-2.0, 2.0, (2,), np.float32)
@@ -48,6 +48,29 @@ def test_leading_dimensions_are_free() -> None:
 def test_widths_of_critics(net_arch: Any, widths: list[int]) -> None:
     layers = critics(2, net_arch=net_arch).modules()
     assert [layer.out_features for layer in layers if isinstance(layer, nn.Linear)] == [*widths, 1] * 2
+
+
+def test_an_algorithm_has_widths_of_its_own_where_the_config_names_none() -> None:
+    network = ContinuousCritics(OBSERVATIONS, ACTIONS, PolicyConfig(), n_critics=1, widths=[40, 30])
+    layers = [layer.out_features for layer in network.modules() if isinstance(layer, nn.Linear)]
+    assert layers == [40, 30, 1]
+
+
+def test_the_first_critics_can_be_asked_alone() -> None:
+    network = critics(3, net_arch=[8])
+    pairs = torch.randn(5, 3), torch.randn(5, 2)
+    assert torch.equal(network(*pairs, first=1), network(*pairs)[:1])
+    assert torch.equal(network(*pairs, first=2), network(*pairs)[:2])
+
+
+def test_quantiles_come_after_the_leading_dimensions() -> None:
+    torch.manual_seed(0)
+    network = QuantileCritics(OBSERVATIONS, ACTIONS, PolicyConfig(net_arch=[8]), n_critics=2, n_quantiles=5)
+    observations, actions = torch.randn(4, 3, 3), torch.randn(4, 3, 2)
+    quantiles = network(observations, actions)
+    assert quantiles.shape == (2, 4, 3, 5)
+    pairs = torch.cat([observations, actions], dim=-1)
+    torch.testing.assert_close(quantiles[1], network.critics[1](pairs))
 
 
 def test_temperature_is_kept_as_its_logarithm() -> None:

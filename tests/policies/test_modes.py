@@ -11,7 +11,7 @@ import pytest
 import torch
 from own_policies import Witness
 
-from zoo import A2C, DQN, PPO2, SAC, evaluate_policy
+from zoo import A2C, DQN, PPO2, SAC, TD3, TQC, evaluate_policy
 from zoo.algorithms.base import Algorithm
 from zoo.policies.modes import Modes
 
@@ -22,6 +22,8 @@ RUNS: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
     "a2c": (A2C, "WitnessedActorCritic", "CartPole-v1", {"n_steps": 16}),
     "dqn": (DQN, "WitnessedQNetwork", "CartPole-v1", {**OFF_POLICY, "target_update_interval": 20}),
     "sac": (SAC, "WitnessedSACPolicy", "Pendulum-v1", OFF_POLICY),
+    "td3": (TD3, "WitnessedTD3Policy", "Pendulum-v1", OFF_POLICY),
+    "tqc": (TQC, "WitnessedTQCPolicy", "Pendulum-v1", OFF_POLICY),
 }
 
 
@@ -51,16 +53,20 @@ def test_only_gradient_steps_are_taken_in_training_mode(
     name: str, modes: list[tuple[bool, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make(name)
-    step = model._gradient_step  # type: ignore[attr-defined]
 
-    def noted_step(*arguments: Any) -> Any:
-        monkeypatch.setattr(Witness, "stepping", True)
-        try:
-            return step(*arguments)
-        finally:
-            monkeypatch.setattr(Witness, "stepping", False)
+    def noted(step: Any) -> Any:
+        def noted_step(*arguments: Any) -> Any:
+            before = Witness.stepping
+            monkeypatch.setattr(Witness, "stepping", True)
+            try:
+                return step(*arguments)
+            finally:
+                monkeypatch.setattr(Witness, "stepping", before)
 
-    monkeypatch.setattr(model, "_gradient_step", noted_step)
+        return noted_step
+
+    for step in ("_round", "_critic_steps") if name == "td3" else ("_gradient_step",):
+        monkeypatch.setattr(model, step, noted(getattr(model, step)))
     model.learn(64)
     model.predict(observations(model), deterministic=False)
     model.action_probability(observations(model))
@@ -73,11 +79,12 @@ def test_only_gradient_steps_are_taken_in_training_mode(
     assert in_steps == ({True} if name in ("ppo2", "a2c") else {True, False})
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac"])
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3", "tqc"])
 def test_targets_are_computed_in_evaluation_mode(name: str, modes: list[tuple[bool, bool]]) -> None:
     model: Any = make(name).learn(64)
     batch = model._tensors(model.memory.sample(model.rng, (16,)))
-    extra = () if name == "dqn" else (torch.randn(16, 1), torch.tensor(0.1))
+    batch["noise"] = torch.randn(16, 1)
+    extra = (batch["noise"], torch.tensor(0.1)) if name in ("sac", "tqc") else ()
     for training in (True, False):
         model.policy.train(training)
         modes.clear()

@@ -21,6 +21,7 @@ from zoo.algorithms.interaction import Seen
 from zoo.algorithms.registry import acting_in
 from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
+from zoo.algorithms.sde_options import check_sde_options
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
@@ -82,7 +83,11 @@ class Agent(ABC, Generic[Config]):
         self.env_config: EnvConfig | None = None
         self.envs: EnvStepper | None = None
         self.normalizer: Normalizer | None = None
-        self.codec = make_codec(action_space, scaled=self.scales_actions)
+        check_sde_options(
+            *(self.name, config, self.policy_config, action_space), squashes=self.scales_actions
+        )
+        scaled = self.scales_actions or bool(self.policy_config.squash_output)
+        self.codec = make_codec(action_space, scaled=scaled)
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
         self.modes = Modes(self.policy)

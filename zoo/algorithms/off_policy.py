@@ -164,6 +164,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def collect(self) -> None:
         self._progress_before = self.progress
+        self.exploration.start()
         steps_before, episodes_before = self.num_timesteps, self.n_episodes
         while True:
             experience = self._interact(self._explore)
@@ -181,7 +182,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def _explore(self, seen: Seen) -> dict[str, Column]:
         if self.num_timesteps < self.config.learning_starts:
-            return {"actions": self.exploration.random(seen, self.rng)}
+            return {"actions": self.exploration.warm_up(seen, self.rng)}
         return {"actions": self.exploration.act(seen, self.rng, self.progress)}
 
     def _reset_envs(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -15,6 +16,7 @@ from zoo.algorithms.agent import Array
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
+from zoo.algorithms.sde_options import sde_options
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec, observation_spec, pieces, transform
@@ -26,6 +28,7 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.own_policy import make_policy
+from zoo.policies.state_dependent_exploration import HeldNoise
 
 PIECE_BYTES = 64 * 2**20
 """What the observations of one forward pass without gradients may take, as floats."""
@@ -47,6 +50,10 @@ class OnPolicyConfig:
     ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
     vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     max_grad_norm: float | None = hyperparameter(0.5, "bound of the gradient's norm; null: none", gt=0)
+    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
+    sde_sample_freq: int = hyperparameter(
+        -1, "steps after which gSDE draws a new function; -1: when a rollout starts", unit="steps", ge=-1
+    )
 
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
@@ -67,7 +74,10 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         raise NotImplementedError
 
     def _make_policy(self) -> nn.Module:
-        policy = make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)
+        policy = make_policy(
+            *(ActorCritic, self.observation_space, self.action_space, self.policy_config),
+            **sde_options(self.config),
+        )
         if policy.core is not None:
             raise ZooError(f"{self.name} can't train a recurrent policy yet: it learns from shuffled steps")
         return policy
@@ -94,16 +104,23 @@ class OnPolicyAlgorithm(Algorithm[Config]):
     def collect(self) -> None:
         memory = self.memory
         self._progress_before = self.progress
-        noise = self.acting.head.noise(self.rng, (memory.n_steps, self.n_envs))
         memory.start()
-        for step in range(memory.n_steps):
-            experience = self._interact(partial(self._act_with, noise[step]))
+        for noise in self._noise():
+            experience = self._interact(partial(self._act_with, noise))
             memory.add(experience, self._rewards(experience))
             if len(experience.outcome.finished):
                 self._keep_truncations(experience)
         if not memory.valid.any():  # a short rollout in which all environments merely reset
             self.collect()
         check_collected(self)
+
+    def _noise(self) -> Iterator[Array]:
+        """Return what actions are drawn with at each step of a rollout, (n_envs, …)."""
+        head, n_steps = self.acting.head, self.memory.n_steps
+        if not self.config.use_sde:
+            return iter(head.noise(self.rng, (n_steps, self.n_envs)))
+        held = HeldNoise(head, self.config.sde_sample_freq)
+        return (held.next(self.rng, self.n_envs) for _ in range(n_steps))
 
     def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
         return {"actions": self.acting.act(seen, noise)[0]}

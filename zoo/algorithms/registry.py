@@ -15,6 +15,8 @@ ALGORITHMS = {
     "dqn": "zoo.algorithms.dqn:DQN",
     "ppo2": "zoo.algorithms.ppo2:PPO2",
     "sac": "zoo.algorithms.sac:SAC",
+    "td3": "zoo.algorithms.td3:TD3",
+    "tqc": "zoo.algorithms.tqc:TQC",
 }
 """Where each algorithm's class is, by the name that configs and agents use."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.algorithms.sde_options import sde_options
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.descent import Descent
@@ -35,6 +36,7 @@ from zoo.policies.exploration import (
 )
 from zoo.policies.own_policy import make_policy
 from zoo.policies.squashed_actor import SquashedActor
+from zoo.policies.state_dependent_exploration import StateDependentExploration
 
 
 @dataclass
@@ -56,6 +58,11 @@ class SACConfig(OffPolicyConfig):
     random_exploration: float = hyperparameter(
         0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
     )
+    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
+    sde_sample_freq: int = hyperparameter(
+        -1, "steps after which gSDE draws a new function; -1: when a collection starts", unit="steps", ge=-1
+    )
+    use_sde_at_warmup: bool = hyperparameter(False, "gSDE before learning starts too, not random actions")
 
 
 class SACPolicy(nn.Module):
@@ -69,9 +76,10 @@ class SACPolicy(nn.Module):
         *,
         n_critics: int,
         ent_coef: float,
+        use_sde: bool = False,
     ) -> None:
         super().__init__()
-        self.actor = SquashedActor(observation_space, action_space, config)
+        self.actor = SquashedActor(observation_space, action_space, config, use_sde=use_sde)
         self.critics = ContinuousCritics(observation_space, action_space, config, n_critics=n_critics)
         self.temperature = Temperature(ent_coef)
 
@@ -83,16 +91,20 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
     config_class = SACConfig
     supported_actions = (spaces.Box,)
     scales_actions = True
+    policy_class: ClassVar[type[SACPolicy]] = SACPolicy
 
     policy: SACPolicy
 
     def _make_policy(self) -> nn.Module:
         start, self.learns_ent_coef = _entropy_coefficient(self.config.ent_coef)
         return make_policy(
-            *(SACPolicy, self.observation_space, self.action_space, self.policy_config),
-            n_critics=self.config.n_critics,
+            *(self.policy_class, self.observation_space, self.action_space, self.policy_config),
             ent_coef=start,
+            **self._policy_options(),
         )
+
+    def _policy_options(self) -> dict[str, Any]:
+        return {"n_critics": self.config.n_critics, **sde_options(self.config)}
 
     def _make_state(self) -> State:
         n_actions = self.codec.spec.shape[0]
@@ -112,7 +124,11 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
     def _make_exploration(self) -> Exploration:
         noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
-        return StochasticExploration(self.acting, self.codec, noise, self.config.random_exploration)
+        parts = self.acting, self.codec, noise, self.config.random_exploration
+        if self.config.use_sde:
+            every, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup
+            return StateDependentExploration(*parts, every=every, at_warmup=at_warmup)
+        return StochasticExploration(*parts)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         shape = (n_steps, 2, self.config.batch_size, *self.codec.spec.shape)
@@ -140,10 +156,12 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
         critics, weights = self.critics_descent.module(state), batch.get("weights")
         values = critics(observations, batch["actions"])
-        critic_loss = 0.5 * mean_loss((values - targets).square(), weights) * len(values)
+        losses, errors = self._losses_and_errors(values, targets)
+        critic_loss = mean_loss(losses, weights)
         state, _ = self.critics_descent.descend(state, critics, critic_loss, learning_rate)
 
-        actor_values = self.critics_descent.parameters.at(state["critics"])(observations, actions).amin(0)
+        judge = self.critics_descent.parameters.at(state["critics"])
+        actor_values = self._actor_values(judge(observations, actions))
         actor_loss = mean_loss(ent_coef * log_prob - actor_values, weights)
         state, _ = self.actor_descent.descend(state, actor, actor_loss, learning_rate)
 
@@ -155,7 +173,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             "ent_coef": ent_coef,
             "q_value": values.mean().detach(),
         }
-        return Outcome(state, metrics, td_errors(batch, (values - targets).abs().mean(0)))
+        return Outcome(state, metrics, td_errors(batch, errors))
 
     def targets(self, state: State, batch: dict[str, Any], noise: Tensor, ent_coef: Tensor) -> Tensor:
         """Return r + γ·(min Q_target(s′, a′) − α·log π(a′|s′)), (batch,) (equations 5 and 7 of the paper)."""
@@ -164,8 +182,23 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             next_parameters = self.actor_descent.parameters.at(state["actor"])(next_observations)
             next_actions, next_log_prob = self.policy.actor.head.rsample(next_parameters, noise)
             target = self.critics_descent.parameters.at(state["target"])
-            soft_values = target(next_observations, next_actions).amin(0) - ent_coef * next_log_prob
-        return self._bootstrapped(batch, soft_values)
+            next_values = target(next_observations, next_actions)
+        return self._bootstrapped(batch, self._soft_values(next_values, ent_coef * next_log_prob))
+
+    # What the critics' values (critics, batch) mean: all that differs where these are distributions.
+
+    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+        """Return what the critics agree on at the next state, less the weighted log-probability (batch,)."""
+        return next_values.amin(0) - surprise
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the critics' losses, and how far their values are from the targets, (batch,) each."""
+        errors = values - targets
+        return 0.5 * errors.square().sum(0), errors.abs().mean(0)
+
+    def _actor_values(self, values: Tensor) -> Tensor:
+        """Return the value (batch,) that the actor's actions are judged by."""
+        return values.amin(0)
 
     def _overrule(self, changed: Collection[str]) -> None:
         super()._overrule(changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,12 +30,13 @@ class ScalarMeans:
 
     def read(self) -> dict[str, float]:
         """Return the means since the last call."""
-        means: dict[str, float] = {}
+        totals, counts = Counter[str](), Counter[str]()
         for names, (total, count) in self._sums.items():
-            values = (total / count).reshape(-1).tolist() if isinstance(total, Tensor) else [total / count]
-            means.update(zip(names, map(float, values), strict=True))
+            values = total.reshape(-1).tolist() if isinstance(total, Tensor) else [float(total)]
+            totals.update(dict(zip(names, values, strict=True)))
+            counts.update(dict.fromkeys(names, count))
         self._sums = {}
-        return means
+        return {name: total / counts[name] for name, total in totals.items()}
 
     def state(self) -> dict[str, Any]:
         """Return the sums as numbers for JSON."""

@@ -26,11 +26,17 @@ class ActorCritic(nn.Module):
 
     By default nothing is shared but the encoder, there is no core, and the hidden layers are 64-64 tanh
     (none after images). ``net_arch={shared: [64], pi: [64], vf: [64]}`` puts layers before both. With
-    ``share_encoder=False`` actor and critic have an encoder, and a core, each.
+    ``share_encoder=False`` actor and critic have an encoder, and a core, each. ``use_sde``: noise is a
+    function of the actor's last features.
     """
 
     def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        use_sde: bool = False,
     ) -> None:
         super().__init__()
         ortho_init = config.ortho_init is not False
@@ -47,7 +53,7 @@ class ActorCritic(nn.Module):
             self.critic_core = None if self.critic_encoder is None else self._make_core(size)
             size = self.core.output_size
         self.actor = Mlp(size, sizes["pi"], None, style)
-        self.head = make_head(action_space, self.actor.output_size, config)
+        self.head = make_head(action_space, self.actor.output_size, config, use_sde=use_sde)
         if ortho_init:
             orthogonal(self.shared)
             orthogonal(self.actor)

@@ -17,13 +17,20 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.gaussian_heads import DiagonalGaussian
 from zoo.policies.heads import Array, Categorical, Head
 from zoo.policies.multi_heads import Bernoulli, MultiCategorical
+from zoo.policies.state_dependent_heads import SquashedStateDependentGaussian, StateDependentGaussian
 
 
-def make_head(space: spaces.Space[Any], features_dim: int, config: PolicyConfig) -> Head:
-    """Return the head of an action space, on ``features_dim`` features.
+def make_head(
+    space: spaces.Space[Any], features_dim: int, config: PolicyConfig, *, use_sde: bool = False
+) -> Head:
+    """Return the head of an action space, on ``features_dim`` features; ``use_sde`` is for Box.
 
     Raises `ZooError` for a space that has none.
     """
+    if use_sde:
+        assert isinstance(space, spaces.Box)
+        head_class = SquashedStateDependentGaussian if config.squash_output else StateDependentGaussian
+        return head_class(space, features_dim, config, learns_features=False, log_std_init=0.0)
     if isinstance(space, spaces.Discrete):
         return Categorical(space, features_dim)
     if isinstance(space, spaces.MultiDiscrete):

@@ -32,7 +32,19 @@ class PolicyConfig:
         None, "orthogonal initial weights; null: on-policy algorithms only"
     )
     log_std_init: float | None = hyperparameter(
-        None, "initial log standard deviation of Gaussian actions, where it does not depend on the state"
+        None,
+        "initial log standard deviation of Gaussian actions, where it is no function of the state; with"
+        " use_sde, of the noise's weights; null: 0, or -3 for off-policy algorithms",
+    )
+    full_std: bool = hyperparameter(
+        True, "with use_sde: a deviation for each weight of the noise; false: for each feature"
+    )
+    use_expln: bool = hyperparameter(False, "with use_sde: deviations that grow slower than exp above 1")
+    squash_output: bool | None = hyperparameter(
+        None, "with use_sde: tanh of the actions, scaled to their bounds; null: off-policy algorithms only"
+    )
+    clip_mean: float | None = hyperparameter(
+        None, "with use_sde: bound of the mean, before any tanh; 0: none, null: 2 off-policy, else none", ge=0
     )
     features_dim: int = hyperparameter(512, "width of an image encoder's output", ge=1)
     share_encoder: bool = hyperparameter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,10 @@ from zoo.policies.squashed_actor import OFF_POLICY_WIDTHS
 
 
 class ContinuousCritics(nn.Module):
-    """Several action values of the same form, each (256-256 ReLU by default), reading one encoder."""
+    """Several action values of the same form, each (256-256 ReLU by default), reading one encoder.
+
+    ``widths`` are the hidden layers where the config names none.
+    """
 
     def __init__(
         self,
@@ -25,23 +29,46 @@ class ContinuousCritics(nn.Module):
         config: PolicyConfig,
         *,
         n_critics: int,
+        widths: Sequence[int] = OFF_POLICY_WIDTHS,
+        n_outputs: int = 1,
     ) -> None:
         super().__init__()
         self.encoder = make_encoder(observation_space, config, ortho_init=config.ortho_init is True)
         size = self.encoder.features_dim + math.prod(action_space.shape or ())
-        widths, style = (
-            layer_sizes(config, ("pi", "qf"), OFF_POLICY_WIDTHS)["qf"],
-            LayerStyle.of(config, "relu"),
-        )
-        self.critics = nn.ModuleList(Mlp(size, widths, 1, style) for _ in range(n_critics))
+        hidden = layer_sizes(config, ("pi", "qf"), list(widths))["qf"]
+        style = LayerStyle.of(config, "relu")
+        self.critics = nn.ModuleList(Mlp(size, hidden, n_outputs, style) for _ in range(n_critics))
         if config.ortho_init:
             for critic in self.critics:
                 orthogonal(critic, output_gain=1.0)
 
-    def forward(self, observations: Any, actions: Tensor) -> Tensor:
-        """Return the value of each pair by each critic, (critics, …)."""
+    def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+        """Return the value of each pair by each critic, or by the ``first`` ones alone, (critics, …)."""
+        return self._outputs(observations, actions, first).squeeze(-1)
+
+    def _outputs(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
         pairs = torch.cat([self.encoder(observations), actions], dim=-1)
-        return torch.stack([critic(pairs).squeeze(-1) for critic in self.critics])
+        return torch.stack([critic(pairs) for critic in list(self.critics)[:first]])
+
+
+class QuantileCritics(ContinuousCritics):
+    """Several distributions of returns of the same form, each as quantiles of equal weight."""
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        n_critics: int,
+        n_quantiles: int,
+    ) -> None:
+        spaces_and_config = observation_space, action_space, config
+        super().__init__(*spaces_and_config, n_critics=n_critics, n_outputs=n_quantiles)
+
+    def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+        """Return the quantiles for each pair by each critic, (critics, …, quantiles)."""
+        return self._outputs(observations, actions, first)
 
 
 class Temperature(nn.Module):

@@ -41,12 +41,20 @@ class Exploration(ABC):
     def __init__(self, acting: ActingPolicy, codec: Codec) -> None:
         self.acting, self.codec = acting, codec
 
+    def start(self) -> None:
+        """Begin a collection, at whose end there may be an update."""
+        return
+
     @abstractmethod
     def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Column:
         """Return actions while learning."""
 
+    def warm_up(self, seen: Seen, rng: np.random.Generator) -> Column:
+        """Return actions before learning starts: random ones, unless a part knows better."""
+        return self.random(seen, rng)
+
     def random(self, seen: Seen, rng: np.random.Generator) -> Column:
-        """Return uniformly random actions, before learning starts; valid ones where ``seen`` has masks."""
+        """Return uniformly random actions; valid ones where ``seen`` has masks."""
         masks, n = seen.get("action_masks"), n_rows(seen)
         if masks is None:
             return self.codec.random(rng, n)
@@ -106,13 +114,16 @@ class StochasticExploration(Exploration):
 
     def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
         n = n_rows(seen)
-        actions, _ = self.acting.act(seen, self.acting.head.noise(rng, (n,)))
+        actions, _ = self.acting.act(seen, self._own_noise(rng, n))
         if self.noise is not None:
             actions = (actions + self.noise.draw(rng, n)).clip(-1.0, 1.0)
         if self.random_share > 0:
             is_random = rng.random((n, 1)) < self.random_share
             actions = np.where(is_random, self.random(seen, rng), actions)
         return actions
+
+    def _own_noise(self, rng: np.random.Generator, n: int) -> Array:
+        return self.acting.head.noise(rng, (n,))
 
     def reset(self, env_indices: Array | None = None) -> None:
         if self.noise is not None:

@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.deterministic_actor import Deterministic, DeterministicActor
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.gaussian_heads import LOG_STD_RANGE, DiagonalGaussian, SquashedGaussian
 from zoo.policies.heads import Array, Categorical
@@ -24,6 +25,11 @@ from zoo.policies.multi_heads import Bernoulli, MultiCategorical
 from zoo.policies.networks import Mlp
 from zoo.policies.q_network import QNetwork
 from zoo.policies.squashed_actor import SquashedActor
+from zoo.policies.state_dependent_heads import (
+    LEAST_VARIANCE,
+    SquashedStateDependentGaussian,
+    StateDependentGaussian,
+)
 
 ArrayFunction = Callable[[Array], Array]
 
@@ -39,7 +45,7 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
     if type(policy) is QNetwork:
         return _chain(policy.encoder, policy.advantages)
-    if type(policy) is SquashedActor:
+    if type(policy) is SquashedActor or type(policy) is DeterministicActor:
         return _chain(policy.encoder, policy.trunk, policy.head)
     return None
 
@@ -105,7 +111,7 @@ _LOGIT_HEADS = (Categorical, MultiCategorical, Bernoulli)
 
 
 def _step(layer: nn.Module) -> ArrayFunction | None:
-    """Return what a layer or a Gaussian head does, None if it is not known."""
+    """Return what a layer, or a head of numbers, does; None if it is not known."""
     if _is_linear(layer):
         return _linear(layer)
     if type(layer) is nn.Tanh:
@@ -115,6 +121,9 @@ def _step(layer: nn.Module) -> ArrayFunction | None:
     if type(layer) is nn.LayerNorm and layer.elementwise_affine and layer.bias is not None:
         weight, bias, eps = _view(layer.weight), _view(layer.bias), np.float32(layer.eps)
         return lambda values: _normalised(values, eps) * weight + bias
+    if type(layer) is Deterministic and _is_linear(layer.action):
+        action = _linear(layer.action)
+        return lambda features: np.tanh(action(features))
     if type(layer) is DiagonalGaussian and _is_linear(layer.mean):
         return _constant_deviation(layer.mean, layer.log_std)
     if type(layer) is SquashedGaussian and _is_linear(layer.mean) and _is_linear(layer.log_std):
@@ -122,7 +131,33 @@ def _step(layer: nn.Module) -> ArrayFunction | None:
         return lambda features: np.concatenate(
             [mean(features), np.minimum(np.maximum(log_std(features), low), high)], axis=-1
         )
+    if type(layer) in _STATE_DEPENDENT and _is_linear(layer.mean):  # type: ignore[arg-type]
+        return _deviation_by_features(layer)  # type: ignore[arg-type]
     return None
+
+
+_STATE_DEPENDENT = (StateDependentGaussian, SquashedStateDependentGaussian)
+
+
+def _deviation_by_features(head: StateDependentGaussian) -> ArrayFunction:
+    n, means, log_std, bound = head.n_actions, _linear(head.mean), _view(head.log_std), head.clip_mean
+
+    def parameters(features: Array) -> Array:
+        result = np.empty((len(features), head.parameter_size), np.float32)
+        result[:, :n] = means(features)
+        if bound > 0:
+            np.clip(result[:, :n], -bound, bound, out=result[:, :n])
+        deviations = _expln(log_std) if head.use_expln else np.exp(log_std)
+        variance = np.square(features) @ np.square(deviations)
+        result[:, n : 2 * n] = 0.5 * np.log(variance + np.float32(LEAST_VARIANCE))
+        result[:, 2 * n :] = features
+        return result
+
+    return parameters
+
+
+def _expln(values: Array) -> Array:
+    return np.where(values > 0, np.log1p(np.maximum(values, 0)) + 1, np.exp(np.minimum(values, 0)))
 
 
 def _constant_deviation(mean: nn.Linear, log_std: Tensor) -> ArrayFunction:

@@ -9,17 +9,28 @@ from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
 from zoo.policies.encoders import make_encoder
-from zoo.policies.gaussian_heads import SquashedGaussian
+from zoo.policies.gaussian_heads import Squashed, SquashedGaussian
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
+from zoo.policies.state_dependent_heads import SquashedStateDependentGaussian
 
 OFF_POLICY_WIDTHS = [256, 256]
 
 
 class SquashedActor(nn.Module):
-    """Encoder and hidden layers (256-256 ReLU by default), then the head."""
+    """Encoder and hidden layers (256-256 ReLU by default), then the head.
+
+    ``use_sde``: noise is a function of the last features.
+    """
+
+    head: Squashed
 
     def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        use_sde: bool = False,
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Box)
@@ -28,10 +39,18 @@ class SquashedActor(nn.Module):
         self.trunk = Mlp(self.encoder.features_dim, widths, None, LayerStyle.of(config, "relu"))
         if config.ortho_init:
             orthogonal(self.trunk)
-        self.head = SquashedGaussian(action_space, self.trunk.output_size)
+        if use_sde:
+            self.head = SquashedStateDependentGaussian(
+                *(action_space, self.trunk.output_size, config),
+                learns_features=True,
+                log_std_init=-3.0,
+                clip_mean=2.0,
+            )
+        else:
+            self.head = SquashedGaussian(action_space, self.trunk.output_size)
 
     def forward(self, observations: Any) -> Tensor:
-        """Return the parameters of the head (…, 2 × actions)."""
+        """Return the parameters of the head (…, 2 × actions, or more)."""
         parameters: Tensor = self.head(self.trunk(self.encoder(observations)))
         return parameters
 

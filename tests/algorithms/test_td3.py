@@ -1,0 +1,199 @@
+"""TD3's targets, and when its actor and targets move, however the gradient steps are divided into updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from zoo import TD3
+from zoo.algorithms.td3 import rounds
+
+BATCH = 8
+
+
+def make(**hyperparameters: Any) -> TD3:
+    own = {"batch_size": BATCH, "learning_rate": 0.01, "learning_starts": 0, **hyperparameters}
+    model = TD3({"net_arch": [8]}, "Pendulum-v1", seed=0, compile=False, threads=1, **own)
+    model._progress_before = 0.0
+    return model
+
+
+def batches(n_steps: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(n_steps)
+
+    def drawn(*size: int) -> Tensor:
+        return torch.randn(n_steps, BATCH, *size, generator=generator)
+
+    return {
+        "observations": drawn(3),
+        "actions": drawn(1).tanh(),
+        "rewards": drawn(),
+        "terminated": (drawn() > 1).float(),
+        "next_observations": drawn(3),
+    }
+
+
+def part(rows: dict[str, Tensor], start: int, end: int) -> dict[str, Tensor]:
+    return {name: column[start:end] for name, column in rows.items()}
+
+
+class Ahead:
+    """Gives the noise of each gradient step in turn, however many are asked for at once."""
+
+    def __init__(self, n_steps: int) -> None:
+        self.waiting = np.random.default_rng(0).standard_normal((n_steps, BATCH, 1), dtype=np.float32)
+
+    def standard_normal(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        taken, self.waiting = self.waiting[: shape[0]], self.waiting[shape[0] :]
+        return taken
+
+
+# Rounds
+
+
+@given(n_before=st.integers(0, 20), n_steps=st.integers(1, 20), delay=st.integers(1, 5))
+@settings(deadline=None, derandomize=True)
+def test_the_actor_moves_after_every_delay_steps_of_the_whole_run(
+    n_before: int, n_steps: int, delay: int
+) -> None:
+    moved_after, step = [], n_before
+    for n_rows, length, moves_actor in rounds(n_before, n_steps, delay):
+        assert 1 <= length <= delay
+        for _ in range(n_rows):
+            step += length
+            if moves_actor:
+                moved_after.append(step)
+    assert step == n_before + n_steps
+    assert moved_after == [n for n in range(n_before + 1, step + 1) if n % delay == 0]
+
+
+def test_actor_and_all_targets_stand_still_in_between() -> None:
+    model, n_steps = make(policy_delay=3), 7
+    rows, state = batches(n_steps), model.program.state
+    names = ("actor", "target_actor", "target_critics", "critics")
+    for step in range(n_steps):
+        before = {name: state[name].clone() for name in names}
+        model._learn_from(part(rows, step, step + 1), 1)
+        moved = [not torch.equal(before[name], state[name]) for name in names]
+        assert moved == [step in (2, 5)] * 3 + [True]
+
+
+@pytest.mark.parametrize("delay", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [(1,) * 9, (2, 3, 4), (4, 5), (1, 7, 1)])
+def test_updates_of_any_size_are_the_same_steps(delay: int, sizes: tuple[int, ...]) -> None:
+    whole, divided = make(policy_delay=delay), make(policy_delay=delay)
+    rows = batches(9)
+    whole.rng, divided.rng = Ahead(9), Ahead(9)  # type: ignore[assignment]
+    whole._learn_from(rows, 9)
+    start = 0
+    for size in sizes:
+        divided._learn_from(part(rows, start, start + size), size)
+        start += size
+    assert divided.n_updates == whole.n_updates == 9
+    for name, expected in whole.program.state.items():
+        assert torch.equal(divided.program.state[name], expected), name
+
+
+def test_long_updates_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def learned() -> tuple[TD3, dict[str, np.ndarray]]:
+        model = make(train_freq=20, gradient_steps=13, policy_delay=3, target_policy_noise=0.0)
+        model.memory.sample = same_samples(model)  # type: ignore[method-assign]
+        return model, model.learn(60).get_parameters()
+
+    def same_samples(model: TD3) -> Any:
+        sample, rng = model.memory.sample, np.random.default_rng(0)
+
+        def one_by_one(_: Any, shape: tuple[int, ...]) -> Any:
+            each = [sample(rng, (1, *shape[1:])) for _ in range(shape[0])]
+            return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+
+        return one_by_one
+
+    whole, expected = learned()
+    monkeypatch.setattr("zoo.algorithms.off_policy.BATCH_BYTES", 2000)
+    pieces, found = learned()
+    assert 1 < pieces._steps_per_call < 13 < whole._steps_per_call
+    assert pieces.n_updates == whole.n_updates == 3 * 13
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+# Targets
+
+
+def test_without_noise_and_with_equal_critics_targets_are_ddpgs() -> None:
+    model = make(target_policy_noise=0.0, gamma=0.5)
+    policy = model.policy
+    policy.critics.critics[1].load_state_dict(policy.critics.critics[0].state_dict())
+    model._copy_to_targets()
+    batch = {name: column[0] for name, column in batches(1).items()}
+    targets = model.targets(model.program.state, {**batch, "noise": torch.zeros(BATCH, 1)})
+    following = batch["next_observations"]
+    values = policy.critics(following, policy.actor(following))[0]
+    torch.testing.assert_close(targets, batch["rewards"] + 0.5 * (1 - batch["terminated"]) * values)
+
+
+def test_noise_in_targets_is_clipped_and_so_are_the_actions() -> None:
+    model = make(target_policy_noise=10.0, target_noise_clip=0.25)
+    noises = []
+    targets = model.targets
+
+    def noted(state: Any, batch: Any) -> Tensor:
+        noises.append(batch["noise"])
+        return targets(state, batch)
+
+    model.targets = noted  # type: ignore[method-assign]
+    model._learn_from(batches(4), 4)
+    noise = torch.stack(noises)
+    assert noise.shape == (4, BATCH, 1)
+    assert noise.abs().max() == 0.25
+    batch = {name: column[0] for name, column in batches(1).items()}
+    beyond = {**batch, "noise": torch.full((BATCH, 1), 5.0)}
+    following = batch["next_observations"]
+    model._copy_to_targets()
+    values = model.policy.critics(following, torch.ones(BATCH, 1))
+    expected = batch["rewards"] + 0.99 * (1 - batch["terminated"]) * values.amin(0)
+    torch.testing.assert_close(targets(model.program.state, beyond), expected)
+
+
+# What comes out
+
+
+@pytest.mark.parametrize("n_before", [0, 1])
+def test_td_errors_come_for_every_sample_in_the_order_of_the_steps(n_before: int) -> None:
+    model = make(learning_rate=0.0, target_policy_noise=0.0)
+    model.n_updates = n_before
+    rows = batches(5)
+    outputs = model._learn_from({**rows, "weights": torch.ones(5, BATCH)}, 5)
+    assert outputs["td_errors"].shape == (5, BATCH)
+    for step in range(5):
+        batch = {name: column[step] for name, column in rows.items()}
+        targets = model.targets(model.program.state, {**batch, "noise": torch.zeros(BATCH, 1)})
+        values = model.policy.critics(batch["observations"], batch["actions"])
+        expected = (values - targets).abs().mean(0)
+        torch.testing.assert_close(outputs["td_errors"][step], expected)
+    assert not model._learn_from(rows, 5)
+
+
+def test_losses_are_means_over_updates_with_and_without_a_step_of_the_actor() -> None:
+    model = make(learning_rate=0.0, target_policy_noise=0.0)
+    rows = batches(2)
+    losses = []
+    for step in range(2):
+        batch = {name: column[step] for name, column in rows.items()}
+        targets = model.targets(model.program.state, {**batch, "noise": torch.zeros(BATCH, 1)})
+        values = model.policy.critics(batch["observations"], batch["actions"])
+        losses.append((values - targets).square().mean(1).sum().item())
+        model._learn_from(part(rows, step, step + 1), 1)
+    metrics = model.read_metrics()
+    assert metrics["train/critic_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    batch = {name: column[1] for name, column in rows.items()}
+    actions = model.policy.actor(batch["observations"])
+    value = model.policy.critics(batch["observations"], actions)[0].mean().item()
+    assert metrics["train/actor_loss"] == pytest.approx(-value, rel=1e-5)

@@ -1,0 +1,104 @@
+"""TQC's targets and losses against plain ones, and what is left of them with few quantiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from zoo import TQC
+from zoo.errors import ZooError
+from zoo.policies.state_dependent_exploration import StateDependentExploration
+
+
+def make(**hyperparameters: Any) -> TQC:
+    settings = {"buffer_size": 100, "batch_size": 8, "learning_starts": 0, **hyperparameters}
+    return TQC({"net_arch": [8]}, "Pendulum-v1", seed=0, compile=False, threads=1, **settings)
+
+
+def test_targets_are_the_lowest_of_all_critics_quantiles() -> None:
+    model = make(n_critics=3, n_quantiles=4, top_quantiles_to_drop_per_net=1)
+    values, surprise = torch.randn(3, 6, 4), torch.randn(6)
+    kept = model._soft_values(values, surprise)
+    for row in range(6):
+        pooled = sorted(float(value) for critic in values for value in critic[row])
+        np.testing.assert_allclose(kept[row], np.array(pooled[:9]) - surprise[row].item(), rtol=1e-5)
+
+
+def test_the_order_of_critics_does_not_matter() -> None:
+    model = make(n_critics=3, n_quantiles=4, top_quantiles_to_drop_per_net=2)
+    values, surprise = torch.randn(3, 6, 4), torch.randn(6)
+    assert torch.equal(model._soft_values(values, surprise), model._soft_values(values[[2, 0, 1]], surprise))
+
+
+def test_targets_are_discounted_from_the_next_state_and_end_with_the_episode() -> None:
+    model = make(n_quantiles=4, gamma=0.5)
+    batch = {
+        "next_observations": torch.randn(8, 3),
+        "rewards": torch.randn(8),
+        "terminated": torch.tensor([0.0, 1.0] * 4),
+    }
+    noise, ent_coef = torch.randn(8, 1), torch.tensor(0.1)
+    targets = model.targets(model.program.state, batch, noise, ent_coef)
+    assert targets.shape == (8, 4)
+    policy = model.policy
+    actions, log_prob = policy.actor.head.rsample(policy.actor(batch["next_observations"]), noise)
+    quantiles = policy.critics(batch["next_observations"], actions)
+    for row in range(8):
+        pooled = quantiles[:, row].reshape(-1).sort().values[:4]
+        following = (0.0 if row % 2 else 0.5) * (pooled - 0.1 * log_prob[row])
+        torch.testing.assert_close(targets[row], batch["rewards"][row] + following)
+
+
+def test_one_quantile_and_none_dropped_is_the_huber_loss_of_the_means() -> None:
+    model = make(n_critics=2, n_quantiles=1, top_quantiles_to_drop_per_net=0)
+    values, next_values = 2 * torch.randn(2, 5, 1), 2 * torch.randn(2, 5, 1)
+    targets = model._soft_values(next_values, torch.zeros(5))
+    losses, errors = model._losses_and_errors(values, targets)
+    assert losses.shape == errors.shape == (5,)
+    for row in range(5):
+        pairs = [(value[row], target) for value in values for target in targets[row]]
+        huber = torch.stack([F.smooth_l1_loss(value.squeeze(), target) for value, target in pairs])
+        torch.testing.assert_close(losses[row], 0.5 * huber.mean())
+        means = [(value[row, 0] - targets[row].mean()).abs() for value in values]
+        torch.testing.assert_close(errors[row], torch.stack(means).mean())
+
+
+def test_the_actor_is_judged_by_all_quantiles() -> None:
+    values = torch.randn(2, 5, 4)
+    judged = make(n_quantiles=4)._actor_values(values)
+    torch.testing.assert_close(judged, torch.stack([values[:, row].mean() for row in range(5)]))
+
+
+@pytest.mark.parametrize("dropped", [4, 5])
+def test_dropping_all_quantiles_is_refused(dropped: int) -> None:
+    message = rf"`algo\.top_quantiles_to_drop_per_net={dropped}` leaves nothing of `algo\.n_quantiles=4`"
+    with pytest.raises(ZooError, match=f"{message}; expected at most 3"):
+        make(n_quantiles=4, top_quantiles_to_drop_per_net=dropped)
+
+
+def test_td_errors_come_for_every_sample() -> None:
+    model = make(n_quantiles=5)
+    model._progress_before = 0.0
+    shape = (2, 8)
+    rows = {
+        "observations": torch.randn(*shape, 3),
+        "actions": torch.randn(*shape, 1).tanh(),
+        "rewards": torch.randn(shape),
+        "terminated": torch.zeros(shape),
+        "next_observations": torch.randn(*shape, 3),
+    }
+    assert not model._learn_from(rows, 2)
+    outputs = model._learn_from({**rows, "weights": torch.ones(shape)}, 2)
+    assert outputs["td_errors"].shape == shape
+    assert (outputs["td_errors"] > 0).all()
+
+
+def test_state_dependent_exploration_is_inherited() -> None:
+    model = make(n_quantiles=5, use_sde=True, train_freq=8, gradient_steps=8).learn(40)
+    assert isinstance(model.exploration, StateDependentExploration)
+    assert model.policy.critics.critics[0].output_size == 5
+    assert model.n_updates == 40

@@ -1,0 +1,171 @@
+"""TQC's gradient steps end with the weights of SB3-Contrib's, given the same batches and noise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import sb3_contrib
+import torch
+from peer_updates import (
+    BATCH,
+    RATE,
+    Nowhere,
+    Prepared,
+    batches,
+    copy_weights,
+    distance,
+    give,
+    in_precision,
+    peer_of,
+)
+from torch import Tensor, nn
+
+from zoo import TQC
+from zoo.algorithms.quantile_loss import quantile_huber
+
+CALLS = (1, 3, 2, 4)
+EXACT = {torch.float32: 1e-4, torch.float64: 1e-10}
+SETTINGS = {"gamma": 0.875, "tau": 0.125, "learning_rate": RATE, "batch_size": BATCH}
+CRITICS = {"n_critics": 2, "n_quantiles": 8}
+"""Eighths are the same in both precisions: the peer's midpoints are always single."""
+
+
+def largest_distance(
+    dtype: torch.dtype, algorithm: type[TQC] = TQC, changed: Any = None, critics: Any = None, **settings: Any
+) -> float:
+    """Take the same steps with both; ``changed`` are settings of ours alone."""
+
+    class InPrecision(algorithm):  # type: ignore[misc, valid-type]
+        def _make_policy(self) -> nn.Module:
+            return in_precision(super()._make_policy(), dtype)
+
+    settings, critics = {**SETTINGS, **settings}, {**CRITICS, **(critics or {})}
+    own = {**settings, **critics, **(changed or {})}
+    model = InPrecision({"net_arch": [8, 8]}, Nowhere(), seed=0, compile=False, **own)
+    model._progress_before = 0.0
+    networks = {"net_arch": [8, 8], **critics}
+    peer = peer_of(sb3_contrib.TQC("MlpPolicy", Nowhere(), policy_kwargs=networks, **settings), dtype)
+    peer.actor.action_dist.epsilon = 0.0  # what it adds inside a logarithm: see docs/differences.md
+    if peer.ent_coef_optimizer is None:
+        nn.init.constant_(model.policy.temperature.log, math.log(settings["ent_coef"]))
+    else:
+        peer.log_ent_coef = peer.log_ent_coef.detach().to(dtype).requires_grad_()
+        peer.ent_coef_optimizer = torch.optim.Adam([peer.log_ent_coef], lr=RATE)
+    parts = {
+        "actor": (model.policy.actor, peer.actor),
+        "critics": (model.policy.critics, peer.critic),
+        "target": (model.policy.critics, peer.critic_target),
+    }
+    for source, destination in parts.values():
+        copy_weights(source, destination)
+    state = model.program.state
+    start = {name: state[name].clone() for name in parts}
+    for call, n_steps in enumerate(CALLS):
+        rows = batches(n_steps, call, dtype)
+        give(peer, rows)
+        torch.manual_seed(call)
+        peer.train(n_steps, BATCH)
+        torch.manual_seed(call)
+        shape = rows["actions"][0].shape
+        zero, one = torch.zeros(shape, dtype=dtype), torch.ones(shape, dtype=dtype)
+        noise = [torch.stack([torch.normal(zero, one), torch.normal(zero, one)]) for _ in range(n_steps)]
+        model.rng = Prepared(torch.stack(noise))
+        model._learn_from(rows, n_steps)
+    distances = [distance(state[name], network, start[name]) for name, (_, network) in parts.items()]
+    if peer.ent_coef_optimizer is not None:
+        theirs = peer.log_ent_coef.item()
+        distances.append(abs(model.policy.temperature.log.item() / theirs - 1.0))
+    return max(distances)
+
+
+@pytest.mark.parametrize("dtype", EXACT, ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"top_quantiles_to_drop_per_net": 0},
+        {"top_quantiles_to_drop_per_net": 5, "critics": {"n_critics": 3, "n_quantiles": 16}},
+        {"critics": {"n_critics": 1, "n_quantiles": 4}, "ent_coef": 0.125},
+    ],
+    ids=str,
+)
+def test_updates_are_the_peers(dtype: torch.dtype, settings: dict[str, Any]) -> None:
+    assert largest_distance(dtype, **settings) < EXACT[dtype]
+
+
+# What the comparison has to see
+
+
+class DropsOfEach(TQC):
+    """Drops the highest quantiles of each critic, before they are put together."""
+
+    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+        n_kept = self.config.n_quantiles - self.config.top_quantiles_to_drop_per_net
+        kept = next_values.sort(dim=-1).values[..., :n_kept]
+        return kept.transpose(0, 1).flatten(1) - surprise.unsqueeze(-1)
+
+
+class DropsTheLowest(TQC):
+    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+        return -super()._soft_values(-next_values, -surprise)
+
+
+class DropsOneMore(TQC):
+    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+        return super()._soft_values(next_values, surprise)[:, :-1]
+
+
+class WithoutEntropy(TQC):
+    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+        return super()._soft_values(next_values, 0.0 * surprise)
+
+
+class SumOverQuantiles(TQC):
+    """Adds where the peer takes the mean, which Adam all but undoes: only double precision shows it."""
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        losses, errors = super()._losses_and_errors(values, targets)
+        return self.config.n_quantiles * losses, errors
+
+
+class WeightsTargets(TQC):
+    """Weighs by the levels of the targets instead of the quantiles."""
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        common = targets.expand(len(values), *targets.shape)
+        return quantile_huber(common, values).mean((0, -2, -1)), targets.mean(-1)
+
+
+class LowestForTheActor(TQC):
+    def _actor_values(self, values: Tensor) -> Tensor:
+        return values.mean(-1).amin(0)
+
+
+class TruncatedForTheActor(TQC):
+    def _actor_values(self, values: Tensor) -> Tensor:
+        return self._soft_values(values, torch.zeros_like(values[0, :, 0])).mean(-1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changed"),
+    [
+        (DropsOfEach, {}),
+        (DropsTheLowest, {}),
+        (DropsOneMore, {}),
+        (WithoutEntropy, {}),
+        (SumOverQuantiles, {}),
+        (WeightsTargets, {}),
+        (LowestForTheActor, {}),
+        (TruncatedForTheActor, {}),
+        (TQC, {"top_quantiles_to_drop_per_net": 3}),
+        (TQC, {"target_update_interval": 2}),
+        (TQC, {"gamma": 0.75}),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_errors_are_seen(algorithm: type[TQC], changed: dict[str, Any]) -> None:
+    assert largest_distance(torch.float64, algorithm, changed) > 100 * EXACT[torch.float64]
+    if algorithm is not SumOverQuantiles:
+        assert largest_distance(torch.float32, algorithm, changed) > 2 * EXACT[torch.float32]

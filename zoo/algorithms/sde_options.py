@@ -1,0 +1,51 @@
+"""What a user may say of state-dependent exploration (gSDE), and to which algorithm and environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium import spaces
+
+from zoo.envs.spaces import describe
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
+
+
+def sde_options(config: Any) -> dict[str, Any]:
+    """Return what a policy class is given for gSDE: nothing without it, so that not every class needs it."""
+    return {"use_sde": True} if config.use_sde else {}
+
+
+def check_sde_options(
+    name: str, config: Any, policy: PolicyConfig, action_space: spaces.Space[Any], *, squashes: bool
+) -> None:
+    """Raise `ZooError` for an option that would do nothing in the algorithm called ``name``.
+
+    ``squashes``: its actions lie in [−1, 1] in any case.
+    """
+    if not getattr(config, "use_sde", False):
+        _refuse_all(name, config, policy, squashes=squashes)
+        return
+    if not isinstance(action_space, spaces.Box):
+        raise ZooError(f"`algo.use_sde=true` is for Box actions, but the env's are {describe(action_space)}")
+    if config.sde_sample_freq == 0:
+        raise ZooError("`algo.sde_sample_freq=0`: expected at least 1, or -1 (when a collection starts)")
+    if squashes and policy.squash_output is False:
+        raise ZooError(f"`policy.squash_output=false`: {name} squashes all its actions; leave it out")
+
+
+def _refuse_all(name: str, config: Any, policy: PolicyConfig, *, squashes: bool) -> None:
+    """Raise `ZooError` for whatever is said of gSDE where there is none."""
+    asked = {
+        f"algo.{option}": getattr(config, option, usual) != usual
+        for option, usual in (("sde_sample_freq", -1), ("use_sde_at_warmup", False))
+    }
+    usual = PolicyConfig()
+    options = ["full_std", "use_expln", "squash_output", "clip_mean"]
+    if squashes:  # the deviation of their actions is a function of the state
+        options.append("log_std_init")
+    asked |= {f"policy.{option}": getattr(policy, option) != getattr(usual, option) for option in options}
+    for option, is_asked in asked.items():
+        if is_asked:
+            has = "needs `algo.use_sde=true`" if hasattr(config, "use_sde") else f"is nothing that {name} has"
+            raise ZooError(f"`{option}` is of state-dependent exploration, and {has}")

@@ -1,0 +1,190 @@
+"""Twin delayed deep deterministic policy gradients (Fujimoto et al. 2018, https://arxiv.org/abs/1802.09477).
+
+A deterministic actor climbs the value that a critic gives to its actions. Three things keep it from
+exploiting the critic's errors: targets take the smaller of two critics, actions in targets are smoothed with
+clipped noise, and the actor and all targets move only after every few steps of the critics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.config.fields import hyperparameter, with_defaults
+from zoo.optim.descent import Descent
+from zoo.optim.optimizers import Adam
+from zoo.optim.parameters import Parameters
+from zoo.optim.program import Outcome, Step
+from zoo.optim.state import State
+from zoo.optim.tensor_trees import Tree, mapped, row
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.config import PolicyConfig
+from zoo.policies.critics import ContinuousCritics
+from zoo.policies.deterministic_actor import DETERMINISTIC_WIDTHS, DeterministicActor
+from zoo.policies.exploration import (
+    ActionNoiseConfig,
+    Exploration,
+    StochasticExploration,
+    make_action_noise,
+)
+from zoo.policies.own_policy import make_policy
+
+
+@dataclass
+@with_defaults(batch_size=128, train_freq=100, gradient_steps=100)
+class TD3Config(OffPolicyConfig):
+    """Hyperparameters of TD3."""
+
+    tau: float = hyperparameter(0.005, "how far a target update goes", gt=0, le=1)
+    policy_delay: int = hyperparameter(
+        2, "steps of the critics for one of the actor and of all targets", unit="gradient steps", ge=1
+    )
+    target_policy_noise: float = hyperparameter(
+        0.2, "standard deviation of the noise that smooths the actions in targets", ge=0
+    )
+    target_noise_clip: float = hyperparameter(0.5, "largest absolute value of that noise", ge=0)
+    n_critics: int = hyperparameter(2, "critics, of which the smallest value counts", ge=1)
+    action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
+        None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
+    )
+    random_exploration: float = hyperparameter(
+        0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
+    )
+
+
+class TD3Policy(nn.Module):
+    """Actor and critics."""
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        n_critics: int,
+    ) -> None:
+        super().__init__()
+        self.actor = DeterministicActor(observation_space, action_space, config)
+        self.critics = ContinuousCritics(
+            *(observation_space, action_space, config), n_critics=n_critics, widths=DETERMINISTIC_WIDTHS
+        )
+
+
+class TD3(OffPolicyAlgorithm[TD3Config]):
+    """TD3, with Stable-Baselines' values, which updates 100 times after every 100 steps.
+
+    Stable-Baselines3's are `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1,
+    gradient_steps=1`. The networks are 400-300 by default as there, and as in the paper; Stable-Baselines'
+    are 64-64. Without `action_noise` nothing explores once `learning_starts` is over, as in both.
+    """
+
+    name = "td3"
+    config_class = TD3Config
+    supported_actions = (spaces.Box,)
+    scales_actions = True
+
+    policy: TD3Policy
+
+    def _make_policy(self) -> nn.Module:
+        return make_policy(
+            *(TD3Policy, self.observation_space, self.action_space, self.policy_config),
+            n_critics=self.config.n_critics,
+        )
+
+    def _make_state(self) -> State:
+        self.actor_descent = Descent(Parameters("actor", self.policy.actor), Adam())
+        self.critics_descent = Descent(Parameters("critics", self.policy.critics), Adam())
+        state = State({**self.actor_descent.initial_state(), **self.critics_descent.initial_state()})
+        state["target_actor"] = state["actor"].clone()
+        state["target_critics"] = state["critics"].clone()
+        return state
+
+    def _make_acting(self) -> ActingPolicy:
+        return ActingPolicy(self.policy.actor, self.device)
+
+    def _make_exploration(self) -> Exploration:
+        noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
+        return StochasticExploration(self.acting, self.codec, noise, self.config.random_exploration)
+
+    def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+        shape = (n_steps, self.config.batch_size, *self.codec.spec.shape)
+        noise = self.config.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
+        limit = self.config.target_noise_clip
+        samples = {**batches, "noise": self._tensors(noise.clip(-limit, limit))}
+        rates, start, outputs = self.rates(self._progress_before), 0, []
+        for n_rows, length, moves_actor in rounds(self.n_updates, n_steps, self.config.policy_delay):
+            step: Step = self._round if moves_actor else self._critic_steps
+            outputs.append(self._take_steps(step, rates, _rows(samples, start, n_rows, length)))
+            self.n_updates += n_rows * (length - 1)
+            start += n_rows * length
+        return {name: torch.cat([each[name].flatten(0, 1) for each in outputs]) for name in outputs[0]}
+
+    def _round(self, state: State, rates: Any, batches: Any) -> Outcome:
+        """Take a step of the critics on each batch, then one of the actor on the last; all targets follow."""
+        state, metrics, outputs = self._critic_steps(state, rates, batches)
+        batch = row(batches, -1)
+        actor = self.actor_descent.module(state)
+        judge = self.critics_descent.parameters.at(state["critics"])
+        values = judge(batch["observations"], actor(batch["observations"]), first=1).squeeze(0)
+        actor_loss = -mean_loss(values, batch.get("weights"))
+        state, _ = self.actor_descent.descend(state, actor, actor_loss, rates["learning_rate"])
+        state = self.actor_descent.parameters.follow(state, "target_actor", self.config.tau)
+        state = self.critics_descent.parameters.follow(state, "target_critics", self.config.tau)
+        return Outcome(state, {"actor_loss": actor_loss.detach(), **metrics}, outputs)
+
+    def _critic_steps(self, state: State, rates: Any, batches: Any) -> Outcome:
+        """Take a step of the critics on each batch (steps, batch_size, …)."""
+        losses, means, errors = [], [], []
+        for index in range(len(batches["rewards"])):
+            batch = row(batches, index)
+            targets = self.targets(state, batch)
+            critics = self.critics_descent.module(state)
+            values = critics(batch["observations"], batch["actions"])
+            loss = mean_loss((values - targets).square().sum(0), batch.get("weights"))
+            state, _ = self.critics_descent.descend(state, critics, loss, rates["learning_rate"])
+            losses.append(loss.detach())
+            means.append(values.mean().detach())
+            errors.append(td_errors(batch, (values - targets).abs().mean(0)))
+        metrics = {"critic_loss": torch.stack(losses).mean(), "q_value": torch.stack(means).mean()}
+        outputs = {name: torch.stack([each[name] for each in errors]) for name in errors[0]}
+        return Outcome(state, metrics, outputs)
+
+    def targets(self, state: State, batch: dict[str, Any]) -> Tensor:
+        """Return r + γ·min Q_target(s′, π_target(s′) + ε), (batch,) (algorithm 1 of the paper)."""
+        next_observations = batch["next_observations"]
+        with self.modes.evaluation():
+            next_actions = self.actor_descent.parameters.at(state["target_actor"])(next_observations)
+            smoothed = (next_actions + batch["noise"]).clamp(-1.0, 1.0)
+            target = self.critics_descent.parameters.at(state["target_critics"])
+            next_values = target(next_observations, smoothed).amin(0)
+        return self._bootstrapped(batch, next_values)
+
+    def _copy_to_targets(self) -> None:
+        for name in ("actor", "critics"):
+            self.program.state[f"target_{name}"].copy_(self.program.state[name])
+
+
+def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
+    """Return samples (steps, …) from ``start`` on as (n_rows, length, …)."""
+    end = start + n_rows * length
+    return mapped(lambda tensor: tensor[start:end].unflatten(0, (n_rows, length)), samples)
+
+
+def rounds(n_before: int, n_steps: int, delay: int) -> list[tuple[int, int, bool]]:
+    """Return how ``n_steps`` steps of the critics divide after ``n_before`` of them: rows, and their length.
+
+    The third value says whether the actor moves after each row. First what completes a round that an earlier
+    update left open, then whole rounds of ``delay`` steps, then what begins another.
+    """
+    missing = -n_before % delay
+    head = min(missing, n_steps)
+    whole, rest = divmod(n_steps - head, delay)
+    parts = [(1, head, head == missing), (whole, delay, True), (1, rest, False)]
+    return [(n_rows, length, moves) for n_rows, length, moves in parts if n_rows * length > 0]

@@ -1,0 +1,93 @@
+"""Truncated quantile critics (Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269).
+
+Soft actor-critic whose critics estimate the distribution of returns by quantiles. A target is all quantiles
+of all critics together, less the highest ones: how many are dropped says how cautious it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.algorithms.quantile_loss import quantile_huber
+from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
+from zoo.config.fields import hyperparameter, with_defaults
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
+from zoo.policies.critics import QuantileCritics
+
+
+@dataclass
+@with_defaults(buffer_size=1_000_000, batch_size=256)
+class TQCConfig(SACConfig):
+    """Hyperparameters of TQC."""
+
+    n_critics: int = hyperparameter(2, "critics, whose quantiles make one target together", ge=1)
+    n_quantiles: int = hyperparameter(25, "quantiles of each critic", ge=1)
+    top_quantiles_to_drop_per_net: int = hyperparameter(
+        2, "highest quantiles that targets do without, for each critic", ge=0
+    )
+
+
+class TQCPolicy(SACPolicy):
+    """Actor, critics that give quantiles, and entropy coefficient."""
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        n_critics: int,
+        n_quantiles: int,
+        ent_coef: float,
+        use_sde: bool = False,
+    ) -> None:
+        spaces_and_config = observation_space, action_space, config
+        super().__init__(*spaces_and_config, n_critics=n_critics, ent_coef=ent_coef, use_sde=use_sde)
+        self.critics = QuantileCritics(*spaces_and_config, n_critics=n_critics, n_quantiles=n_quantiles)
+
+
+class TQC(SAC):
+    """TQC, with SB3-Contrib's values. All but what the critics' values mean is SAC's."""
+
+    name = "tqc"
+    config_class = TQCConfig
+    policy_class = TQCPolicy
+
+    config: TQCConfig
+
+    def _make_policy(self) -> nn.Module:
+        n_quantiles, n_dropped = self.config.n_quantiles, self.config.top_quantiles_to_drop_per_net
+        if n_dropped >= n_quantiles:
+            raise ZooError(
+                f"`algo.top_quantiles_to_drop_per_net={n_dropped}` leaves nothing of `algo.n_quantiles="
+                f"{n_quantiles}`; expected at most {n_quantiles - 1}"
+            )
+        return super()._make_policy()
+
+    def _policy_options(self) -> dict[str, Any]:
+        return {**super()._policy_options(), "n_quantiles": self.config.n_quantiles}
+
+    # Values are (critics, batch, quantiles).
+
+    def _soft_values(self, next_values: Tensor, surprise: Tensor) -> Tensor:
+        """Return the lowest of all critics' quantiles, (batch, kept), less the weighted log-probability.
+
+        The highest ones of all together are dropped, not of each critic.
+        """
+        n_kept = self.config.n_quantiles - self.config.top_quantiles_to_drop_per_net
+        pooled = next_values.transpose(0, 1).flatten(1).sort(dim=-1).values
+        return pooled[:, : n_kept * self.config.n_critics] - surprise.unsqueeze(-1)
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean over critics, quantiles and targets: not a sum, so that rates are those of SAC."""
+        losses = quantile_huber(values, targets).mean((0, -2, -1))
+        return losses, (values.mean(-1) - targets.mean(-1)).abs().mean(0)
+
+    def _actor_values(self, values: Tensor) -> Tensor:
+        """Return the mean (batch,) over all quantiles, the highest included."""
+        return values.mean((0, -1))

@@ -15,6 +15,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 
 from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC, evaluate_policy, make_vec_env
@@ -134,6 +135,22 @@ RUNS: dict[str, Run] = {
             "action_noise": {"type": "ornstein-uhlenbeck", "std": 0.3},
         },
     ),
+    "dqn_hindsight_once": (
+        DQN,
+        "Zoo/BitFlipping-v0",
+        {
+            "learning_starts": 40,
+            "buffer_size": 100,
+            "train_freq": 5,
+            "optimize_memory_usage": True,
+            "memory": {"n_step": 2, "hindsight": {"goal_selection_strategy": "episode"}},
+        },
+    ),
+    "sac_hindsight": (
+        SAC,
+        "Zoo/BitFlippingContinuous-v0",
+        {"learning_starts": 40, "batch_size": 16, "train_freq": 4, "memory": {"hindsight": {}}},
+    ),
     "td3": (
         TD3,
         "Pendulum-v1",
@@ -195,7 +212,7 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
     assert numbers(other) != numbers(first)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "td3", "tqc"])
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "sac_hindsight", "td3", "tqc"])
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)
     workers = make(name, n_envs=3, normalize=True, vectorization="workers", n_workers=2, start_method="fork")
@@ -230,7 +247,7 @@ class Watch(Callback):
 
     def on_steps(self, algorithm: Training) -> None:
         algorithm.record("watch/steps", algorithm.num_timesteps)
-        algorithm.predict(np.zeros((3, *algorithm.observation_space.shape), np.float32))  # type: ignore[misc]
+        algorithm.predict(create_empty_array(algorithm.observation_space, 3))
 
 
 def assert_goes_on_exactly(straight: Algorithm[Any], fresh: list[Algorithm[Any]], total: int) -> None:

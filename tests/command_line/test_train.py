@@ -168,7 +168,7 @@ MISTAKES = {
     "train algo=dqn env=Pendulum-v1": "dqn acts in Discrete spaces",
     "train algo=ppo2 env=CartPole-v1 policy=CnnPolicy": "use policy=MlpPolicy",
     "train algo=ppo2 env=CartPole-v1 init_from=nowhere": "there is no agent at nowhere",
-    "train algo=ppo2 env=PandaPush-v3": "pip install panda-gym",
+    "train algo=ppo2 env=MiniGrid-Empty-5x5-v0": "pip install minigrid",
     "train algo=ppo2 env=no_such_module:Mine-v0": "there is no module `no_such_module`",
     "train algo=ppo2 env=CartPole-v1 device=cud": "is not one of auto, cpu, cuda",
     "train algo=ppo2 env=CartPole-v1 env.kwargs.gravitation=9": "does not take these env.kwargs",

@@ -13,7 +13,7 @@ from zoo.errors import ZooError
 
 DQN = ["algo=dqn", "env=CartPole-v1"]
 PRIORITIZED = {"alpha": 0.6, "beta": 0.4, "beta_fraction": 1.0, "epsilon": 1e-6}
-HINDSIGHT = {"goal_strategy": "future", "n_sampled_goal": 4}
+HINDSIGHT = {"goal_selection_strategy": "future", "n_sampled_goal": 4}
 UNIFORM = {"n_step": 1, "prioritized": None, "hindsight": None}
 
 
@@ -86,7 +86,7 @@ def test_an_algorithm_that_does_not_replay_refuses_one(override: str) -> None:
         ("memory.prioritized.alpha=2", "`memory.prioritized.alpha=2` is out of range"),
         ("memory.prioritized=true", "expected {alpha, beta, beta_fraction, epsilon} or null"),
         ("memory.n_step=0", "`memory.n_step=0` is out of range; expected at least 1"),
-        ("memory.hindsight.goal_strategy=futur", "did you mean `future`"),
+        ("memory.hindsight.goal_selection_strategy=futur", "did you mean `future`"),
         ("memory=priority", "unknown memory 'priority'"),
     ],
 )

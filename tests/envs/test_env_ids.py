@@ -51,7 +51,7 @@ def test_unknown_id_is_explained(env_id: str, message: str) -> None:
         ("ALE/Nowhere-v5", 'pip install "zoo[atari]"'),
         ("NowhereNoFrameskip-v4", 'pip install "zoo[atari]"'),
         ("NowhereBulletEnv-v0", 'pip install "zoo[pybullet]"'),
-        ("PandaPush-v3", "pip install panda-gym"),
+        ("PandaNowhere-v3", 'pip install "zoo[robotics]"'),
         ("MiniGrid-Empty-5x5-v0", "pip install minigrid"),
     ],
 )

@@ -96,6 +96,17 @@ def test_bits_can_all_be_flipped_in_time() -> None:
     assert mean_return("Zoo/BitFlippingContinuous-v0", act_continuously) == 0.0
 
 
+def test_pictures_of_bits_show_each_of_them() -> None:
+    def act(env: Any, observation: Any) -> int:
+        squares = [
+            observation[key][:, :, 0][4::9, 4::9].reshape(-1) for key in ("observation", "desired_goal")
+        ]
+        return int(np.argmax(squares[0] != squares[1]))
+
+    assert mean_return("Zoo/BitFlippingImage-v0", act) > -12.0
+    assert mean_return("Zoo/BitFlippingImage-v0", sampled) == -15.0
+
+
 def test_goal_rewards_are_computed_in_batches() -> None:
     env: Any = gym.make("Zoo/BitFlipping-v0").unwrapped
     goals = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])

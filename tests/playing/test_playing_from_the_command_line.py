@@ -79,8 +79,8 @@ def test_mistakes_are_one_message(run_folder: Path, verb: str, capsys: pytest.Ca
 def test_agent_whose_environment_is_not_installed_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
     path = save_agent("agent")
     config = (path / "config.yaml").read_text()
-    (path / "config.yaml").write_text(config.replace("id: CartPole-v1", "id: PandaPush-v3"))
-    assert "PandaPush-v3 needs: pip install panda-gym" in mistake(capsys, "enjoy", "agent=agent")
+    (path / "config.yaml").write_text(config.replace("id: CartPole-v1", "id: MiniGrid-Empty-5x5-v0"))
+    assert "MiniGrid-Empty-5x5-v0 needs: pip install minigrid" in mistake(capsys, "enjoy", "agent=agent")
 
 
 @pytest.mark.parametrize("verb", ["enjoy", "evaluate", "agents"])

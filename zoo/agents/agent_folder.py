@@ -224,7 +224,7 @@ def _parse_card(content: bytes, origin: str) -> dict[str, Any]:
     for name in ("seed", "timesteps", "n_eval_episodes"):
         if not isinstance(card.get(name), int | None):
             raise _damaged(origin, CARD, f"`{name}` is not a whole number")
-    for name in ("mean_return", "std_return"):
+    for name in ("mean_return", "std_return", "success_rate"):
         if not isinstance(card.get(name), int | float | None):
             raise _damaged(origin, CARD, f"`{name}` is not a number")
     for name in ("versions", "hyperparameters"):

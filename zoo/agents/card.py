@@ -44,13 +44,18 @@ def versions() -> dict[str, str]:
 
 
 def score(card: Mapping[str, Any]) -> str:
-    """Return ``"487.3 ± 12.1 over 100 episodes"``, or ``"not evaluated"``."""
+    """Return ``"487.3 ± 12.1 over 100 episodes"``, or ``"not evaluated"``.
+
+    Where episodes have goals, ``", success 96%"`` follows.
+    """
     mean, std, episodes = (card.get(key) for key in ("mean_return", "std_return", "n_eval_episodes"))
+    success_rate = card.get("success_rate")
     if not _is_number(mean):
         return "not evaluated"
     spread = f" ± {std:,.1f}" if _is_number(std) else ""
     count = f" over {episodes:,} episodes" if _is_number(episodes) else ""
-    return f"{mean:,.1f}{spread}{count}"
+    success = f", success {success_rate:.0%}" if isinstance(success_rate, int | float) else ""
+    return f"{mean:,.1f}{spread}{count}{success}"
 
 
 def steps(card: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from zoo.memory.config import MemoryConfig
 from zoo.optim.runtime import Runtime, computing_with
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import make_codec
-from zoo.policies.config import POLICIES, PolicyConfig, policy_preset
+from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, reading_dictionaries
 from zoo.policies.exploration import n_rows
 from zoo.policies.modes import Modes
 
@@ -65,7 +65,7 @@ class Agent(ABC, Generic[Config]):
         runtime: Runtime,
     ) -> None:
         self.config = config
-        self.policy_config = _policy_config(policy)
+        self.policy_config = _policy_config(policy, observation_space)
         self.observation_space, self.action_space = observation_space, action_space
         if not isinstance(action_space, self.supported_actions):
             names = " or ".join(space.__name__ for space in self.supported_actions)
@@ -282,11 +282,15 @@ class Agent(ABC, Generic[Config]):
         """Learn in this environment from now on."""
 
 
-def _policy_config(policy: str | PolicyConfig | Mapping[str, Any]) -> PolicyConfig:
+def _policy_config(
+    policy: str | PolicyConfig | Mapping[str, Any], observation_space: spaces.Space[Any]
+) -> PolicyConfig:
     if isinstance(policy, PolicyConfig):
-        return policy
-    if isinstance(policy, str):
-        return policy_preset(policy)
-    named = policy.get("name") in POLICIES
-    preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
-    return build(PolicyConfig, {**preset, **policy}, "policy")
+        config = policy
+    elif isinstance(policy, str):
+        config = policy_preset(policy)
+    else:
+        named = policy.get("name") in POLICIES
+        preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
+        config = build(PolicyConfig, {**preset, **policy}, "policy")
+    return reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config

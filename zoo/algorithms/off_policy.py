@@ -17,9 +17,12 @@ from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
+from zoo.envs.goals import GoalOutcomes
 from zoo.errors import ZooError, nearest
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.config import MemoryConfig, memory_config
+from zoo.memory.episodes import Episodes
+from zoo.memory.hindsight import Hindsight
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.memory.replay import Batch, Relabelling, ReplayMemory, replay_bytes, ring_length
 from zoo.memory.sampling import Sampler, UniformSampler
@@ -103,6 +106,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
+        relabelling = self._make_relabelling()
         before: ReplayMemory | None = getattr(self, "memory", None)
         fits = before is not None and before.n_envs == self.n_envs and before.specs == specs
         if before is not None and fits and before.first_not_finite() is None:
@@ -116,8 +120,9 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 sampler=self._make_sampler(),
                 n_step=self.memory_config.n_step,
                 gamma=config.gamma,
-                relabelling=self._make_relabelling(),
+                relabelling=relabelling,
             )
+        self.memory.relabelling = relabelling
         self.memory.transforms = () if self.normalizer is None else (self._normalize,)
         self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
         self.exploration = self._make_exploration()
@@ -130,9 +135,13 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         return PrioritizedSampler(self.memory_config.prioritized, length, self.n_envs)
 
     def _make_relabelling(self) -> Relabelling | None:
-        if self.memory_config.hindsight is None:
+        hindsight = self.memory_config.hindsight
+        if hindsight is None:
             return None
-        raise ZooError("`memory.hindsight` is not there yet")
+        assert self.envs is not None
+        return Hindsight(
+            GoalOutcomes(self.envs.env), hindsight.goal_selection_strategy, hindsight.n_sampled_goal
+        )
 
     def _warn_of_loss(self, memory: ReplayMemory, *, fits: bool) -> None:
         why = (
@@ -157,8 +166,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         actions = make_codec(action_space, scaled=cls.scales_actions).spec
         specs = _specs(observation_space, actions, mask_size)
         needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
-        prioritized = memory is not None and memory.prioritized is not None
-        return needed + prioritized * BYTES_EACH * config.buffer_size
+        if memory is not None and memory.prioritized is not None:
+            needed += BYTES_EACH * config.buffer_size
+        if memory is not None and memory.hindsight is not None:
+            needed += Episodes.BYTES_EACH * config.buffer_size
+        return needed
 
     # -- collecting -------------------------------------------------------------------------------------
 

@@ -137,6 +137,7 @@ class _Played:
     n_episodes: int = 0
     total_return: float = 0.0
     total_length: int = 0
+    n_successes: int | None = None
 
     def add(self, episode: EpisodeRecord) -> None:
         self.n_episodes += 1
@@ -144,7 +145,9 @@ class _Played:
         self.total_length += episode.length
         success = ""
         if "is_success" in episode.info:
-            success = ", success" if episode.info["is_success"] else ", no success"
+            reached = bool(episode.info["is_success"])
+            self.n_successes = (self.n_successes or 0) + reached
+            success = ", success" if reached else ", no success"
         print(
             f"episode {self.n_episodes}: return {episode.episode_return:,.1f}"
             f" in {episode.length:,} steps{success}",
@@ -155,4 +158,7 @@ class _Played:
         if not self.n_episodes:
             return "no episode was finished"
         mean_return, mean_length = self.total_return / self.n_episodes, self.total_length / self.n_episodes
-        return f"mean return {mean_return:,.1f} in {mean_length:,.1f} steps, {self.n_episodes} episodes"
+        success = "" if self.n_successes is None else f", success {self.n_successes / self.n_episodes:.0%}"
+        return (
+            f"mean return {mean_return:,.1f} in {mean_length:,.1f} steps, {self.n_episodes} episodes{success}"
+        )

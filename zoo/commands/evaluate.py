@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from zoo.training.evaluation import Evaluation
 
 SCORES = ("mean_return", "std_return", "iqm_return", "ci95", "mean_length", "n_episodes")
-"""What the JSON line holds beside ``algo`` and ``env``."""
+"""What the JSON line holds beside ``algo`` and ``env``; ``success_rate`` too where episodes have goals."""
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -25,7 +25,8 @@ def run(config: Mapping[str, Any]) -> None:
     evaluation = _evaluated(agent, settings)
     print(_table(evaluation))
     summary = evaluation.summary()
-    print(json.dumps({"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in SCORES}}))
+    names = [*SCORES, "success_rate"] if "success_rate" in summary else SCORES
+    print(json.dumps({"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in names}}))
 
 
 def _evaluated(agent: OpenedAgent, settings: EvaluateSettings) -> Evaluation:

@@ -73,7 +73,9 @@ def _conclude(result: Result) -> None:
         say(f"ended   after {algorithm.num_timesteps:,} steps: {algorithm.stop_reason}")
     if last is not None:
         best = result.best_mean
-        say(f"score   {last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes, best {best:,.2f}")
+        success = "" if last.success_rate is None else f", success {last.success_rate:.0%}"
+        score = f"{last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes{success}"
+        say(f"score   {score}, best {best:,.2f}")
     if result.agent.exists():
         say(f"agent   {_shown(result.agent)}")
     run = _shown(result.run.path)

@@ -27,18 +27,18 @@ class Package(NamedTuple):
 PACKAGES = (
     Package(r"ALE/.+|.*NoFrameskip-v\d+", "ale_py", 'pip install "zoo[atari]"'),
     Package(r".*BulletEnv-v\d+", "pybullet_envs_gymnasium", 'pip install "zoo[pybullet]"'),
-    Package(r"Panda\w+-v\d+", "panda_gym", "pip install panda-gym"),
+    Package(r"Panda\w+-v\d+", "panda_gym", 'pip install "zoo[robotics]"'),
     Package(r"(MiniGrid|BabyAI)-.+", "minigrid", "pip install minigrid"),
     Package(r"MiniWorld-.+", "miniworld", "pip install miniworld"),
     Package(
         r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+",
         "gymnasium_robotics",
-        "pip install gymnasium-robotics",
+        'pip install "zoo[robotics]"',
     ),
     Package(
         r"(highway|merge|roundabout|parking|intersection|racetrack)-.*v\d+",
         "highway_env",
-        "pip install highway-env",
+        'pip install "zoo[robotics]"',
     ),
     Package(r"dm_control/.+", "shimmy", 'pip install "shimmy[dm-control]"'),
     Package(r"procgen.+", "procgen", "pip install procgen"),

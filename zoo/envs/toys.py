@@ -5,6 +5,7 @@ Each is registered under ``Zoo/…-v0`` when `zoo.envs` is imported.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -172,16 +173,19 @@ class Memory(gym.Env[Any, Any]):
 class BitFlipping(gym.Env[Any, Any]):
     """Reach a goal pattern by flipping one bit at a time: −1 a step until it is reached (Andrychowicz 2017).
 
-    A goal environment: ``compute_reward`` answers for any achieved and desired goals, in batches too. With
-    ``continuous`` an action flips every bit whose value is positive.
+    A goal environment: ``compute_reward`` and ``compute_terminated`` answer for any achieved and desired
+    goals, in batches too. With ``continuous`` an action flips every bit whose value is positive; with
+    ``image`` patterns are pictures, goals too, of squares that are bright for a one.
     """
 
-    def __init__(self, n_bits: int = 15, continuous: bool = False) -> None:
-        self.n_bits = n_bits
-        self.continuous = continuous
-        bits = spaces.Box(0.0, 1.0, (n_bits,), np.float32)
+    def __init__(self, n_bits: int = 15, continuous: bool = False, image: bool = False) -> None:
+        self.n_bits, self.continuous, self.image = n_bits, continuous, image
+        pattern: Space = spaces.Box(0.0, 1.0, (n_bits,), np.float32)
+        if image:
+            pattern = spaces.Box(0, 255, (IMAGE_SIDE, IMAGE_SIDE, 1), np.uint8)
+        self._n_axes = len(pattern.shape or ())
         self.observation_space = spaces.Dict(
-            {"observation": bits, "achieved_goal": bits, "desired_goal": bits}
+            {"observation": pattern, "achieved_goal": pattern, "desired_goal": pattern}
         )
         self.action_space = (
             spaces.Box(-1.0, 1.0, (n_bits,), np.float32) if continuous else spaces.Discrete(n_bits)
@@ -202,25 +206,41 @@ class BitFlipping(gym.Env[Any, Any]):
         flipped = action > 0 if self.continuous else np.arange(self.n_bits) == action
         self._bits = np.where(flipped, 1.0 - self._bits, self._bits).astype(np.float32)
         self._n_steps += 1
-        reward = float(self.compute_reward(self._bits, self._goal, {}))
-        success = reward == 0.0
+        success = bool(np.array_equal(self._bits, self._goal))
         too_late = self._n_steps >= self.n_bits and not success
-        return self._observation(), reward, success, too_late, {"is_success": success}
+        return self._observation(), float(success) - 1.0, success, too_late, {"is_success": success}
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> NDArray[np.float32]:
-        """Return 0 where the goal is reached and −1 elsewhere, for goals (…, n_bits)."""
-        reached = np.all(np.asarray(achieved_goal) == np.asarray(desired_goal), axis=-1)
-        return np.asarray(reached, dtype=np.float32) - np.float32(1.0)
+        """Return 0 where the goal is reached and −1 elsewhere, for goals (…, n_bits) or pictures of them."""
+        return self.compute_terminated(achieved_goal, desired_goal, info).astype(np.float32) - np.float32(1.0)
+
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> NDArray[np.bool_]:
+        """Return whether the goal is reached, for goals (…, n_bits) or pictures of them."""
+        axes = tuple(range(-self._n_axes, 0))
+        return np.asarray(np.all(np.asarray(achieved_goal) == np.asarray(desired_goal), axis=axes))
 
     def _pattern(self) -> NDArray[np.float32]:
         return self.np_random.integers(0, 2, self.n_bits).astype(np.float32)
 
     def _observation(self) -> dict[str, Any]:
+        shown = bit_image if self.image else np.copy
         return {
-            "observation": self._bits.copy(),
-            "achieved_goal": self._bits.copy(),
-            "desired_goal": self._goal.copy(),
+            "observation": shown(self._bits),
+            "achieved_goal": shown(self._bits),
+            "desired_goal": shown(self._goal),
         }
+
+
+def bit_image(bits: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Return a picture of a grid of squares, row by row, which are bright for a one, (36, 36, 1)."""
+    n_columns = math.ceil(math.sqrt(len(bits)))
+    side = IMAGE_SIDE // n_columns
+    grid = np.zeros(n_columns**2, dtype=np.uint8)
+    grid[: len(bits)] = 255 * bits
+    squares = grid.reshape(n_columns, n_columns).repeat(side, axis=0).repeat(side, axis=1)
+    image = np.zeros((IMAGE_SIDE, IMAGE_SIDE, 1), dtype=np.uint8)
+    image[: len(squares), : len(squares), 0] = squares
+    return image
 
 
 def quarter_image(quarter: int) -> NDArray[np.uint8]:
@@ -245,6 +265,7 @@ def register() -> None:
         "Memory": ("Memory", {}),
         "BitFlipping": ("BitFlipping", {}),
         "BitFlippingContinuous": ("BitFlipping", {"continuous": True}),
+        "BitFlippingImage": ("BitFlipping", {"image": True}),
     }
     for name, (class_name, arguments) in toys.items():
         env_id = f"Zoo/{name}-v0"

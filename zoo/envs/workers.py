@@ -84,6 +84,8 @@ class WorkersVectorEnv(SameStepVectorEnv):
         self._unread: list[Worker] = []
         self._started = False
         self._step_timeout = step_timeout
+        self._make_example = make_envs[0]
+        self._example: Env | None = None
         self._finalizer = util.Finalize(self, _shut_down, (self._workers, self._owner), exitpriority=10)
         try:
             life = {"reseed_every": reseed_every, "renew": renew}
@@ -94,6 +96,14 @@ class WorkersVectorEnv(SameStepVectorEnv):
         except BaseException:
             self.close_extras()
             raise
+
+    @property
+    def example(self) -> Env:
+        """One more environment, made in this process when somebody first asks for it, to be asked things."""
+        if self._example is None:
+            self._example = self._make_example()
+            self._example.reset(seed=0)
+        return self._example
 
     def transition(self, actions: Any) -> Transition:
         """Step every environment with its row of ``actions``."""
@@ -162,6 +172,9 @@ class WorkersVectorEnv(SameStepVectorEnv):
             return
         self._finalizer()
         self._unread = []
+        if self._example is not None:
+            self._example.close()
+            self._example = None
 
     def _start(
         self,

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zoo.envs.config import EnvConfig
+from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
 from zoo.envs.spaces import Space, channels_first, describe, is_image
 from zoo.errors import ZooError, nearest
 
@@ -236,14 +237,18 @@ class FrameStack(Wrapper):
     """Shows the last ``n`` observations as one, the newest last, zeros before the start.
 
     Vectors are laid end to end; pictures along their channels: (H, W) → (n, H, W), (H, W, C) → (H, W, n·C),
-    (C, H, W) → (n·C, H, W). Of a Dict observation each Box is stacked.
+    (C, H, W) → (n·C, H, W). Of a Dict observation each Box is stacked, but for the goals of a goal
+    environment, which it is asked about as they are.
     """
 
     def __init__(self, env: Env, n: int = 4) -> None:
         super().__init__(env)
         space = env.observation_space
         if isinstance(space, spaces.Dict):
-            parts = {key: part for key, part in space.items() if isinstance(part, spaces.Box)}
+            kept = (ACHIEVED, DESIRED) if is_goal_space(space) else ()
+            parts = {
+                key: part for key, part in space.items() if isinstance(part, spaces.Box) and key not in kept
+            }
             self._stacks = {key: _Stack(part, n) for key, part in parts.items()}
             stacked = {key: stack.space for key, stack in self._stacks.items()}
             self.observation_space = spaces.Dict({**space.spaces, **stacked})

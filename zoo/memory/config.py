@@ -29,7 +29,7 @@ class PrioritizedConfig:
 class HindsightConfig:
     """Hindsight replay: goals that were reached instead of those that were sought."""
 
-    goal_strategy: str = hyperparameter(
+    goal_selection_strategy: str = hyperparameter(
         "future",
         "where another goal was reached: later in the episode, at its end, in it, or anywhere",
         choices=GOAL_STRATEGIES,

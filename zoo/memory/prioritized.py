@@ -81,13 +81,13 @@ class PrioritizedSampler:
         positions, envs = np.divmod(self._drawn.reshape(shape), self.n_envs)
         return Drawn(positions, envs, weights.astype(np.float32).reshape(shape))
 
-    def learned(self, td_errors: Array) -> None:
+    def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
         """Give new priorities to what was drawn last; of several errors of one transition the last counts."""
-        priorities = np.abs(td_errors.reshape(-1).astype(np.float64)) + self.config.epsilon
-        if not np.isfinite(priorities).all():
-            return  # the run is about to end, with a message about the parameters
+        priorities = np.abs(td_errors.reshape(-1)[rows].astype(np.float64)) + self.config.epsilon
+        if not np.isfinite(td_errors).all() or not len(priorities):
+            return  # if they are not finite, the run is about to end with a message about the parameters
         self._largest = max(self._largest, float(priorities.max()))
-        self.tree.set(self._drawn, priorities**self.config.alpha)
+        self.tree.set(self._drawn[rows], priorities**self.config.alpha)
 
     def state(self) -> dict[str, Any]:
         """Return the priorities to the power of α, and the largest one so far."""

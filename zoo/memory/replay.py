@@ -20,6 +20,7 @@ from zoo.memory.columns import (
     n_bytes,
     transform,
 )
+from zoo.memory.episodes import Episodes
 from zoo.memory.experience import Experience
 from zoo.memory.n_step import Windows, summed, windows_of
 from zoo.memory.sampling import Sampler, UniformSampler
@@ -41,16 +42,13 @@ SHOWN = ("observations", "action_masks")
 class Relabelling(Protocol):
     """Gives drawn transitions other goals."""
 
-    def added(self, positions: Array, envs: Array) -> None:
-        """Take note that transitions were written there."""
-        ...
-
     def relabelled(
         self, memory: ReplayMemory, rng: np.random.Generator, windows: Windows, batch: Batch
-    ) -> Batch:
-        """Return the batch with one goal for all steps of a window, and their ``rewards`` (*shape, n_step).
+    ) -> tuple[Windows, Batch, Array]:
+        """Return windows and batch with one goal for all steps of a window, and which rows got another.
 
-        Nothing is normalised yet; what the steps between first and last showed stands in ``memory.columns``.
+        Rows are numbered over the whole shape. ``rewards`` are those of single steps, (*shape, n_step);
+        nothing is normalised yet.
         """
         ...
 
@@ -101,6 +99,8 @@ class ReplayMemory:
         self.optimize_memory_usage = optimize_memory_usage
         self.sampler: Sampler = sampler or UniformSampler()
         self.relabelling = relabelling
+        self.episodes = Episodes(self.length, n_envs) if relabelling is not None else None
+        self._relabelled = np.zeros(0, np.int64)
         self.transforms = transforms
         self.shown = [name for name in SHOWN if name in specs]
         leading = (self.length, n_envs)
@@ -123,6 +123,16 @@ class ReplayMemory:
 
     def __len__(self) -> int:
         return int(self._sizes.sum())
+
+    @property
+    def heads(self) -> Array:
+        """The row of each ring (n_envs,) that is written next; the newest one stands before it."""
+        return self._heads
+
+    @property
+    def sizes(self) -> Array:
+        """How many transitions each ring (n_envs,) holds."""
+        return self._sizes
 
     # -- storing ----------------------------------------------------------------------------------------
 
@@ -155,8 +165,8 @@ class ReplayMemory:
         self._heads[rows[1]] = behind
         self._sizes[rows[1]] = np.minimum(self._sizes[rows[1]] + 1, self._most_rows)
         self.sampler.added(*written)
-        if self.relabelling is not None:
-            self.relabelling.added(*written)
+        if self.episodes is not None:
+            self.episodes.added(*written, values["ended"])
         self.n_unchecked += 1
         self._n_added += 1
 
@@ -174,6 +184,8 @@ class ReplayMemory:
             self._keep_final(rows, newest, ~self.columns["ended"][rows])
         self.columns["ended"][rows] = True
         self._segments.changed(rows[0])
+        if self.episodes is not None:
+            self.episodes.ended(*rows)
 
     def _keep_once(
         self, rows: tuple[Array, Array], behind: Array, following: dict[str, Column], ended: Array
@@ -236,7 +248,7 @@ class ReplayMemory:
         if drawn.weights is not None:
             batch["weights"] = drawn.weights
         if self.relabelling is not None:
-            batch = self.relabelling.relabelled(self, rng, windows, batch)
+            windows, batch, self._relabelled = self.relabelling.relabelled(self, rng, windows, batch)
         for change in self.transforms:
             batch = change(batch)
         if self.n_step == 1:
@@ -246,8 +258,14 @@ class ReplayMemory:
         return batch
 
     def learned(self, td_errors: Array) -> None:
-        """Take note of the sizes of the errors of what `sample` gave last, in its shape."""
-        self.sampler.learned(td_errors)
+        """Take note of the sizes of the errors of what `sample` gave last, in its shape.
+
+        Those under another goal are errors of something else: priorities are those of what was stored.
+        """
+        if self.relabelling is None:
+            self.sampler.learned(td_errors)
+        else:
+            self.sampler.learned(td_errors, np.setdiff1d(np.arange(td_errors.size), self._relabelled))
 
     def _transitions(self, windows: Windows) -> Batch:
         """Return what was shown and done first, what came of it last, and the rewards of all steps."""
@@ -264,14 +282,28 @@ class ReplayMemory:
         batch["rewards"] = self._gathered(self.columns["rewards"], steps)
         ended = batch.pop("ended")
         if self.optimize_memory_usage:
-            behind = (windows.last + 1) % self.length * self.n_envs + windows.envs
             for name in self.shown:
-                following = self._gathered(self.columns[name], behind)
-                for index in zip(*np.nonzero(ended), strict=True):
-                    assign(following, index, self._final[int(last[index])][name])
-                batch[f"next_{name}"] = following
+                batch[f"next_{name}"] = self._followed(windows.last, windows.envs, ended, name)
         batch["terminated"] = batch["terminated"].astype(np.float32)
         return batch
+
+    def following(self, positions: Array, envs: Array, key: str) -> Array:
+        """Return the part ``key`` of what was observed after the steps at these places, (…) each."""
+        if not self.optimize_memory_usage:
+            return self._gathered(self.columns["next_observations"][key], positions * self.n_envs + envs)
+        return self._followed(positions, envs, self.columns["ended"][positions, envs], "observations", key)
+
+    def _followed(
+        self, positions: Array, envs: Array, ended: Array, name: str, key: str | None = None
+    ) -> Column:
+        """Return what was shown next where it is stored once: in the row behind, or apart at an end."""
+        column = self.columns[name] if key is None else self.columns[name][key]
+        following = self._gathered(column, (positions + 1) % self.length * self.n_envs + envs)
+        slots = positions * self.n_envs + envs
+        for index in zip(*np.nonzero(ended), strict=True):
+            final = self._final[int(slots[index])][name]
+            assign(following, index, final if key is None else final[key])
+        return following
 
     def _gathered(self, column: Column, flat: Array) -> Column:
         return transform(lambda array: array.reshape(-1, *array.shape[2:]).take(flat, axis=0), column)
@@ -315,6 +347,8 @@ class ReplayMemory:
             entry = operator.itemgetter(row)
             self._final[slot] = {name: transform(entry, state["final"][name]) for name in self.shown}
         self.sampler.load_state(state["sampler"])
+        if self.episodes is not None:
+            self.episodes.rebuild(self.columns["ended"], self._heads, self._sizes)
 
 
 def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:

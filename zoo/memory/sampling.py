@@ -37,8 +37,8 @@ class Sampler(Protocol):
         """Return places of that shape; every ring has ``length`` rows. ``progress`` is that of training."""
         ...
 
-    def learned(self, td_errors: Array) -> None:
-        """Take note of the sizes of the errors of what was drawn last."""
+    def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
+        """Take note of the sizes of the errors of what was drawn last, of some rows (…, flat) alone."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class UniformSampler:
             ages = numbers - (ends - sizes)[envs]
         return Drawn((heads[envs] - 1 - ages) % length, envs)
 
-    def learned(self, td_errors: Array) -> None:
+    def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
         """Need not know."""
 
     def state(self) -> dict[str, Any]:

@@ -72,3 +72,13 @@ def policy_preset(name: str) -> PolicyConfig:
     if name not in POLICIES:
         raise ZooError(f"unknown policy '{name}'{nearest(name, POLICIES)} (known: {', '.join(POLICIES)})")
     return replace(POLICIES[name])
+
+
+def reading_dictionaries(config: PolicyConfig) -> PolicyConfig:
+    """Return the same networks with an encoder for each key, where they would read one vector."""
+    if config.encoder != "mlp" or config._target_ is not None:
+        return config
+    usual, multi = POLICIES["MlpPolicy"], POLICIES["MultiInputPolicy"]
+    name = multi.name if config.name == usual.name else config.name
+    features_dim = multi.features_dim if config.features_dim == usual.features_dim else config.features_dim
+    return replace(config, name=name, encoder=multi.encoder, features_dim=features_dim)

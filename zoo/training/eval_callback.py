@@ -162,11 +162,13 @@ class EvalCallback(Callback):
 
 def score_for_card(evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation as an agent's card gives it."""
-    return {
+    scores = {
         "mean_return": evaluation.mean,
         "std_return": evaluation.std,
         "n_eval_episodes": evaluation.n_episodes,
     }
+    success_rate = evaluation.success_rate
+    return scores if success_rate is None else {**scores, "success_rate": success_rate}
 
 
 def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None:

@@ -342,12 +342,16 @@ def _close_all(callbacks: Sequence[Callback]) -> None:
 def _watch_episodes(
     algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack
 ) -> None:
-    """Let every finished episode be written to the run's folder."""
+    """Let every finished episode be written to the run's folder; with its success where there are goals."""
+    from zoo.envs.goals import is_goal_space
     from zoo.envs.monitor import EpisodeMonitor
 
     envs = algorithm.envs
     assert envs is not None
-    monitor = EpisodeMonitor(run.monitor, envs.num_envs, env_id=env.id, info_keywords=env.info_keywords)
+    keywords = env.info_keywords
+    if is_goal_space(envs.observation_space) and "is_success" not in keywords:
+        keywords = [*keywords, "is_success"]
+    monitor = EpisodeMonitor(run.monitor, envs.num_envs, env_id=env.id, info_keywords=keywords)
     closing.callback(monitor.close)
     envs.monitor = monitor
 

@@ -1,0 +1,247 @@
+"""Goal environments are asked what other goals would have been worth, many at once where that is the same."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from zoo.envs.goals import GoalOutcomes, is_goal_space
+from zoo.envs.stepper import EnvStepper
+from zoo.envs.toys import BitFlipping, bit_image
+from zoo.envs.vec_env import make_vec_env
+from zoo.errors import ZooError
+
+Array = np.ndarray
+
+
+class Silent(gym.Env[Any, Any]):
+    """Goals are places (2,), but nothing is said of others."""
+
+    observation_space = spaces.Dict(
+        {key: spaces.Box(-1.0, 1.0, (2,)) for key in ("observation", "achieved_goal", "desired_goal")}
+    )
+    action_space = spaces.Discrete(2)
+    n_calls = 0
+
+    def _shown(self) -> dict[str, Array]:
+        return dict.fromkeys(self.observation_space, np.zeros(2, np.float32))  # type: ignore[call-overload]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._shown(), 0.0, False, False, {}
+
+
+class Walk(Silent):
+    """Answers for many goals, or for one."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        self.n_calls += 1
+        return -np.linalg.norm(achieved - 2 * desired, axis=-1)
+
+
+class OneByOne(Walk):
+    """Answers for many goals as if they were one."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        self.n_calls += 1
+        return -np.linalg.norm(achieved - 2 * desired)
+
+
+class Picky(Walk):
+    """Fails for more than one goal, and in its own way."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        self.n_calls += 1
+        if achieved.ndim > 1 or "anything" in info:
+            raise KeyError("only one")
+        return -float(np.hypot(*(achieved - 2 * desired)))
+
+
+class Continuing(Walk):
+    """Says of all goals at once that none ends the episode."""
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> bool:
+        return False
+
+
+class Ending(Walk):
+    """Says whether all goals taken together end the episode."""
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> bool:
+        return bool(np.linalg.norm(achieved - desired) < 0.1)
+
+
+def goals(n: int = 40) -> tuple[Array, Array]:
+    rng = np.random.default_rng(0)
+    achieved, desired = rng.uniform(-1, 1, (2, n, 2)).astype(np.float32)
+    desired[::3] = achieved[::3]
+    return achieved, desired
+
+
+@pytest.mark.parametrize(("env", "n_calls"), [(Walk, 1), (OneByOne, 40), (Picky, 40)])
+def test_many_goals_are_one_call_where_that_gives_the_same(env: type[Walk], n_calls: int) -> None:
+    envs = make_vec_env(env, 2, check=False)
+    outcomes = GoalOutcomes(envs)
+    achieved, desired = goals()
+    expected = -np.linalg.norm(achieved - 2 * desired, axis=-1)
+    np.testing.assert_allclose(outcomes.rewards(achieved, desired), expected, rtol=1e-5)
+    first = envs.unwrapped.envs[0].unwrapped  # type: ignore[attr-defined]
+    before = first.n_calls
+    rewards = outcomes.rewards(achieved, desired)
+    assert rewards.dtype == np.float32
+    np.testing.assert_allclose(rewards, expected, rtol=1e-5)
+    assert first.n_calls - before == n_calls
+
+
+def test_an_env_that_does_not_tell_of_ends_leaves_them_as_they_were() -> None:
+    assert GoalOutcomes(make_vec_env(Walk, 2, check=False)).terminated(*goals()) is None
+
+
+def test_one_answer_for_all_counts_where_it_is_that_for_each() -> None:
+    achieved, desired = goals()
+    none = GoalOutcomes(make_vec_env(Continuing, 1, check=False)).terminated(achieved, desired)
+    assert none is not None
+    assert not none.any()
+    assert none.shape == (40,)
+    some = GoalOutcomes(make_vec_env(Ending, 1, check=False)).terminated(achieved, desired)
+    np.testing.assert_array_equal(some, np.linalg.norm(achieved - desired, axis=-1) < 0.1)
+
+
+@pytest.mark.parametrize("n_bits", [3, 16])
+@pytest.mark.parametrize("image", [False, True])
+def test_bits_and_pictures_of_them_are_compared_as_goals(n_bits: int, image: bool) -> None:
+    patterns = np.random.default_rng(0).integers(0, 2, (60, n_bits)).astype(np.float32)
+    patterns[1::2] = patterns[::2]
+    patterns[1::4, 0] = 1 - patterns[1::4, 0]
+    shown = np.stack([bit_image(bits) for bits in patterns]) if image else patterns
+    outcomes = GoalOutcomes(make_vec_env(lambda: BitFlipping(n_bits, image=image), 1))
+    reached = (patterns[::2] == patterns[1::2]).all(-1)
+    assert 0 < reached.sum() < 30
+    np.testing.assert_array_equal(outcomes.rewards(shown[::2], shown[1::2]), reached - 1.0)
+    np.testing.assert_array_equal(outcomes.terminated(shown[::2], shown[1::2]), reached)
+
+
+def stepped(envs: Any) -> EnvStepper:
+    stepper = EnvStepper(envs)
+    stepper.reset(list(range(envs.num_envs)))
+    return stepper
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "in_process": {},
+    "workers": {"vectorization": "workers", "n_workers": 2, "start_method": "fork"},
+    "wrapped": {
+        "wrappers": [{"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": 3}],
+        "frame_stack": 2,
+        "time_feature": {"max_steps": 3},
+    },
+    "checked_for_nan": {"nan_check": True},
+    "normalised": {"normalize": True},
+    "renewed": {"renew": True, "reseed_every": 2},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_rewards_of_real_steps_are_found_again_however_environments_are_stepped(name: str) -> None:
+    env = make_vec_env("Zoo/BitFlipping-v0", 3, kwargs={"n_bits": 2}, **OPTIONS[name])
+    stepper = stepped(env)
+    outcomes = GoalOutcomes(stepper.env)
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(30):
+        step = stepper.step(rng.integers(2, size=3))
+        following = {key: values.copy() for key, values in step.observations.items()}
+        for row, i in enumerate(step.finished):
+            for key, values in following.items():
+                values[i] = step.final_observations[key][row]
+        achieved, desired = following["achieved_goal"], following["desired_goal"]
+        assert achieved.shape == (3, 2)
+        np.testing.assert_array_equal(outcomes.rewards(achieved, desired), step.rewards)
+        np.testing.assert_array_equal(outcomes.terminated(achieved, desired), step.terminated)
+        seen |= set(step.rewards.tolist())
+    assert seen == {-1.0, 0.0}
+    stepper.close()
+
+
+def test_workers_ask_an_environment_of_their_own_process_only_when_needed() -> None:
+    env = make_vec_env("Zoo/BitFlipping-v0", 2, vectorization="workers", start_method="fork")
+    assert env._example is None  # type: ignore[attr-defined]
+    assert (GoalOutcomes(env).rewards(np.zeros((2, 15)), np.zeros((2, 15))) == 0).all()
+    example = env._example  # type: ignore[attr-defined]
+    closed = []
+    example.close = lambda: closed.append(True)
+    env.close()
+    assert closed
+
+
+def test_gymnasiums_own_vector_environment_is_asked_too() -> None:
+    env = SyncVectorEnv([BitFlipping] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    stepped(env)
+    assert (GoalOutcomes(env).rewards(np.zeros((2, 15)), np.ones((2, 15))) == -1).all()
+
+
+def test_goals_are_not_stacked_with_the_frames() -> None:
+    env = make_vec_env("Zoo/BitFlipping-v0", 1, frame_stack=3)
+    assert is_goal_space(env.single_observation_space)
+    shapes = {key: part.shape for key, part in env.single_observation_space.items()}  # type: ignore[attr-defined]
+    assert shapes == {"observation": (45,), "achieved_goal": (15,), "desired_goal": (15,)}
+
+
+class OtherGoals(Walk):
+    observation_space = spaces.Dict(
+        {**Walk.observation_space.spaces, "desired_goal": spaces.Box(-1, 1, (3,))}
+    )
+
+    def _shown(self) -> dict[str, Array]:
+        return {**super()._shown(), "desired_goal": np.zeros(3, np.float32)}
+
+
+class NeedsInfo(Walk):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return info["distance"]
+
+
+def test_environments_that_hindsight_can_not_ask_are_refused_in_one_line() -> None:
+    with pytest.raises(ZooError, match=r"hindsight needs an env with goals: .* but they are Box\(4,\)"):
+        GoalOutcomes(make_vec_env("CartPole-v1"))
+    with pytest.raises(ZooError, match=r"achieved_goal is Box\(2,\) float32 and desired_goal Box\(3,\)"):
+        GoalOutcomes(make_vec_env(OtherGoals, check=False))
+    with pytest.raises(ZooError, match=r"a method compute_reward\(achieved_goal, desired_goal, info\)"):
+        GoalOutcomes(make_vec_env(Silent, check=False))
+    with pytest.raises(ZooError, match=r"with an empty info, and it raised KeyError: 'distance'"):
+        GoalOutcomes(make_vec_env(NeedsInfo, check=False)).rewards(*goals())
+    out_of_reach = AsyncVectorEnv([BitFlipping] * 2)
+    with pytest.raises(ZooError, match="a method compute_reward"):
+        GoalOutcomes(out_of_reach)
+    out_of_reach.close()
+
+
+ROBOTS = {
+    "PandaReach-v3": "panda_gym",
+    "parking-v0": "highway_env",
+    "PointMaze_UMaze-v3": "gymnasium_robotics",
+}
+
+
+@pytest.mark.parametrize("env_id", ROBOTS)
+def test_robots_are_asked_about_many_goals_at_once_and_found_by_their_ids(env_id: str) -> None:
+    if importlib.util.find_spec(ROBOTS[env_id]) is None:
+        pytest.skip(f"{ROBOTS[env_id]} is not installed")
+    stepper = stepped(make_vec_env(env_id, 2, seed=0))
+    outcomes = GoalOutcomes(stepper.env)
+    for _ in range(5):
+        step = stepper.step(np.stack([stepper.action_space.sample() for _ in range(2)]))
+        achieved, desired = (
+            step.observations[key].astype(np.float32) for key in ("achieved_goal", "desired_goal")
+        )
+        np.testing.assert_allclose(outcomes.rewards(achieved, desired), step.rewards, atol=1e-5)
+    assert outcomes._rewards._takes_many
+    stepper.close()

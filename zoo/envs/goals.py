@@ -1,0 +1,142 @@
+"""Goal environments, as Gymnasium-Robotics means them: what any other goal would have been worth.
+
+Observations are a Dict with ``observation``, ``achieved_goal`` and ``desired_goal``. A method
+``compute_reward(achieved_goal, desired_goal, info)`` gives the reward of a step that achieved one goal where
+another was desired; where there is a method ``compute_terminated``, it says whether that ends the episode.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from zoo.envs.spaces import Space, describe
+from zoo.errors import ZooError
+
+ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+
+TRIED_GOALS = 16
+"""Goals on which an environment shows whether it answers for many at once as for one after the other."""
+
+Answer = Callable[[Any, Any, Any], Any]
+
+
+def is_goal_space(space: Space) -> bool:
+    """Whether observations say what was achieved and what is desired."""
+    return isinstance(space, spaces.Dict) and {ACHIEVED, DESIRED} <= set(space)
+
+
+class GoalOutcomes:
+    """Rewards and ends of steps under goals that were not pursued, asked of the environment itself.
+
+    That is the first one of a vector environment in this process, one made for it where all are in worker
+    processes, or the vector environment itself if it has the methods. Many goals are asked about in one call
+    (with an empty info for each) if that gives the same as one after the other. Raises `ZooError` for an
+    environment without goals, or without ``compute_reward``.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self.space = goal_space(env.single_observation_space)
+        self._rewards = _Asked(_method(env, "compute_reward"), self.space, "compute_reward")
+        ends = _method(env, "compute_terminated")
+        self._ends = None if ends is None else _Asked(ends, self.space, "compute_terminated")
+
+    def rewards(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the rewards (n,) of steps that achieved these goals where those (n, …) were desired."""
+        return self._rewards(achieved, desired).astype(np.float32)
+
+    def terminated(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Return whether each of these steps ends its episode, None if the environment does not tell."""
+        return None if self._ends is None else self._ends(achieved, desired).astype(np.bool_)
+
+
+def goal_space(space: Space) -> Space:
+    """Return the space of goals. Raises `ZooError` if observations have none."""
+    if not is_goal_space(space):
+        raise ZooError(
+            "hindsight needs an env with goals: observations with `observation`, `achieved_goal` and"
+            f" `desired_goal`, but they are {describe(space)}; memory=uniform learns without"
+        )
+    assert isinstance(space, spaces.Dict)
+    achieved, desired = space[ACHIEVED], space[DESIRED]
+    if (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
+        raise ZooError(
+            "hindsight makes desired goals of achieved ones, but achieved_goal is"
+            f" {describe(achieved)} and desired_goal {describe(desired)}"
+        )
+    return achieved
+
+
+class _Asked:
+    """One method of an environment, asked about many goals at once where it can be."""
+
+    def __init__(self, answer: Answer | None, space: Space, name: str) -> None:
+        if answer is None:
+            raise ZooError(f"hindsight needs an env with a method {name}(achieved_goal, desired_goal, info)")
+        self.answer, self.space, self.name = answer, space, name
+        self._takes_many: bool | None = None
+
+    def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
+        """Return one number a row."""
+        if self._takes_many is None:
+            self._takes_many = self._is_same_for_many()
+        if not self._takes_many:
+            return self._one_by_one(achieved, desired)
+        answers = self._all_at_once(achieved, desired)
+        return answers if answers.shape else np.full(len(achieved), answers)
+
+    def _is_same_for_many(self) -> bool:
+        """Try some goals out, equal ones and others, of which there are more than a goal has numbers."""
+        space = copy.deepcopy(self.space)
+        space.seed(0)
+        n = TRIED_GOALS + max(space.shape or (0,))
+        dtype = np.float32 if space.dtype == np.float64 else space.dtype
+        achieved = np.array([space.sample() for _ in range(n)], dtype)
+        desired = achieved.copy()
+        desired[1::2] = np.roll(achieved, 1, axis=0)[1::2]
+        alone = self._one_by_one(achieved, desired)
+        try:
+            together = self._all_at_once(achieved, desired)
+        except Exception:  # It may take one goal only, and fail in any way for more.
+            return False
+        constant = together.shape == () and bool((alone == alone[0]).all())
+        return (constant or together.shape == alone.shape) and np.allclose(together, alone, equal_nan=True)
+
+    def _all_at_once(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(self.answer(achieved, desired, [{}] * len(achieved)), dtype=np.float64)
+
+    def _one_by_one(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
+        try:
+            return np.array(
+                [float(self.answer(one, other, {})) for one, other in zip(achieved, desired, strict=True)],
+                dtype=np.float64,
+            )
+        except Exception as error:
+            raise ZooError(
+                f"hindsight asks {self.name}(achieved_goal, desired_goal, info) about other goals, with an"
+                f" empty info, and it raised {type(error).__name__}: {error}"
+            ) from error
+
+
+def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
+    """Return a call of a method of the vector environment or of one in it, looked up anew each time."""
+    bare: Any = env.unwrapped
+    if hasattr(bare, name):
+        return getattr(bare, name)
+    first = _first_env(bare)
+    if first is None or not first().has_wrapper_attr(name):
+        return None
+    return lambda *goals_and_info: first().get_wrapper_attr(name)(*goals_and_info)
+
+
+def _first_env(bare: Any) -> Callable[[], Any] | None:
+    """Return what gives an environment that can be asked in this process; it may be another one later."""
+    if getattr(bare, "envs", None):
+        return lambda: bare.envs[0]
+    return (lambda: bare.example) if hasattr(bare, "example") else None

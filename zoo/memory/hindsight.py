@@ -1,0 +1,137 @@
+"""Hindsight replay (Andrychowicz et al. 2017, https://arxiv.org/abs/1707.01495).
+
+What was reached is as good a goal as what was sought: of the transitions that are drawn, some get a goal that
+the agent reached, and the rewards that it would have earned. Nothing is stored twice, for goals are chosen
+anew each time that a batch is drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from zoo.envs.goals import ACHIEVED, DESIRED
+from zoo.errors import ZooError, nearest
+from zoo.memory.config import GOAL_STRATEGIES
+from zoo.memory.n_step import Windows
+from zoo.memory.replay import Batch, ReplayMemory
+
+Array = np.ndarray
+
+
+class Outcomes(Protocol):
+    """What steps would have come to under other goals: `zoo.envs.goals.GoalOutcomes`."""
+
+    def rewards(self, achieved: Array, desired: Array) -> Array:
+        """Return the reward (n,) of each step that achieved a goal where another (n, …) was desired."""
+
+    def terminated(self, achieved: Array, desired: Array) -> Array | None:
+        """Return whether each of them ends its episode, None to keep what is stored."""
+
+
+class Hindsight:
+    """Gives other goals to ``n_sampled_goal`` of ``n_sampled_goal + 1`` transitions that are drawn.
+
+    ``strategy`` says whence a goal comes, always one that a step has led to: ``future`` (the same step or a
+    later one of the episode), ``final`` (its last), ``episode`` (any of it that is still stored), ``random``
+    (any step that is stored). A transition whose episode has not ended keeps its goal, and so do all while
+    none has ended. All steps of a window get one goal; a step that reaches it and so ends the episode ends
+    the window. Raises `ZooError` for an unknown strategy.
+    """
+
+    def __init__(self, outcomes: Outcomes, strategy: str = "future", n_sampled_goal: int = 4) -> None:
+        if strategy not in GOAL_STRATEGIES:
+            known = ", ".join(GOAL_STRATEGIES)
+            raise ZooError(
+                f"unknown goal strategy '{strategy}'{nearest(strategy, GOAL_STRATEGIES)} (known: {known})"
+            )
+        self.outcomes, self.strategy = outcomes, strategy
+        self.share = n_sampled_goal / (n_sampled_goal + 1)
+
+    def relabelled(
+        self, memory: ReplayMemory, rng: np.random.Generator, windows: Windows, batch: Batch
+    ) -> tuple[Windows, Batch, Array]:
+        """Return windows, the batch with other goals in some rows, changed in place, and which rows."""
+        episodes = memory.episodes
+        assert episodes is not None
+        to_go = episodes.to_go.reshape(-1).take(windows.first * memory.n_envs + windows.envs)
+        rows = self._chosen(rng, to_go)
+        if not len(rows):
+            return windows, batch, rows
+        envs = windows.envs.reshape(-1)[rows]
+        steps = _own_steps(windows).reshape(-1, memory.n_step)[rows]
+        goals = self._goals(rng, memory, steps[:, 0], envs, to_go.reshape(-1)[rows])
+        for name in ("observations", "next_observations"):
+            desired = batch[name][DESIRED]
+            desired.reshape(-1, *desired.shape[to_go.ndim :])[rows] = goals
+        achieved = memory.following(steps.reshape(-1), envs.repeat(memory.n_step), ACHIEVED)
+        desired = goals.repeat(memory.n_step, axis=0)
+        return self._with_outcomes(windows, batch, rows, achieved, desired), batch, rows
+
+    def _chosen(self, rng: np.random.Generator, to_go: Array) -> Array:
+        """Return rows, numbered over (…, batch): as many of each batch, where so many can be chosen."""
+        batch_size = to_go.shape[-1]
+        n = round(self.share * batch_size)
+        order = rng.random((to_go.size // batch_size, batch_size))
+        order += (to_go < 0).reshape(order.shape)
+        chosen = np.argpartition(order, n - 1, axis=-1)[:, :n]
+        chosen += batch_size * np.arange(len(chosen))[:, None]
+        rows = chosen.reshape(-1)
+        return rows[to_go.reshape(-1)[rows] >= 0]
+
+    def _goals(
+        self, rng: np.random.Generator, memory: ReplayMemory, positions: Array, envs: Array, to_go: Array
+    ) -> Array:
+        """Return what was achieved by the steps that give each of these transitions its goal."""
+        if self.strategy == "random":
+            sizes = memory.sizes
+            numbers, ends = rng.integers(sizes.sum(), size=len(envs)), np.cumsum(sizes)
+            envs = np.searchsorted(ends, numbers, side="right")
+            positions = memory.heads[envs] - ends[envs] + numbers
+        elif self.strategy == "final":
+            positions = positions + to_go
+        else:
+            before = _stored_before(memory, positions, envs) if self.strategy == "episode" else 0
+            positions = positions - before + rng.integers(before + to_go + 1)
+        return memory.following(positions % memory.length, envs, ACHIEVED)
+
+    def _with_outcomes(
+        self, windows: Windows, batch: Batch, rows: Array, achieved: Array, desired: Array
+    ) -> Windows:
+        """Write what the steps of some rows, which achieved (rows · n_step, …), are worth if that is desired.
+
+        A window that is shorter now is followed by what followed it before, whose value nobody asks for.
+        """
+        n_step = windows.steps.shape[-1]
+        rewards = self.outcomes.rewards(achieved, desired)
+        batch["rewards"].reshape(-1, n_step)[rows] = rewards.reshape(-1, n_step)
+        terminated = self.outcomes.terminated(achieved, desired)
+        if terminated is None:
+            return windows
+        ends = terminated.reshape(-1, n_step)
+        first_end = np.where(ends.any(-1), ends.argmax(-1) + 1, n_step) if n_step > 1 else 1
+        lengths = windows.lengths.copy()
+        own = np.minimum(lengths.reshape(-1)[rows], first_end)
+        lengths.reshape(-1)[rows] = own
+        batch["terminated"].reshape(-1)[rows] = ends[np.arange(len(rows)), own - 1]
+        return windows._replace(lengths=lengths)
+
+
+def _own_steps(windows: Windows) -> Array:
+    """Return the positions of a window's steps, that of its last one where it has no more."""
+    if windows.steps.shape[-1] == 1:
+        return windows.steps
+    is_own = np.arange(windows.steps.shape[-1]) < windows.lengths[..., None]
+    return np.where(is_own, windows.steps, windows.last[..., None])
+
+
+def _stored_before(memory: ReplayMemory, positions: Array, envs: Array) -> Array:
+    """Return how many steps of each transition's episode are stored before it."""
+    assert memory.episodes is not None
+    stored = (positions - (memory.heads - memory.sizes)[envs]) % memory.length
+    return np.minimum(memory.episodes.since[positions, envs], stored)
+
+
+def _rows_of(column: Array, n_leading: int) -> Array:
+    return column.reshape(-1, *column.shape[n_leading:])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
     from zoo.algorithms.base import Algorithm
     from zoo.algorithms.dqn import DQN
     from zoo.algorithms.ppo2 import PPO2
+    from zoo.algorithms.qrdqn import QRDQN
     from zoo.algorithms.sac import SAC
     from zoo.config.composing import compose
     from zoo.envs.trial import check_env
@@ -46,6 +47,7 @@ __all__ = [
     "A2C",
     "DQN",
     "PPO2",
+    "QRDQN",
     "SAC",
     "ZooError",
     "__version__",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DQN, PPO2, QRDQN, SAC
 
 RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
@@ -16,6 +16,19 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
         DQN,
         "CartPole-v1",
         {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8},
+        48,
+    ),
+    "qrdqn": (
+        QRDQN,
+        "CartPole-v1",
+        {
+            "learning_starts": 16,
+            "train_freq": 8,
+            "gradient_steps": 4,
+            "batch_size": 8,
+            "n_quantiles": 6,
+            "dueling": True,
+        },
         48,
     ),
     "sac": (

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import Logged
 
-from zoo import A2C, DQN, PPO2, SAC, evaluate_policy, make_vec_env
+from zoo import A2C, DQN, PPO2, QRDQN, SAC, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -52,6 +52,20 @@ RUNS: dict[str, Run] = {
         {"learning_starts": 40, "buffer_size": 100, "train_freq": 4, "optimize_memory_usage": True},
     ),
     "dqn_episodes": (DQN, "CartPole-v1", {"learning_starts": 40, "train_freq": [1, "episode"]}),
+    "qrdqn": (
+        QRDQN,
+        "CartPole-v1",
+        {
+            "learning_starts": 40,
+            "buffer_size": 200,
+            "train_freq": 5,
+            "gradient_steps": 2,
+            "n_quantiles": 6,
+            "double": True,
+            "target_update_interval": 50,
+            "learning_rate": 1e-3,
+        },
+    ),
     "sac": (SAC, "Pendulum-v1", {"learning_starts": 40, "batch_size": 16, "train_freq": 4}),
     "sac_noise": (
         SAC,
@@ -104,7 +118,7 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
     assert numbers(other) != numbers(first)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac"])
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "qrdqn", "sac"])
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)
     workers = make(name, n_envs=3, normalize=True, vectorization="workers", n_workers=2, start_method="fork")

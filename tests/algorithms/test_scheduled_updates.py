@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DQN, PPO2, QRDQN, SAC
 
 OFF_POLICY = {"train_freq": 64, "gradient_steps": -1, "learning_starts": 0, "batch_size": 8}
 
@@ -15,6 +15,7 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 32, "n_epochs": 1}),
     "a2c": (A2C, "CartPole-v1", {"n_steps": 32}),
     "dqn": (DQN, "CartPole-v1", OFF_POLICY),
+    "qrdqn": (QRDQN, "CartPole-v1", OFF_POLICY),
     "sac": (SAC, "Pendulum-v1", OFF_POLICY),
 }
 

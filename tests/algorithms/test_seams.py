@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DQN, PPO2, QRDQN, SAC, make_vec_env
 from zoo.memory.columns import transform
 from zoo.optim.descent import Descent
 from zoo.optim.natural import conjugate_gradient, fisher_product, line_search
@@ -109,10 +109,10 @@ def repeated(batch: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     return {name: transform(lambda column: column[:, rows], column) for name, column in batch.items()}
 
 
-@pytest.mark.parametrize("make", [DQN, SAC])
+@pytest.mark.parametrize("make", [DQN, QRDQN, SAC])
 def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
-    env_id = "CartPole-v1" if make is DQN else "Pendulum-v1"
-    settings = {"learning_starts": 100, "batch_size": 6, "max_grad_norm": None} if make is DQN else {}
+    env_id = "Pendulum-v1" if make is SAC else "CartPole-v1"
+    settings = {} if make is SAC else {"max_grad_norm": None}
     settings = {"learning_starts": 100, "batch_size": 6, "learning_rate": 0.01, **settings}
     counts = [2, 0, 1, 3, 0, 0]
 

@@ -14,12 +14,13 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 
-ENVS = {"dqn": ["CartPole-v1"], "sac": ["Pendulum-v1"]}
+ENVS = {"dqn": ["CartPole-v1"], "qrdqn": ["CartPole-v1"], "sac": ["Pendulum-v1"]}
 CASES = [(algo, env) for algo in ALGORITHMS for env in ENVS.get(algo, ["CartPole-v1", "Pendulum-v1"])]
 SMALL: dict[str, dict[str, Any]] = {
     "ppo2": {"n_steps": 16},
     "sac": {"learning_starts": 20, "batch_size": 16},
     "dqn": {"learning_starts": 20, "batch_size": 16},
+    "qrdqn": {"learning_starts": 20, "batch_size": 16, "buffer_size": 1000},
 }
 
 

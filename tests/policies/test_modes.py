@@ -11,7 +11,7 @@ import pytest
 import torch
 from own_policies import Witness
 
-from zoo import A2C, DQN, PPO2, SAC, evaluate_policy
+from zoo import A2C, DQN, PPO2, QRDQN, SAC, evaluate_policy
 from zoo.algorithms.base import Algorithm
 from zoo.policies.modes import Modes
 
@@ -21,6 +21,7 @@ RUNS: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
     "ppo2": (PPO2, "WitnessedActorCritic", "CartPole-v1", {"n_steps": 32, "n_epochs": 2}),
     "a2c": (A2C, "WitnessedActorCritic", "CartPole-v1", {"n_steps": 16}),
     "dqn": (DQN, "WitnessedQNetwork", "CartPole-v1", {**OFF_POLICY, "target_update_interval": 20}),
+    "qrdqn": (QRDQN, "WitnessedQuantileNetwork", "CartPole-v1", {**OFF_POLICY, "n_quantiles": 5}),
     "sac": (SAC, "WitnessedSACPolicy", "Pendulum-v1", OFF_POLICY),
 }
 
@@ -73,11 +74,11 @@ def test_only_gradient_steps_are_taken_in_training_mode(
     assert in_steps == ({True} if name in ("ppo2", "a2c") else {True, False})
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac"])
+@pytest.mark.parametrize("name", ["dqn", "qrdqn", "sac"])
 def test_targets_are_computed_in_evaluation_mode(name: str, modes: list[tuple[bool, bool]]) -> None:
     model: Any = make(name).learn(64)
     batch = model._tensors(model.memory.sample(model.rng, (16,)))
-    extra = () if name == "dqn" else (torch.randn(16, 1), torch.tensor(0.1))
+    extra = () if name != "sac" else (torch.randn(16, 1), torch.tensor(0.1))
     for training in (True, False):
         model.policy.train(training)
         modes.clear()

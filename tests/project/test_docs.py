@@ -76,7 +76,9 @@ def test_defaults_that_differ_from_stable_baselines3_are_all_named() -> None:
     table = page.partition("<!-- differing defaults -->")[2].partition("<!-- end -->")[0]
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(.+)` \| `(.+)` \|$", table, re.MULTILINE)
     differing = []
-    for name, peer in (("a2c", sb3.A2C), ("dqn", sb3.DQN), ("sac", sb3.SAC)):
+    contrib = pytest.importorskip("sb3_contrib")
+    peers = {"a2c": sb3.A2C, "dqn": sb3.DQN, "qrdqn": contrib.QRDQN, "sac": sb3.SAC}
+    for name, peer in peers.items():
         theirs = inspect.signature(peer).parameters
         for key, value in defaults(algorithm_class(name).config_class).items():
             if key in theirs and theirs[key].default != value:

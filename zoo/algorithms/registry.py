@@ -14,6 +14,7 @@ ALGORITHMS = {
     "a2c": "zoo.algorithms.a2c:A2C",
     "dqn": "zoo.algorithms.dqn:DQN",
     "ppo2": "zoo.algorithms.ppo2:PPO2",
+    "qrdqn": "zoo.algorithms.qrdqn:QRDQN",
     "sac": "zoo.algorithms.sac:SAC",
 }
 """Where each algorithm's class is, by the name that configs and agents use."""

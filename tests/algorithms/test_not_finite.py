@@ -244,7 +244,7 @@ def test_reward_is_blamed_for_the_actions_that_were_learned_from_it() -> None:
             assert np.isfinite(action).all(), "an action that is not finite"
             return super().step(action)
 
-    model = sac(envs(Strict, what="reward", at=70, action_space=BOX), buffer_size=4)
+    model = sac(envs(Strict, what="reward", at=70, action_space=BOX), buffer_size=4, batch_size=4)
     with pytest.raises(NotFiniteError, match=r"environment 1 gave a reward .* at step 140 of the run"):
         model.learn(2000)
 

@@ -35,7 +35,7 @@ def test_gradient_steps_are_those_of_stable_baselines3(
 
 
 class SquaredErrors(DQN):
-    def _losses(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return 0.5 * F.mse_loss(values, targets, reduction="none"), values - targets
 
 

@@ -52,12 +52,12 @@ def test_any_number_of_quantiles_agrees_in_single_precision(n_quantiles: int) ->
 class PlacesOfTargets(QRDQN):
     """Weighs errors by the place of the target instead of that of the quantile."""
 
-    def _losses(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return quantile_huber(targets, values).sum(-2).mean(-1), targets - values
 
 
 class MeanOverQuantiles(QRDQN):
-    def _losses(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return quantile_huber(values, targets).mean((-2, -1)), targets - values
 
 

@@ -109,7 +109,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         network = self.descent.module(state)
         values = self._of_actions(network(batch["observations"]), batch["actions"])
-        losses, errors = self._losses(values, self.targets(state, batch))
+        losses, errors = self._losses_and_errors(values, self.targets(state, batch))
         loss = mean_loss(losses, batch.get("weights"))
         state, grad_norm = self.descent.descend(state, network, loss, rates["learning_rate"])
         metrics = {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}
@@ -119,8 +119,8 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         """Return what the network estimates (batch, …, actions) of these actions (batch,)."""
         return pick(estimates, actions)
 
-    def _losses(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of each sample (batch,), and its temporal-difference errors (batch, …)."""
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss and the temporal-difference error of each sample, both (batch,)."""
         return F.smooth_l1_loss(values, targets, reduction="none"), values - targets
 
     def targets(self, state: State, batch: dict[str, Tensor]) -> Tensor:

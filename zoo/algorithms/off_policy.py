@@ -218,14 +218,8 @@ def mean_loss(losses: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def td_errors(batch: Mapping[str, Any], errors: Tensor) -> dict[str, Tensor]:
-    """Return |errors| (batch,) as outputs of a step, where a sampler that prefers large ones wants them.
-
-    Several errors of a sample (batch, …) are averaged.
-    """
-    if batch.get("weights") is None:
-        return {}
-    sizes = errors.detach().abs()
-    return {"td_errors": sizes.flatten(1).mean(-1) if sizes.dim() > 1 else sizes}
+    """Return |errors| (batch,) as outputs of a step, where a sampler that prefers large ones wants them."""
+    return {} if batch.get("weights") is None else {"td_errors": errors.detach().abs()}
 
 
 def _specs(observation_space: spaces.Space[Any], actions: Any, mask_size: int | None) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class QRDQN(DQN):
         """Return the quantiles (batch, quantiles) of these actions (batch,)."""
         return pick(estimates, actions.unsqueeze(-1))
 
-    def _losses(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the quantile Huber loss, summed over the quantiles, and the errors of all pairs."""
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the quantile Huber loss, summed over the quantiles, and the error of their mean."""
         losses = quantile_huber(values, targets).sum(-2).mean(-1)
-        return losses, targets.unsqueeze(-2) - values.unsqueeze(-1)
+        return losses, values.mean(-1) - targets.mean(-1)

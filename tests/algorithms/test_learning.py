@@ -72,6 +72,26 @@ def test_q_learning_names_what_it_sees(algorithm: Any, settings: dict[str, Any])
     assert mean_reward(model, env_id) >= 0.98
 
 
+@pytest.mark.parametrize(("algorithm", "extra"), [(DQN, {}), (QRDQN, {"n_quantiles": 10})])
+def test_q_learning_explores_by_noise_on_its_parameters(algorithm: Any, extra: dict[str, Any]) -> None:
+    """Without exploring, the first right guesses would be all that it ever knows of."""
+    env_id = "Zoo/IdentityDiscrete-v0"
+    settings = {"learning_starts": 0, "gamma": 0.0, "learning_rate": 2e-3, "exploration_fraction": 0.5}
+    model = algorithm(
+        *("MlpPolicy", env_id),
+        n_envs=4,
+        seed=0,
+        compile=False,
+        threads=1,
+        train_freq=4,
+        gradient_steps=2,
+        parameter_noise=True,
+        **settings,
+        **extra,
+    ).learn(2000)
+    assert mean_reward(model, env_id) >= 0.98
+
+
 def test_sac_names_what_it_sees() -> None:
     env_id = "Zoo/IdentityBox-v0"
     model = SAC(

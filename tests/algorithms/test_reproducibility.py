@@ -51,6 +51,16 @@ RUNS: dict[str, Run] = {
         "CartPole-v1",
         {"learning_starts": 40, "buffer_size": 100, "train_freq": 4, "optimize_memory_usage": True},
     ),
+    "dqn_parameter_noise": (
+        DQN,
+        "CartPole-v1",
+        {"learning_starts": 40, "buffer_size": 200, "train_freq": 5, "parameter_noise": True},
+    ),
+    "qrdqn_parameter_noise": (
+        QRDQN,
+        "CartPole-v1",
+        {"learning_starts": 40, "buffer_size": 200, "n_quantiles": 6, "parameter_noise": True},
+    ),
     "dqn_episodes": (DQN, "CartPole-v1", {"learning_starts": 40, "train_freq": [1, "episode"]}),
     "qrdqn": (
         QRDQN,

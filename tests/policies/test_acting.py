@@ -16,6 +16,7 @@ from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig, policy_preset
+from zoo.policies.deterministic_actor import DeterministicActor
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.heads import Categorical
 from zoo.policies.networks import Mlp
@@ -57,6 +58,11 @@ def quantile_network(*, dueling: bool = True, **fields: Any) -> QuantileNetwork:
 def squashed(**fields: Any) -> SquashedActor:
     torch.manual_seed(0)
     return SquashedActor(VECTOR, BOX, PolicyConfig(**{"net_arch": [8], **fields}))
+
+
+def deterministic(**fields: Any) -> DeterministicActor:
+    torch.manual_seed(0)
+    return DeterministicActor(VECTOR, BOX, PolicyConfig(**{"net_arch": [8], **fields}))
 
 
 def observed(space: spaces.Space[Any] = VECTOR) -> Any:
@@ -103,6 +109,9 @@ KNOWN: dict[str, Callable[[], nn.Module]] = {
     "squashed": squashed,
     "squashed with tanh": lambda: squashed(activation="tanh", layer_norm=True),
     "linear squashed": lambda: squashed(net_arch=[]),
+    "deterministic": deterministic,
+    "deterministic with layer norm": lambda: deterministic(layer_norm=True),
+    "linear deterministic": lambda: deterministic(net_arch=[]),
 }
 
 
@@ -201,6 +210,11 @@ class OwnActor(SquashedActor):
         return -super().forward(observations)
 
 
+class OwnDeterministicActor(DeterministicActor):
+    def forward(self, observations: Any) -> Tensor:
+        return -super().forward(observations)
+
+
 class OwnEncoder(VectorEncoder):
     def forward(self, observations: Tensor) -> Tensor:
         return super().forward(observations).square()
@@ -256,6 +270,7 @@ SOMEBODYS_OWN: dict[str, Callable[[], nn.Module]] = {
     "actor-critic": lambda: with_class(discrete, "", OwnActorCritic),
     "q-network": lambda: with_class(q_network, "", OwnQNetwork),
     "squashed actor": lambda: with_class(squashed, "", OwnActor),
+    "deterministic actor": lambda: with_class(deterministic, "", OwnDeterministicActor),
     "encoder": lambda: with_class(discrete, "encoder", OwnEncoder),
     "head": lambda: with_class(discrete, "head", OwnHead),
     "layers": lambda: with_class(discrete, "actor", Residual),
@@ -263,6 +278,7 @@ SOMEBODYS_OWN: dict[str, Callable[[], nn.Module]] = {
     "last layer": lambda: with_class(discrete, "head.logits", OwnLinear),
     "layer of a gaussian": lambda: with_class(lambda: on_policy(BOX), "head.mean", OwnLinear),
     "layer of a squashed gaussian": lambda: with_class(squashed, "head.log_std", OwnLinear),
+    "layer of a deterministic head": lambda: with_class(deterministic, "head.action", OwnLinear),
     "layer of the advantages": lambda: with_class(q_network, "advantages.0", OwnLinear),
     "no bias": lambda: changed(discrete, without_bias),
     "non-linearity first": lambda: changed(discrete, ends_linearly),

@@ -29,6 +29,7 @@ from zoo.optim.state import State
 from zoo.policies.choosing import pick
 from zoo.policies.exploration import EpsilonGreedy
 from zoo.policies.own_policy import make_policy
+from zoo.policies.parameter_noise import NoisyGreedy
 from zoo.policies.q_network import QNetwork
 
 
@@ -48,6 +49,9 @@ class DQNConfig(OffPolicyConfig):
     )
     exploration_initial_eps: float = hyperparameter(1.0, "share of random actions at the start", ge=0, le=1)
     exploration_final_eps: float = hyperparameter(0.02, "share of random actions at the end", ge=0, le=1)
+    parameter_noise: bool = hyperparameter(
+        False, "explore by adaptive noise on the network's parameters instead of random actions"
+    )
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
 
 
@@ -86,6 +90,8 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             *("linear", config.exploration_initial_eps, config.exploration_final_eps),
             fraction=config.exploration_fraction,
         )
+        if config.parameter_noise:
+            return NoisyGreedy(self.acting, self.descent.parameters, self.codec, rate)
         return EpsilonGreedy(self.acting, self.codec, rate)
 
     def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
@@ -102,6 +108,8 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             self.descent.parameters.follow(self.program.state, "target", tau)
         super().update()
         self.record("rollout/exploration_rate", self.exploration.rate(self.progress))
+        if isinstance(self.exploration, NoisyGreedy):
+            self.record("train/parameter_noise_std", self.exploration.perturbed.std)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
         return self._take_steps(self._gradient_step, self.rates(self._progress_before), batches)

@@ -75,6 +75,12 @@ def orthogonal(network: nn.Module, gain: float = math.sqrt(2), output_gain: floa
             nn.init.zeros_(layer.bias)
 
 
+def uniform(layer: nn.Linear, bound: float) -> None:
+    """Draw the weights of a last layer from within ±``bound``, and let its biases be zero."""
+    nn.init.uniform_(layer.weight, -bound, bound)
+    nn.init.zeros_(layer.bias)
+
+
 def layer_sizes(config: PolicyConfig, networks: Sequence[str], default: list[int]) -> dict[str, list[int]]:
     """Return the hidden widths of each of the ``networks`` from ``policy.net_arch``.
 

@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.deterministic_actor import Deterministic, DeterministicActor
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.gaussian_heads import LOG_STD_RANGE, DiagonalGaussian, SquashedGaussian
 from zoo.policies.heads import Array, Categorical
@@ -42,7 +43,7 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
         return _chain(policy.encoder, policy.advantages)
     if type(policy) is QuantileNetwork:
         return _means_of_quantiles(_chain(policy.encoder, policy.advantages), policy.n_quantiles)
-    if type(policy) is SquashedActor:
+    if type(policy) is SquashedActor or type(policy) is DeterministicActor:
         return _chain(policy.encoder, policy.trunk, policy.head)
     return None
 
@@ -120,7 +121,7 @@ _LOGIT_HEADS = (Categorical, MultiCategorical, Bernoulli)
 
 
 def _step(layer: nn.Module) -> ArrayFunction | None:
-    """Return what a layer or a Gaussian head does, None if it is not known."""
+    """Return what a layer, or a head of numbers, does; None if it is not known."""
     if _is_linear(layer):
         return _linear(layer)
     if type(layer) is nn.Tanh:
@@ -130,6 +131,9 @@ def _step(layer: nn.Module) -> ArrayFunction | None:
     if type(layer) is nn.LayerNorm and layer.elementwise_affine and layer.bias is not None:
         weight, bias, eps = _view(layer.weight), _view(layer.bias), np.float32(layer.eps)
         return lambda values: _normalised(values, eps) * weight + bias
+    if type(layer) is Deterministic and _is_linear(layer.action):
+        action = _linear(layer.action)
+        return lambda features: np.tanh(action(features))
     if type(layer) is DiagonalGaussian and _is_linear(layer.mean):
         return _constant_deviation(layer.mean, layer.log_std)
     if type(layer) is SquashedGaussian and _is_linear(layer.mean) and _is_linear(layer.log_std):

@@ -1,0 +1,140 @@
+"""Units of returns: moments of all targets, and a last layer that changes with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import ZooError
+from zoo.optim.parameters import Parameters
+from zoo.optim.pop_art import ReturnUnits, output_layer
+from zoo.optim.program import Outcome, Program
+from zoo.optim.runtime import Runtime
+from zoo.optim.state import LiveState, State
+
+
+def critic() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+
+
+def units(*, preserve: bool = True, double: bool = False) -> tuple[ReturnUnits, Parameters, State]:
+    """Return units of a critic and of a target with other weights."""
+    parameters = Parameters("critic", critic().double() if double else critic())
+    part = ReturnUnits(parameters, ("critic", "target"), preserve=preserve)
+    target = parameters.flat + 0.1 * torch.randn_like(parameters.flat)
+    return part, parameters, State({"critic": parameters.flat, "target": target, **part.initial_state()})
+
+
+def means(part: ReturnUnits, parameters: Parameters, state: State, inputs: Tensor) -> dict[str, Tensor]:
+    """Return what critic and target say of returns."""
+    with torch.no_grad():
+        return {
+            name: part.to_returns(state, parameters.at(state[name])(inputs)) for name in ("critic", "target")
+        }
+
+
+def batches(n: int = 6) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    scales = (1.0, 300.0, 0.01, 5.0, 4e3, 1.0)[:n]
+    return [scale * (torch.randn(32, generator=generator) - 2.0) for scale in scales]
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_outputs_mean_the_same_before_and_after_new_units_in_the_target_too(live: bool) -> None:
+    part, parameters, state = units(double=True)
+    if live:
+        state = LiveState(state)
+    inputs = torch.randn(200, 3, dtype=torch.float64)
+    expected = means(part, parameters, state, inputs)
+    weights = {name: state[name].clone() for name in ("critic", "target")}
+    for batch in batches():
+        before = part.std(state).item()
+        state = part.update(state, batch)
+        assert part.std(state).item() != before
+        for name, values in means(part, parameters, state, inputs).items():
+            torch.testing.assert_close(values, expected[name], rtol=1e-9, atol=1e-9)
+    for name, vector in weights.items():
+        changed = (state[name] != vector).nonzero().flatten().tolist()
+        assert changed == list(range(part.weight.start, parameters.size))
+
+
+def test_outputs_are_as_close_as_single_precision_allows() -> None:
+    part, parameters, state = units()
+    inputs = torch.randn(500, 3)
+    expected = means(part, parameters, state, inputs)
+    for name, values in means(part, parameters, part.update(state, batches()[0]), inputs).items():
+        assert (values - expected[name]).abs().max() < 1e-5
+
+
+def test_moments_are_those_of_all_targets_so_far_and_of_a_hundredth_of_a_standard_normal_one() -> None:
+    part, _, state = units()
+    for batch in batches():
+        state = part.update(state, batch)
+    values = torch.cat(batches()).double().numpy()
+    total = len(values) + 0.01
+    mean = values.sum() / total
+    variance = ((values**2).sum() + 0.01) / total - mean**2
+    assert part.mean(state).item() == pytest.approx(mean, rel=1e-9)
+    assert part.std(state).item() == pytest.approx(np.sqrt(variance), rel=1e-9)
+    returns = torch.tensor([1.0, -2.0, 300.0])
+    torch.testing.assert_close(part.to_returns(state, part.to_units(state, returns)), returns)
+    expected = (returns.double() - mean) / np.sqrt(variance)
+    torch.testing.assert_close(part.to_units(state, returns), expected.float())
+
+
+@pytest.mark.parametrize("constant", [0.0, -7.5, 1e6])
+def test_constant_returns_keep_the_smallest_unit_and_stay_numbers(constant: float) -> None:
+    part, parameters, state = units()
+    for _ in range(300):
+        state = part.update(state, torch.full((64,), constant))
+    if constant != 1e6:  # the hundredth of a zero among so large ones is no constant
+        assert part.std(state).item() == pytest.approx(0.1)
+    assert all(tensor.isfinite().all() for tensor in state.values())
+    assert part.to_units(state, torch.tensor([constant])).abs().item() < 0.1
+    assert all(each.isfinite().all() for each in means(part, parameters, state, torch.randn(9, 3)).values())
+
+
+def test_units_alone_leave_the_parameters_as_they_are() -> None:
+    part, _, state = units(preserve=False)
+    new = part.update(state, batches()[1])
+    assert part.std(new) > 100 * part.std(state)
+    assert all(torch.equal(new[name], state[name]) for name in ("critic", "target"))
+
+
+def test_parameters_in_units_of_returns_say_returns() -> None:
+    part, parameters, state = units()
+    state = part.update(state, batches()[1])
+    inputs = torch.randn(20, 3)
+    with torch.no_grad():
+        plain = parameters.at(part.in_returns(state, state["target"]))(inputs)
+    torch.testing.assert_close(plain, means(part, parameters, state, inputs)["target"], rtol=1e-4, atol=1e-3)
+
+
+def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
+    def states(compile: bool) -> dict[str, Tensor]:
+        part, _, state = units()
+
+        def step(state: State, shared: Any, row: Tensor) -> Outcome:
+            state = part.update(state, row)
+            return Outcome(state, {"std": part.std(state)})
+
+        program = Program(state, Runtime(device="cpu", compile=compile, threads=1))
+        program.run(step, {}, torch.stack(batches(4)))
+        assert program.runtime.compiles is compile
+        return dict(program.state)
+
+    eager, compiled = states(False), states(True)
+    for name, expected in eager.items():
+        torch.testing.assert_close(compiled[name], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_output_layer_is_the_last_one_to_a_single_value() -> None:
+    assert output_layer(nn.Sequential(critic())) == "0.2"
+    for module in (nn.ReLU(), nn.Linear(3, 2), nn.Linear(3, 1, bias=False)):
+        with pytest.raises(ZooError, match="ends with a linear layer to one value"):
+            output_layer(module)

@@ -1,0 +1,108 @@
+"""Running units of values: mean and standard deviation of all targets so far, in which a critic learns.
+
+Pop-art (van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714) changes the critic's last layer with the
+units, so that what it says of returns stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import ZooError
+from zoo.optim.parameters import Parameters
+from zoo.optim.state import State
+
+INITIAL_COUNT = 0.01
+"""How many targets the initial mean 0 and variance 1 count for."""
+
+SMALLEST_VARIANCE = 0.01
+"""Constant targets have none; their unit is a standard deviation of 0.1."""
+
+
+class ReturnUnits:
+    """Turns returns into the units that a critic's outputs are in, and back.
+
+    ``names`` are the vectors of the state, all of the form of ``parameters``, whose outputs are in these
+    units: a critic and its target. `update` lets the units follow targets; with ``preserve`` it changes the
+    last layers of all of them so that ``std·output + mean`` stays what it was (equation 4 of the paper).
+    Optimizer moments stay as they are, as in Stable-Baselines.
+    """
+
+    def __init__(self, parameters: Parameters, names: Sequence[str], *, preserve: bool) -> None:
+        self.names, self.preserve = tuple(names), preserve
+        layer = output_layer(parameters.module)
+        self.weight, self.bias = (parameters.slices[f"{layer}.{part}"] for part in ("weight", "bias"))
+        self._device = parameters.flat.device
+
+    def initial_state(self) -> State:
+        """Return the moments of no targets: mean, sum of squared deviations, and count."""
+        start = {"mean": 0.0, "squares": INITIAL_COUNT, "count": INITIAL_COUNT}
+        return State(
+            {
+                f"returns.{name}": torch.tensor(value, dtype=torch.float64, device=self._device)
+                for name, value in start.items()
+            }
+        )
+
+    def mean(self, state: State) -> Tensor:
+        """Return the value that an output of 0 means, a float64 scalar."""
+        return state["returns.mean"]
+
+    def std(self, state: State) -> Tensor:
+        """Return how much one unit is, a float64 scalar."""
+        return (state["returns.squares"] / state["returns.count"]).clamp(min=SMALLEST_VARIANCE).sqrt()
+
+    def to_units(self, state: State, returns: Tensor) -> Tensor:
+        """Return what the critic should say for these returns."""
+        return ((returns - self.mean(state)) / self.std(state)).to(returns.dtype)
+
+    def to_returns(self, state: State, outputs: Tensor) -> Tensor:
+        """Return what outputs of the critic mean."""
+        return (outputs * self.std(state) + self.mean(state)).to(outputs.dtype)
+
+    def update(self, state: State, returns: Tensor) -> State:
+        """Return the state with these returns (batch,) among the moments, by Chan's parallel formula."""
+        batch, n = returns.double(), returns.numel()
+        mean, count = state["returns.mean"], state["returns.count"]
+        batch_mean, total = batch.mean(), count + n
+        delta = batch_mean - mean
+        moments = {
+            "returns.mean": mean + delta * (n / total),
+            "returns.squares": state["returns.squares"]
+            + (batch - batch_mean).square().sum()
+            + delta.square() * (count * n / total),
+            "returns.count": total,
+        }
+        if not self.preserve:
+            return state.replaced(moments)
+        old_mean, old_std = state.snapshot("returns.mean"), self.std(state)
+        state = state.replaced(moments)
+        scale, shift = old_std / self.std(state), (old_mean - self.mean(state)) / self.std(state)
+        return state.replaced({name: self._changed(state[name], scale, shift) for name in self.names})
+
+    def in_returns(self, state: State, vector: Tensor) -> Tensor:
+        """Return parameters whose outputs are returns, of ``vector``, whose outputs are in units."""
+        return self._changed(vector, self.std(state), self.mean(state))
+
+    def _changed(self, vector: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Return parameters whose outputs are ``scale·output + shift``."""
+        weight, bias = vector[self.weight].double() * scale, vector[self.bias].double() * scale + shift
+        parts = [
+            *(vector[: self.weight.start], weight.to(vector.dtype)),
+            *(vector[self.weight.stop : self.bias.start], bias.to(vector.dtype), vector[self.bias.stop :]),
+        ]
+        return torch.cat(parts)
+
+
+def output_layer(module: nn.Module) -> str:
+    """Return the name of the linear layer that a critic ends with. Raises `ZooError` if there is none."""
+    linear = [(name, each) for name, each in module.named_modules() if isinstance(each, nn.Linear)]
+    if not linear or linear[-1][1].out_features != 1 or linear[-1][1].bias is None:
+        raise ZooError(
+            "`algo.normalize_returns` and `algo.critic_l2_reg` need a critic that ends with a linear layer to"
+            " one value, with a bias"
+        )
+    return linear[-1][0]

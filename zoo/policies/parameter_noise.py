@@ -1,0 +1,244 @@
+"""Exploring by noise on a policy's parameters (Plappert et al. 2018, https://arxiv.org/abs/1706.01905).
+
+Each environment acts with a perturbed copy of its own, drawn anew with its episode, so that within an episode
+the same is done where the same is seen. How strong the noise is follows from how much it changes actions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from zoo.config.fields import build, hyperparameter
+from zoo.memory.columns import Column, transform
+from zoo.optim.parameters import Parameters
+from zoo.policies.acting import ActingPolicy
+from zoo.policies.codecs import Codec
+from zoo.policies.exploration import (
+    EpsilonGreedy,
+    NormalNoise,
+    OrnsteinUhlenbeckNoise,
+    StochasticExploration,
+    n_rows,
+)
+
+Array = np.ndarray
+Seen = Mapping[str, Column]
+
+GREEDY_INITIAL_STD = 0.01
+GREEDY_ADAPTATION = 1.01
+
+
+@dataclass
+class ParameterNoiseConfig:
+    """Adaptive noise on an actor's parameters."""
+
+    initial_std: float = hyperparameter(0.1, "standard deviation on each parameter at the start", gt=0)
+    desired_action_std: float = hyperparameter(
+        0.1, "how far actions, scaled to [−1, 1], shall be from those without noise (root mean square)", gt=0
+    )
+    adaptation_coefficient: float = hyperparameter(
+        1.01, "factor by which the noise grows or shrinks before every update", gt=1
+    )
+
+
+class PerturbedPolicy(ActingPolicy):
+    """Acts with perturbed copies of the parameters that ``acting`` acts with, one for each environment.
+
+    All are perturbed but those of layer normalisation, and of the modules that ``spared`` names. A copy stays
+    as it was drawn, whatever updates do to the parameters meanwhile, until `reset` asks for another one,
+    which the next `redraw` makes.
+    """
+
+    def __init__(
+        self, acting: ActingPolicy, parameters: Parameters, std: float, *, spared: Sequence[str] = ()
+    ) -> None:
+        super().__init__(acting.policy, acting.device)
+        self.std = std
+        self._own = parameters
+        self._noisy = perturbable(parameters, spared)
+        self._copies: list[Tensor] = []
+        self._acting: list[ActingPolicy] = []
+        self._to_redraw: set[int] = set()
+        self._trial = parameters.flat.detach().clone()
+        self._trying = self._acting_with(self._trial)
+
+    def parameters(
+        self, seen: Mapping[str, Column], state: Array | None = None
+    ) -> tuple[Array, Array | None]:
+        """Return the parameters of the head (n_envs, …), each row by the copy of its environment."""
+        if len(self._acting) == 1:
+            return self._acting[0].parameters(seen)
+        rows = []
+        for i, acting in enumerate(self._acting):
+            row = itemgetter(slice(i, i + 1))
+            rows.append(acting.parameters({name: transform(row, column) for name, column in seen.items()})[0])
+        return np.concatenate(rows), None
+
+    def compared(self, seen: Mapping[str, Column], rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return the parameters of the head without noise, and with as much as the next copies get."""
+        self._perturb(self._trial, rng)
+        return super().parameters(seen)[0], self._trying.parameters(seen)[0]
+
+    def adapt(self, *, too_far: bool, coefficient: float) -> None:
+        """Perturb less from the next copies on, or more."""
+        self.std = self.std / coefficient if too_far else self.std * coefficient
+
+    def redraw(self, rng: np.random.Generator, n_envs: int) -> None:
+        """Perturb the parameters of now for the environments that begin an episode, one after the other."""
+        if len(self._copies) != n_envs:
+            self._make_copies(n_envs)
+        for i in sorted(self._to_redraw):
+            self._perturb(self._copies[i], rng)
+        self._to_redraw.clear()
+
+    def reset(self, env_indices: Array | None = None) -> None:
+        """Ask for new copies where an episode ended: in these environments, or in all."""
+        if env_indices is None:
+            self._make_copies(0)
+        else:
+            self._to_redraw.update(env_indices.tolist())
+
+    def state(self) -> dict[str, Any]:
+        """Return the noise's size, the copies (n_envs, parameters), and which are to be drawn anew."""
+        copies = torch.stack(self._copies).cpu().numpy() if self._copies else None
+        return {"std": self.std, "copies": copies, "to_redraw": sorted(self._to_redraw)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with these."""
+        copies = [] if state["copies"] is None else state["copies"]
+        self._make_copies(len(copies))
+        for own, given in zip(self._copies, copies, strict=True):
+            own.copy_(torch.from_numpy(np.array(given)))
+        self.std, self._to_redraw = float(state["std"]), set(state["to_redraw"])
+
+    def _make_copies(self, n_envs: int) -> None:
+        self._copies = [self._own.flat.detach().clone() for _ in range(n_envs)]
+        self._acting = [self._acting_with(copy) for copy in self._copies]
+        self._to_redraw = set(range(n_envs))
+
+    def _acting_with(self, vector: Tensor) -> ActingPolicy:
+        return ActingPolicy(self._own.module_at(vector), self.device)
+
+    def _perturb(self, vector: Tensor, rng: np.random.Generator) -> None:
+        """Overwrite the vector; draws a number for each parameter that is perturbed, in their order."""
+        vector.copy_(self._own.flat.detach())
+        for part in self._noisy:
+            noise = rng.standard_normal(part.stop - part.start, dtype=np.float32)
+            vector[part] += torch.from_numpy(np.float32(self.std) * noise).to(vector.device)
+
+
+def perturbable(parameters: Parameters, spared: Sequence[str] = ()) -> list[slice]:
+    """Return where parameters lie in the vector that take noise."""
+    norms = [name for name, each in parameters.module.named_modules() if isinstance(each, nn.LayerNorm)]
+    left_alone = tuple(f"{name}." for name in (*norms, *spared))
+    return [part for name, part in parameters.slices.items() if not name.startswith(left_alone)]
+
+
+class NoisyActor(StochasticExploration):
+    """Explores by a perturbed actor; the noise grows or shrinks by how far it moves actions."""
+
+    def __init__(
+        self,
+        perturbed: PerturbedPolicy,
+        codec: Codec,
+        noise: NormalNoise | OrnsteinUhlenbeckNoise | None,
+        random_share: float,
+        config: ParameterNoiseConfig,
+    ) -> None:
+        super().__init__(perturbed, codec, noise, random_share)
+        self.perturbed, self.config = perturbed, config
+
+    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
+        self.perturbed.redraw(rng, n_rows(seen))
+        return super().act(seen, rng, progress)
+
+    def adapt(self, seen: Seen, rng: np.random.Generator) -> dict[str, float]:
+        """Let the noise follow how far it moves actions for what is seen; return both, to be logged."""
+        without, with_noise = map(self.perturbed.head.mode, self.perturbed.compared(seen, rng))
+        distance = action_distance(without, with_noise)
+        self.perturbed.adapt(
+            too_far=distance > self.config.desired_action_std, coefficient=self.config.adaptation_coefficient
+        )
+        return {"parameter_noise_std": self.perturbed.std, "parameter_noise_distance": distance}
+
+    def reset(self, env_indices: Array | None = None) -> None:
+        super().reset(env_indices)
+        self.perturbed.reset(env_indices)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "perturbed": self.perturbed.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.perturbed.load_state(state["perturbed"])
+
+
+class NoisyGreedy(EpsilonGreedy):
+    """The best action of a perturbed Q-network, which is as far from the greedy policy as ε-greedy would be.
+
+    The distance is the KL divergence of the softmax of action values; the noise grows or shrinks at every
+    step, by the mean over environments. As in Stable-Baselines, what reads images takes no noise. First draws
+    new copies where an episode began, then the noise that is compared.
+    """
+
+    def __init__(
+        self, acting: ActingPolicy, parameters: Parameters, codec: Codec, rate: Callable[[float], float]
+    ) -> None:
+        self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, spared=["encoder"])
+        super().__init__(self.perturbed, codec, rate)
+
+    def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
+        self.perturbed.redraw(rng, n_rows(seen))
+        without, with_noise = self.perturbed.compared(seen, rng)
+        distance = mean_softmax_kl(without, with_noise)
+        desired = epsilon_greedy_kl(self.rate(progress), without.shape[-1])
+        self.perturbed.adapt(too_far=distance >= desired, coefficient=GREEDY_ADAPTATION)
+        actions: Array = self.perturbed.act(seen, None)[0]
+        return actions
+
+    def reset(self, env_indices: Array | None = None) -> None:
+        self.perturbed.reset(env_indices)
+
+    def state(self) -> dict[str, Any]:
+        return self.perturbed.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.perturbed.load_state(state)
+
+
+def make_parameter_noise(
+    config: ParameterNoiseConfig | Mapping[str, Any] | None,
+) -> ParameterNoiseConfig | None:
+    """Return what a config asks for. Raises `ZooError` for an unknown key, or a value out of range."""
+    if config is None or isinstance(config, ParameterNoiseConfig):
+        return config
+    return build(ParameterNoiseConfig, config, "algo.parameter_noise")
+
+
+def action_distance(actions: Array, others: Array) -> float:
+    """Return the root of the mean squared difference over rows and dimensions (the paper's appendix C.1)."""
+    return math.sqrt(np.square(actions - others, dtype=np.float64).mean())
+
+
+def mean_softmax_kl(values: Array, others: Array) -> float:
+    """Return the mean over rows of KL(softmax values ‖ softmax others), both (n, actions)."""
+    log, other_log = _log_softmax(values), _log_softmax(others)
+    return float((np.exp(log) * (log - other_log)).sum(-1).mean())
+
+
+def epsilon_greedy_kl(rate: float, n_actions: int) -> float:
+    """Return δ = −log(1 − ε + ε/n), the KL divergence of greedy from ε-greedy acting (appendix C.1)."""
+    return -math.log(1.0 - rate + rate / n_actions)
+
+
+def _log_softmax(values: Array) -> Array:
+    shifted = values.astype(np.float64) - values.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))

@@ -9,6 +9,8 @@ import pytest
 
 from zoo import A2C, DQN, PPO2, QRDQN, SAC
 
+MEMORY = {"n_step": 3, "prioritized": {}}
+
 RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
     "a2c": (A2C, "CartPole-v1", {"n_steps": 8}, 64),
@@ -28,7 +30,14 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
             "batch_size": 8,
             "n_quantiles": 6,
             "dueling": True,
+            "memory": MEMORY,
         },
+        48,
+    ),
+    "dqn_memory": (
+        DQN,
+        "CartPole-v1",
+        {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8, "memory": MEMORY},
         48,
     ),
     "sac": (

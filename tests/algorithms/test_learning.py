@@ -205,17 +205,37 @@ def corridor() -> gym.Env[int, int]:
             },
         ),
         (
-            QRDQN,
+            DQN,
             4000,
             {
                 "learning_starts": 200,
                 "learning_rate": 3e-3,
                 "gamma": 0.9,
                 "target_update_interval": 100,
+                "train_freq": 4,
                 "exploration_fraction": 0.6,
-                "n_quantiles": 10,
+                "memory": {"prioritized": {}},
             },
         ),
+        *[
+            (
+                QRDQN,
+                4000,
+                {
+                    "learning_starts": 200,
+                    "learning_rate": 3e-3,
+                    "gamma": 0.9,
+                    "target_update_interval": 100,
+                    "exploration_fraction": 0.6,
+                    "n_quantiles": 10,
+                    **extra,
+                },
+            )
+            for extra in (
+                {},
+                {"double": True, "dueling": True, "memory": {"prioritized": {}}},
+            )
+        ],
     ],
 )
 def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, settings: dict[str, Any]) -> None:

@@ -27,6 +27,8 @@ from zoo.policies.actor_critic import ActorCritic
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
 
+MEMORY = {"n_step": 3, "prioritized": {"beta": 0.3}}
+
 RUNS: dict[str, Run] = {
     "ppo2": (
         PPO2,
@@ -74,7 +76,25 @@ RUNS: dict[str, Run] = {
             "double": True,
             "target_update_interval": 50,
             "learning_rate": 1e-3,
+            "memory": MEMORY,
         },
+    ),
+    "dqn_memory": (
+        DQN,
+        "CartPole-v1",
+        {
+            "learning_starts": 40,
+            "buffer_size": 150,
+            "train_freq": 4,
+            "gradient_steps": 2,
+            "optimize_memory_usage": True,
+            "memory": MEMORY,
+        },
+    ),
+    "sac_memory": (
+        SAC,
+        "Pendulum-v1",
+        {"learning_starts": 40, "batch_size": 16, "buffer_size": 150, "train_freq": 4, "memory": MEMORY},
     ),
     "sac": (SAC, "Pendulum-v1", {"learning_starts": 40, "batch_size": 16, "train_freq": 4}),
     "sac_noise": (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from zoo.files.trees import join, split
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.replay import ReplayMemory, replay_bytes
-from zoo.memory.sampling import Drawn
+from zoo.memory.sampling import Drawn, UniformSampler
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
 Array = np.ndarray
@@ -330,10 +330,10 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
             assert masks_of[int(drawn)] == tuple(mask.tolist())
 
 
-class NewestWithWeights:
+class NewestWithWeights(UniformSampler):
     """Draws the newest transition of each environment, and says how much it counts."""
 
-    def draw(self, rng: Any, shape: Any, heads: Array, sizes: Array, length: int) -> Drawn:
+    def draw(self, rng: Any, shape: Any, heads: Array, sizes: Array, length: int, progress: float) -> Drawn:
         envs = np.arange(np.prod(shape)).reshape(shape) % len(heads)
         return Drawn((heads[envs] - 1) % length, envs, 0.5 + envs.astype(np.float32))
 

@@ -84,9 +84,30 @@ def make_sac(run: RunFolder) -> SAC:
     return SAC(SMALL, envs, seed=1, compile=False, learning_starts=64, batch_size=8, train_freq=8)
 
 
+MEMORY = {"n_step": 3, "prioritized": {}}
+
+
+def make_prioritized_dqn(run: RunFolder) -> DQN:
+    envs = make_vec_env("CartPole-v1", 2, monitor_dir=run.monitor)
+    sizes = {"learning_starts": 64, "buffer_size": 300, "train_freq": 8, "optimize_memory_usage": True}
+    return DQN(SMALL, envs, seed=1, compile=False, memory=MEMORY, **sizes)
+
+
+def make_prioritized_sac(run: RunFolder) -> SAC:
+    envs = make_vec_env("Pendulum-v1", 2, monitor_dir=run.monitor)
+    sizes = {"learning_starts": 64, "buffer_size": 300, "train_freq": 8, "batch_size": 8}
+    return SAC(SMALL, envs, seed=1, compile=False, memory=MEMORY, **sizes)
+
+
 @pytest.mark.parametrize(
     ("make", "env"),
-    [(make_ppo2, "CartPole-v1"), (make_dqn, "CartPole-v1"), (make_sac, "Pendulum-v1")],
+    [
+        (make_ppo2, "CartPole-v1"),
+        (make_dqn, "CartPole-v1"),
+        (make_sac, "Pendulum-v1"),
+        (make_prioritized_dqn, "CartPole-v1"),
+        (make_prioritized_sac, "Pendulum-v1"),
+    ],
 )
 def test_resumed_run_ends_as_if_it_had_never_stopped(
     make: Callable[[RunFolder], Algorithm[Any]], env: str, tmp_path: Path, config: dict[str, Any]

@@ -50,8 +50,8 @@ class AgentFiles:
     """What an agent's files say, as plain data and arrays."""
 
     config: dict[str, Any]
-    """``format``, ``algo`` (``name`` and hyperparameters), ``policy``, ``env`` (or null), ``n_envs``,
-    ``observation_space`` and ``action_space``."""
+    """``format``, ``algo`` (``name`` and hyperparameters), ``policy``, ``memory`` (of off-policy algorithms),
+    ``env`` (or null), ``n_envs``, ``observation_space`` and ``action_space``."""
     tensors: Arrays
     normalization: tuple[Arrays, dict[str, Any]] | None = None
     """Arrays and JSON values of the normaliser."""
@@ -212,6 +212,8 @@ def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
         raise _damaged(origin, CONFIG, "`algo.name` is missing")
     if not isinstance(config.get("env"), dict | None):
         raise _damaged(origin, CONFIG, "`env` is not a mapping")
+    if not isinstance(config.get("memory"), dict | None):
+        raise _damaged(origin, CONFIG, "`memory` is not a mapping")
     if not isinstance(config.get("n_envs", 1), int) or config.get("n_envs", 1) < 1:
         raise _damaged(origin, CONFIG, "`n_envs` is not a number of environments")
     return config

@@ -95,7 +95,7 @@ Hyperparameters of `{algorithm}`:
 {_as_yaml(card.get("hyperparameters") or {})}
 ```
 
-Environment:
+{_memory(config)}Environment:
 
 ```yaml
 {_as_yaml(config.get("env") or {})}
@@ -103,6 +103,11 @@ Environment:
 
 Versions: {", ".join(f"{one_line(name)} {one_line(version)}" for name, version in made_with.items())}.
 """
+
+
+def _memory(config: Mapping[str, Any]) -> str:
+    memory = config.get("memory")
+    return f"Memory:\n\n```yaml\n{_as_yaml(memory)}\n```\n\n" if memory else ""
 
 
 def _as_yaml(values: Mapping[str, Any]) -> str:

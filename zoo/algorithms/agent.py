@@ -28,6 +28,7 @@ from zoo.envs.spaces import describe
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
+from zoo.memory.config import MemoryConfig
 from zoo.optim.runtime import Runtime, computing_with
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import make_codec
@@ -47,8 +48,11 @@ class Agent(ABC, Generic[Config]):
     supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]]
     scales_actions: ClassVar[bool] = False
     """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
+    has_replay: ClassVar[bool] = False
+    """Whether it draws from a replay memory, so that there is a ``memory`` to configure."""
 
     policy: nn.Module
+    memory_config: MemoryConfig | None = None
 
     def __init__(
         self,
@@ -213,7 +217,7 @@ class Agent(ABC, Generic[Config]):
         """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
         config = agent_config(
             *(self.name, self.config, self.policy_config, self.env_config, self.n_envs),
-            *(self.observation_space, self.action_space),
+            *(self.observation_space, self.action_space, self.memory_config),
         )
         full_card = {
             "algo": self.name,
@@ -244,7 +248,10 @@ class Agent(ABC, Generic[Config]):
         """Rebuild an agent from what `read_agent` returned."""
         if n_envs is not None and n_envs < 1:
             raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
-        agent = cls(**constructor_arguments(files, cls.name, cls.config_class, options))
+        arguments = constructor_arguments(
+            files, cls.name, cls.config_class, options, has_replay=cls.has_replay
+        )
+        agent = cls(**arguments)
         agent.set_parameters(files.tensors)
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
         agent.num_timesteps = int(files.card.get("timesteps") or 0)

@@ -19,8 +19,12 @@ from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError, nearest
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
-from zoo.memory.replay import Batch, ReplayMemory, replay_bytes
+from zoo.memory.config import MemoryConfig, memory_config
+from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
+from zoo.memory.replay import Batch, Relabelling, ReplayMemory, replay_bytes, ring_length
+from zoo.memory.sampling import Sampler, UniformSampler
 from zoo.policies.codecs import make_codec
+from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import Exploration
 
 BATCH_BYTES = 64 * 2**20
@@ -60,11 +64,26 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     All counts are environment steps: with several environments a step of all of them is that many, and
     ``gradient_steps`` is scaled with what was collected, so the ratio of updates to data stays the same.
+    ``memory`` says which transitions are drawn, and what is made of them; the rest is as for all algorithms.
     """
 
     config: Config
+    memory_config: MemoryConfig
     memory: ReplayMemory
     exploration: Exploration
+
+    has_replay = True
+
+    def __init__(
+        self,
+        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.memory_config = memory_config(memory)
+        super().__init__(policy, env, **options)
 
     @abstractmethod
     def _make_exploration(self) -> Exploration:
@@ -97,12 +116,28 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             if before:
                 self._warn_of_loss(before, fits=fits)
             self.memory = ReplayMemory(
-                *(config.buffer_size, self.n_envs, specs), optimize_memory_usage=config.optimize_memory_usage
+                *(config.buffer_size, self.n_envs, specs),
+                optimize_memory_usage=config.optimize_memory_usage,
+                sampler=self._make_sampler(),
+                n_step=self.memory_config.n_step,
+                gamma=config.gamma,
+                relabelling=self._make_relabelling(),
             )
         self.memory.transforms = () if self.normalizer is None else (self._normalize,)
         self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
         self.exploration = self._make_exploration()
         self._uncredited = 0
+
+    def _make_sampler(self) -> Sampler:
+        if self.memory_config.prioritized is None:
+            return UniformSampler()
+        length = ring_length(self.config.buffer_size, self.n_envs, once=self.config.optimize_memory_usage)
+        return PrioritizedSampler(self.memory_config.prioritized, length, self.n_envs)
+
+    def _make_relabelling(self) -> Relabelling | None:
+        if self.memory_config.hindsight is None:
+            return None
+        raise ZooError("`memory.hindsight` is not there yet")
 
     def _warn_of_loss(self, memory: ReplayMemory, *, fits: bool) -> None:
         why = (
@@ -121,11 +156,14 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         mask_size: int | None = None,
+        memory: MemoryConfig | None = None,
     ) -> int:
         """Return the size of the replay memory in bytes, before anything is allocated."""
         actions = make_codec(action_space, scaled=cls.scales_actions).spec
         specs = _specs(observation_space, actions, mask_size)
-        return replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
+        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
+        prioritized = memory is not None and memory.prioritized is not None
+        return needed + prioritized * BYTES_EACH * config.buffer_size
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -169,8 +207,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         remaining = self._gradient_steps_due()
         while remaining:
             n_steps = min(remaining, self._steps_per_call)
-            batches = self.memory.sample(self.rng, (n_steps, self.config.batch_size))
-            self._learn_from(self._tensors(batches), n_steps)
+            shape = n_steps, self.config.batch_size
+            batches = self.memory.sample(self.rng, shape, self._progress_before)
+            outputs = self._learn_from(self._tensors(batches), n_steps)
+            if "td_errors" in outputs:
+                self.memory.learned(outputs["td_errors"].cpu().numpy())
             remaining -= n_steps
 
     def _bootstrapped(self, batch: Mapping[str, Any], next_values: Tensor) -> Tensor:

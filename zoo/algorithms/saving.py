@@ -13,6 +13,7 @@ from zoo.config.fields import build, unknown_key
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import space_from_dict, space_to_dict
 from zoo.errors import ZooError
+from zoo.memory.config import MemoryConfig
 from zoo.policies.config import PolicyConfig
 
 
@@ -24,12 +25,14 @@ def agent_config(
     n_envs: int,
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
+    memory: MemoryConfig | None = None,
 ) -> dict[str, Any]:
     """Return what rebuilds an agent's policy and environment, as plain values."""
     return {
         "format": 1,
         "algo": {"name": name, **dataclasses.asdict(config)},
         "policy": dataclasses.asdict(policy),
+        **({} if memory is None else {"memory": dataclasses.asdict(memory)}),
         "env": None if env is None else dataclasses.asdict(env),
         "n_envs": n_envs,
         "observation_space": space_to_dict(observation_space),
@@ -42,24 +45,31 @@ CHOICES = ("seed", "device", "compile", "threads")
 
 
 def constructor_arguments(
-    files: AgentFiles, name: str, config_class: type[Any], options: Mapping[str, Any]
+    files: AgentFiles,
+    name: str,
+    config_class: type[Any],
+    options: Mapping[str, Any],
+    *,
+    has_replay: bool = False,
 ) -> dict[str, Any]:
     """Return what an algorithm called ``name`` is built with to be this agent, without an environment.
 
-    ``options`` are hyperparameters with other values than the agent's, and `CHOICES`. Raises `ZooError` if it
-    is the agent of another algorithm, or values don't fit.
+    ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``memory``
+    where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or values don't fit.
     """
     values = dict(files.config["algo"])
     found = values.pop("name", None)
     if found != name:
         raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
     names = [field.name for field in dataclasses.fields(config_class)]
+    memory = {"memory": files.config.get("memory")} if has_replay else {}
     for option in options:
-        if option not in names and option not in CHOICES:
-            raise ZooError(unknown_key(option, [*names, *CHOICES, "n_envs"], ""))
+        if option not in names and option not in CHOICES and option not in memory:
+            raise ZooError(unknown_key(option, [*names, *CHOICES, *memory, "n_envs"], ""))
     changed = {option: value for option, value in options.items() if option in names}
     return {
-        **{option: value for option, value in options.items() if option in CHOICES},
+        **memory,
+        **{option: value for option, value in options.items() if option in (*CHOICES, *memory)},
         "policy": build(PolicyConfig, files.config["policy"], "policy"),
         "config": build(config_class, {**values, **changed}, "algo"),
         "observation_space": space_from_dict(files.config["observation_space"]),

@@ -202,6 +202,8 @@ def _try_convert(value: Any, hint: Any, path: str) -> Any:
         return dict(value) if isinstance(value, Mapping) else _NO_MATCH
     if isinstance(origin, type) and isinstance(value, origin):
         return value
+    if isinstance(origin, type) and dataclasses.is_dataclass(origin) and isinstance(value, Mapping):
+        return build(origin, value, path)
     return _NO_MATCH
 
 
@@ -243,6 +245,8 @@ def _spelled(options: Sequence[Any]) -> str:
             names.append("null")
         elif get_origin(option) is typing.Literal:
             names.extend(repr(choice) for choice in get_args(option))
+        elif dataclasses.is_dataclass(option):
+            names.append(f"{{{', '.join(field.name for field in dataclasses.fields(option))}}}")
         else:
             names.append(getattr(option, "__name__", str(option)))
     return " or ".join(dict.fromkeys(names))

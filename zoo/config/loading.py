@@ -37,6 +37,7 @@ class ConfigLoader(PluggedLoader):
             refuse_unknown_names(parse_overrides(overrides), self.known_keys())
             resumed = ResumedRun.of(overrides) if is_run else None
             given = overrides if resumed is None else resumed.overrides
+            self.source.chosen = {override.key_or_group for override in parse_overrides(given)}
             config = self.composed(config_name, given, run_mode, from_shell, validate_sweep_overrides)
             if resumed is not None:
                 resumed.put_into(config)
@@ -74,9 +75,12 @@ class ConfigLoader(PluggedLoader):
         return chosen_groups(self._command_config())
 
     def _check(self, config: DictConfig, plain: dict[str, object]) -> None:
+        values = checked(self.command, plain)
         with flag_override(config, ["struct", "readonly"], [False, False]):
-            for key, value in checked(self.command, plain).items():
+            for key, value in values.items():
                 config[key] = value
+            for key in plain.keys() - values.keys():
+                del config[key]
 
 
 def _plain_job(config: DictConfig) -> dict[str, object]:

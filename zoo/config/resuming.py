@@ -69,7 +69,7 @@ class ResumedRun:
         if override.is_hydra_override() or key in FREE:
             return None
         value = override.value()
-        was = _choice(self.config, key) if isinstance(value, str) else _MISSING
+        was = _choice(self.config, key) if isinstance(value, str | list) else _MISSING
         if was is _MISSING:
             was = _plain(OmegaConf.select(self.config, key, default=_MISSING))
         if was is not _MISSING and value == was:
@@ -89,6 +89,9 @@ def _choice(config: DictConfig, group: str) -> Any:
         return config.env.id
     if group == "policy":
         return config.policy.name
+    if group == "memory":
+        chosen = [name for name in ("prioritized", "hindsight") if OmegaConf.select(config, f"memory.{name}")]
+        return chosen if len(chosen) > 1 else (chosen or ["uniform"])[0]
     return _MISSING
 
 

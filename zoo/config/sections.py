@@ -17,6 +17,7 @@ from typing import Any
 SECTIONS = {
     "env": "zoo.envs.config:EnvConfig",
     "policy": "zoo.policies.config:PolicyConfig",
+    "memory": "zoo.memory.config:MemoryConfig",
 }
 
 _ALGORITHMS = "zoo.algorithms.registry:ALGORITHMS"
@@ -29,7 +30,7 @@ _IS_ATARI = "zoo.envs.config:is_atari"
 
 
 def section_class(section: str) -> type[Any]:
-    """Return the dataclass of ``env`` or ``policy``."""
+    """Return the dataclass of ``env``, ``policy`` or ``memory``."""
     found: type[Any] = _imported(SECTIONS[section])
     return found
 
@@ -38,6 +39,12 @@ def algorithm_config_class(name: str) -> type[Any]:
     """Return the dataclass of an algorithm's hyperparameters. Raises `ZooError` for an unknown algorithm."""
     found: type[Any] = _imported(_ALGORITHM_CLASS)(name).config_class
     return found
+
+
+def has_replay(name: str) -> bool:
+    """Tell whether an algorithm takes the section ``memory``. Raises `ZooError` for an unknown algorithm."""
+    answer: bool = _imported(_ALGORITHM_CLASS)(name).has_replay
+    return answer
 
 
 def algorithm_names() -> Iterable[str]:

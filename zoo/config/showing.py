@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -40,8 +40,9 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(algo, Mapping) and "name" in algo:
         declared["algo"] = _fields(sections.algorithm_config_class(algo["name"]))
     for section in sections.SECTIONS:
-        if isinstance(config.get(section), Mapping):
-            declared[section] = _fields(sections.section_class(section))
+        values = config.get(section)
+        if isinstance(values, Mapping):
+            declared[section] = _fields_inside(sections.section_class(section), values)
     declared["callbacks"] = {name: _fields(settings) for name, settings in CALLBACKS.items()}
     declared["logger"] = {**_fields(LoggerSettings), "wandb": _fields(WandbSettings)}
     return declared
@@ -52,6 +53,16 @@ def _fields(config_class: type[Any] | None) -> dict[str, Any]:
     if config_class is None:
         return {}
     return {field.name: _meaning(field) for field in dataclasses.fields(config_class)}
+
+
+def _fields_inside(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the meaning of each field, and of the fields of those that are configs and are not null."""
+    fields = _fields(config_class)
+    for name, hint in get_type_hints(config_class).items():
+        inner: Any = next(filter(dataclasses.is_dataclass, get_args(hint)), None)
+        if inner is not None and isinstance(values.get(name), Mapping):
+            fields[name] = _fields(inner)
+    return fields
 
 
 def _meaning(field: dataclasses.Field[Any]) -> str:

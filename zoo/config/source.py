@@ -7,12 +7,14 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 - ``tuned/usual/<algo>/<env>``: the tuned values for these, if there are any (see `tuned_file`);
 - ``tuned/<path>.yaml``, ``tuned/<algo>/<env>``: those that the user names; ``tuned/none``: none;
 - ``policy/tuned/<algo>/<env>/from/<option of tuned>``: the policy that the tuned file chooses, or the usual;
+- ``memory/usual``: whatever the algorithm has where nobody chooses one
 - ``experiment/<path>.yaml``: a file anywhere, such as the ``config.yaml`` of a run, to run it once more.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ SCHEME = "zoo"
 
 USUAL_POLICY = "MlpPolicy"
 ATARI_POLICY = "CnnPolicy"
+USUAL_MEMORY = "memory/usual"
 
 NO_TUNED = "none"
 USUAL_TUNED = "usual/"
@@ -50,6 +53,8 @@ class ZooConfigSource(ConfigSource):
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
+        self.chosen: set[str] = set()
+        """What the command line sets; a whole memory that it chooses replaces that of other files."""
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
             command = self._read(self.path)[0]
@@ -76,6 +81,8 @@ class ZooConfigSource(ConfigSource):
         if group == "algo" and name in sections.algorithm_names():
             return True
         if group == "policy" and (name in sections.policy_names() or name.startswith("tuned/")):
+            return True
+        if config_path == USUAL_MEMORY:
             return True
         if group == "tuned" and name.startswith(USUAL_TUNED):
             return _chosen_tuned_file(name) is not None
@@ -121,6 +128,8 @@ class ZooConfigSource(ConfigSource):
         group, _, name = config_path.partition("/")
         if group == "tuned" and name:
             return self._tuned(name), {**GLOBAL}
+        if config_path == USUAL_MEMORY:
+            return OmegaConf.create({}), {**LOCAL}
         if group == "experiment" and name:
             return self._experiment(config_path)
         if group == "policy" and name.startswith("tuned/"):
@@ -140,6 +149,8 @@ class ZooConfigSource(ConfigSource):
             values = defaults(sections.algorithm_config_class(name))
             return self._with_defaults(f"algo/{name}", {"name": name, **values})
         config, header = self._read(f"algo/{name}")
+        if "defaults" in config:
+            config.defaults = [_of_the_whole_config(each) for each in config.defaults]
         return OmegaConf.merge({"preset": name}, config), header  # type: ignore[return-value]
 
     def _with_defaults(
@@ -165,6 +176,11 @@ class ZooConfigSource(ConfigSource):
             if not config.defaults:
                 del config["defaults"]
         config.tuned = shown(file)
+        return self._without_replaced_memory(config)
+
+    def _without_replaced_memory(self, config: DictConfig) -> DictConfig:
+        if "memory" in self.chosen:
+            config.pop("memory", None)
         return config
 
     def _tuned_policy(self, name: str) -> str:
@@ -182,7 +198,7 @@ class ZooConfigSource(ConfigSource):
         config, header = _read_yaml(file)
         if file.name == "config.yaml":
             config.defaults = _choices_of_run(config, file)
-        return config, {**header, **GLOBAL}
+        return self._without_replaced_memory(config), {**header, **GLOBAL}
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
@@ -244,6 +260,15 @@ def _chosen_policy(default: Any) -> str | None:
         if str(key).split() == ["override", "/policy"]:
             return str(value)
     return None
+
+
+def _of_the_whole_config(default: Any) -> Any:
+    """Return ``override /GROUP`` of a preset so that it means the group beside ``algo``, not one within."""
+    if not isinstance(default, DictConfig):
+        return default
+    return {
+        re.sub(r"^override\s+/(\w+)$", r"override /\1@_global_.\1", str(key)): default[key] for key in default
+    }
 
 
 def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:

@@ -62,6 +62,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """
     if command not in SETTINGS:
         return dict(config)
+    config = _with_memory_where_one_is(config)
     present = {key: check for key, check in _SECTIONS.items() if isinstance(config.get(key), Mapping)}
     settings_class = SETTINGS[command]
     known = [field.name for field in dataclasses.fields(settings_class)]
@@ -73,6 +74,20 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     _choose_how_to_evaluate(values)
     _refuse_random_steps_alone(values)
     return {key: values[key] for key in [*config, *known] if key in values}
+
+
+def _with_memory_where_one_is(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the section ``memory`` to algorithms that replay; refuse one that was set for any other."""
+    others = {key: value for key, value in config.items() if key != "memory"}
+    memory, algo = config.get("memory"), config.get("algo")
+    name = algo.get("name") if isinstance(algo, Mapping) else None
+    if not isinstance(name, str) or not isinstance(memory, Mapping | None):
+        return dict(config)
+    if sections.has_replay(name):
+        return {**others, "memory": memory or {}}
+    if memory:
+        raise ZooError(f"`memory` can't be set: {name} has no replay memory, it learns from its last steps")
+    return others
 
 
 def _choose_how_to_evaluate(values: Mapping[str, Any]) -> None:
@@ -112,6 +127,10 @@ def _policy(values: Mapping[str, Any]) -> dict[str, Any]:
     return _built(sections.section_class("policy"), values, "policy")
 
 
+def _memory(values: Mapping[str, Any]) -> dict[str, Any]:
+    return _built(sections.section_class("memory"), values, "memory")
+
+
 def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
     callbacks: dict[str, Any] = dict.fromkeys(CALLBACKS)
     for name, settings in values.items():
@@ -140,6 +159,7 @@ _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "algo": _algo,
     "env": _env,
     "policy": _policy,
+    "memory": _memory,
     "callbacks": _callbacks,
     "logger": _logger,
 }

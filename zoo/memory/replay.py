@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from zoo.errors import ZooError
 from zoo.memory.columns import (
     Column,
     ColumnSpec,
@@ -20,16 +21,37 @@ from zoo.memory.columns import (
     transform,
 )
 from zoo.memory.experience import Experience
+from zoo.memory.n_step import Windows, summed, windows_of
 from zoo.memory.sampling import Sampler, UniformSampler
 
 Array = np.ndarray
 Batch = dict[str, Column]
 
 Transform = Callable[[Batch], Batch]
-"""What is done to sampled transitions, in the order: goals replaced, steps summed up, normalised."""
+"""What is done to sampled transitions, such as normalising; ``rewards`` are still (*shape, n_step)."""
+
+OUTCOME = ("terminated", "ended")
+"""Columns that say how a step ended."""
 
 SHOWN = ("observations", "action_masks")
 """Columns that a policy is shown, so that a transition has them before and after its step."""
+
+
+class Relabelling(Protocol):
+    """Gives drawn transitions other goals."""
+
+    def added(self, positions: Array, envs: Array) -> None:
+        """Take note that transitions were written there."""
+        ...
+
+    def relabelled(
+        self, memory: ReplayMemory, rng: np.random.Generator, windows: Windows, batch: Batch
+    ) -> Batch:
+        """Return the batch with one goal for all steps of a window, and their ``rewards`` (*shape, n_step).
+
+        Nothing is normalised yet; what the steps between first and last showed stands in ``memory.columns``.
+        """
+        ...
 
 
 class ReplayMemory:
@@ -44,6 +66,13 @@ class ReplayMemory:
     Observations are kept raw. A batch has the columns ``observations``, ``actions``, ``rewards``,
     ``terminated`` (float32), ``next_observations``, the masks where there are any, and ``weights`` where the
     sampler gives some. Steps that merely reset an environment are never stored.
+
+    With ``n_step`` above 1 a transition goes that many steps ahead, or to the end of its episode or of what
+    is stored: ``rewards`` are discounted sums, and ``discounts`` are those of the next state's value. What is
+    drawn passes first through ``relabelling``, then through ``transforms``, and is summed up last, so that
+    single steps' rewards are normalised within their bounds.
+
+    Raises `ZooError` if ``n_step`` is longer than a ring.
     """
 
     def __init__(
@@ -54,13 +83,23 @@ class ReplayMemory:
         *,
         optimize_memory_usage: bool = False,
         sampler: Sampler | None = None,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        relabelling: Relabelling | None = None,
         transforms: Sequence[Transform] = (),
     ) -> None:
-        self.length = max(capacity // n_envs, 2 if optimize_memory_usage else 1)
+        self.length = ring_length(capacity, n_envs, once=optimize_memory_usage)
+        if n_step > self.length - optimize_memory_usage:
+            raise ZooError(
+                f"`memory.n_step={n_step}` is longer than the memory: `algo.buffer_size={capacity}` keeps"
+                f" {self.length - optimize_memory_usage} steps of each environment"
+            )
+        self.n_step, self.gamma = n_step, gamma
         self.n_envs = n_envs
         self.specs = dict(specs)
         self.optimize_memory_usage = optimize_memory_usage
         self.sampler: Sampler = sampler or UniformSampler()
+        self.relabelling = relabelling
         self.transforms = transforms
         self.shown = [name for name in SHOWN if name in specs]
         leading = (self.length, n_envs)
@@ -110,8 +149,12 @@ class ReplayMemory:
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.shown}
             self._keep_once(rows, behind, following, values["ended"])
+        written = self._heads[rows[1]].copy(), self._envs[rows[1]]
         self._heads[rows[1]] = behind
         self._sizes[rows[1]] = np.minimum(self._sizes[rows[1]] + 1, self._most_rows)
+        self.sampler.added(*written)
+        if self.relabelling is not None:
+            self.relabelling.added(*written)
         self.n_unchecked += 1
         self._n_added += 1
 
@@ -179,24 +222,48 @@ class ReplayMemory:
 
     # -- sampling ---------------------------------------------------------------------------------------
 
-    def sample(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Batch:
-        """Draw transitions: columns of shape (*shape, …), transformed."""
-        drawn = self.sampler.draw(rng, shape, self._heads, self._sizes, self.length)
-        flat = drawn.positions * self.n_envs + drawn.envs
-        batch = {name: self._gathered(column, flat) for name, column in self.columns.items()}
+    def sample(self, rng: np.random.Generator, shape: tuple[int, ...], progress: float = 1.0) -> Batch:
+        """Draw transitions: columns of shape (*shape, …), transformed. ``progress`` is that of training."""
+        drawn = self.sampler.draw(rng, shape, self._heads, self._sizes, self.length, progress)
+        windows = windows_of(
+            *(drawn.positions, drawn.envs, self.n_step),
+            *(self._heads, self.length, self.columns["ended"]),
+        )
+        batch = self._transitions(windows)
+        if drawn.weights is not None:
+            batch["weights"] = drawn.weights
+        if self.relabelling is not None:
+            batch = self.relabelling.relabelled(self, rng, windows, batch)
+        for change in self.transforms:
+            batch = change(batch)
+        if self.n_step == 1:
+            return {**batch, "rewards": batch["rewards"][..., 0]}
+        rewards, discounts = summed(batch["rewards"], windows.lengths, self.gamma)
+        return {**batch, "rewards": rewards, "discounts": discounts}
+
+    def learned(self, td_errors: Array) -> None:
+        """Take note of the sizes of the errors of what `sample` gave last, in its shape."""
+        self.sampler.learned(td_errors)
+
+    def _transitions(self, windows: Windows) -> Batch:
+        """Return what was shown and done first, what came of it last, and the rewards of all steps."""
+        first, last = (at * self.n_envs + windows.envs for at in (windows.first, windows.last))
+        batch = {
+            name: self._gathered(column, last if name in OUTCOME or name.startswith("next_") else first)
+            for name, column in self.columns.items()
+            if name != "rewards"
+        }
+        steps = windows.steps * self.n_envs + windows.envs[..., None]
+        batch["rewards"] = self._gathered(self.columns["rewards"], steps)
         ended = batch.pop("ended")
         if self.optimize_memory_usage:
-            behind = (drawn.positions + 1) % self.length * self.n_envs + drawn.envs
+            behind = (windows.last + 1) % self.length * self.n_envs + windows.envs
             for name in self.shown:
                 following = self._gathered(self.columns[name], behind)
                 for index in zip(*np.nonzero(ended), strict=True):
-                    assign(following, index, self._final[int(flat[index])][name])
+                    assign(following, index, self._final[int(last[index])][name])
                 batch[f"next_{name}"] = following
         batch["terminated"] = batch["terminated"].astype(np.float32)
-        if drawn.weights is not None:
-            batch["weights"] = drawn.weights
-        for change in self.transforms:
-            batch = change(batch)
         return batch
 
     def _gathered(self, column: Column, flat: Array) -> Column:
@@ -214,7 +281,8 @@ class ReplayMemory:
             for name in (self.shown if slots else ())
         }
         rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}
-        return {**rings, "columns": columns, "final_slots": np.array(slots, np.int64), "final": final}
+        kept = {"columns": columns, "final_slots": np.array(slots, np.int64), "final": final}
+        return {**rings, **kept, "sampler": self.sampler.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned."""
@@ -226,6 +294,12 @@ class ReplayMemory:
         for row, slot in enumerate(state["final_slots"].tolist()):
             entry = operator.itemgetter(row)
             self._final[slot] = {name: transform(entry, state["final"][name]) for name in self.shown}
+        self.sampler.load_state(state["sampler"])
+
+
+def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
+    """Return how many rows each environment has; where observations are stored ``once``, at least two."""
+    return max(capacity // n_envs, 2 if once else 1)
 
 
 def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:

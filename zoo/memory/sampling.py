@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,18 +21,49 @@ class Drawn(NamedTuple):
 class Sampler(Protocol):
     """Draws transitions from rings whose newest rows stand before ``heads`` and that hold ``sizes`` rows."""
 
+    def added(self, positions: Array, envs: Array) -> None:
+        """Take note that transitions were written there."""
+        ...
+
     def draw(
-        self, rng: np.random.Generator, shape: tuple[int, ...], heads: Array, sizes: Array, length: int
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        heads: Array,
+        sizes: Array,
+        length: int,
+        progress: float,
     ) -> Drawn:
-        """Return places of that shape; every ring has ``length`` rows."""
+        """Return places of that shape; every ring has ``length`` rows. ``progress`` is that of training."""
+        ...
+
+    def learned(self, td_errors: Array) -> None:
+        """Take note of the sizes of the errors of what was drawn last."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next draws depend on."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
         ...
 
 
 class UniformSampler:
     """Every transition is equally likely, and may come more than once."""
 
+    def added(self, positions: Array, envs: Array) -> None:
+        """Need not know."""
+
     def draw(
-        self, rng: np.random.Generator, shape: tuple[int, ...], heads: Array, sizes: Array, length: int
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        heads: Array,
+        sizes: Array,
+        length: int,
+        progress: float,
     ) -> Drawn:
         """Number all transitions, the newest of each environment first, and draw numbers."""
         numbers = rng.integers(0, int(sizes.sum()), size=shape)
@@ -42,3 +74,13 @@ class UniformSampler:
             envs = np.searchsorted(ends, numbers, side="right")
             ages = numbers - (ends - sizes)[envs]
         return Drawn((heads[envs] - 1 - ages) % length, envs)
+
+    def learned(self, td_errors: Array) -> None:
+        """Need not know."""
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: a draw depends on the rings alone."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over nothing."""

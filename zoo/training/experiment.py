@@ -279,6 +279,7 @@ def _algorithm(config: Config, env: EnvConfig, closing: contextlib.ExitStack) ->
     from zoo.algorithms.registry import algorithm_class
     from zoo.envs.stepper import EnvStepper
     from zoo.envs.vec_env import make_vec_env
+    from zoo.memory.config import memory_config
     from zoo.memory.limit import refuse_too_large_memory
     from zoo.policies.config import PolicyConfig
 
@@ -290,9 +291,10 @@ def _algorithm(config: Config, env: EnvConfig, closing: contextlib.ExitStack) ->
     closing.callback(envs.close)
     for suspicion in suspicions:
         tell(str(suspicion.message))
-    memory_bytes = getattr(found, "memory_bytes", None)
-    if memory_bytes is not None:
-        needed = memory_bytes(hyperparameters, envs.observation_space, envs.action_space, envs.mask_size)
+    options = {"memory": memory_config(config.get("memory"))} if found.has_replay else {}
+    if found.has_replay:
+        spaces = envs.observation_space, envs.action_space, envs.mask_size
+        needed = found.memory_bytes(hyperparameters, *spaces, **options)
         refuse_too_large_memory(int(needed), hyperparameters.buffer_size)
     algorithm = found(
         build(PolicyConfig, config["policy"], "policy"),
@@ -302,6 +304,7 @@ def _algorithm(config: Config, env: EnvConfig, closing: contextlib.ExitStack) ->
         compile=config["compile"],
         threads=config["threads"],
         config=hyperparameters,
+        **options,
     )
     algorithm.env_config = env
     return algorithm

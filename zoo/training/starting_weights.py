@@ -13,7 +13,7 @@ from zoo.files.printing import one_line
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
 
-SECTIONS = ("algo", "policy", "env")
+SECTIONS = ("algo", "policy", "memory", "env")
 
 
 def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any]) -> list[str]:
@@ -47,7 +47,7 @@ def differences(
     """Give ``key: value of the agent → value of today`` for every setting that differs."""
     for section in SECTIONS:
         then = _flat(trained.get(section) or {}, section)
-        now = _flat(config[section], section)
+        now = _flat(config.get(section) or {}, section)
         for key in dict.fromkeys([*then, *now]):
             if key in then and key in now and then[key] != now[key]:
                 yield f"{key}: {one_line(then[key])} → {one_line(now[key])}"

@@ -1,0 +1,97 @@
+"""The section ``memory``: chosen by name, set value by value, and refused where nothing is replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+import zoo
+from zoo.errors import ZooError
+
+DQN = ["algo=dqn", "env=CartPole-v1"]
+PRIORITIZED = {"alpha": 0.6, "beta": 0.4, "beta_fraction": 1.0, "epsilon": 1e-6}
+HINDSIGHT = {"goal_strategy": "future", "n_sampled_goal": 4}
+UNIFORM = {"n_step": 1, "prioritized": None, "hindsight": None}
+
+
+def memory(*overrides: str) -> Any:
+    return OmegaConf.to_container(zoo.compose("train", overrides).memory)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {}),
+        (["memory=uniform"], {}),
+        (["memory=prioritized"], {"prioritized": PRIORITIZED}),
+        (["memory=hindsight"], {"hindsight": HINDSIGHT}),
+        (["memory=[prioritized,hindsight]"], {"prioritized": PRIORITIZED, "hindsight": HINDSIGHT}),
+        (["memory.n_step=3"], {"n_step": 3}),
+        (["memory=prioritized", "memory.n_step=3"], {"n_step": 3, "prioritized": PRIORITIZED}),
+        (["memory.prioritized.alpha=0.5"], {"prioritized": {**PRIORITIZED, "alpha": 0.5}}),
+        (["memory.hindsight.n_sampled_goal=8"], {"hindsight": {**HINDSIGHT, "n_sampled_goal": 8}}),
+    ],
+)
+def test_memory_is_chosen_and_set(overrides: list[str], expected: dict[str, Any]) -> None:
+    assert memory(*DQN, *overrides) == {**UNIFORM, **expected}
+
+
+def test_presets_and_tuned_files_choose_and_set_it_and_the_command_line_has_the_last_word() -> None:
+    Path("conf/algo").mkdir(parents=True)
+    Path("conf/algo/my_dqn.yaml").write_text(
+        "defaults: [dqn, override /memory: hindsight, _self_]\nlearning_starts: 7\n"
+    )
+    Path("hyperparams/my_dqn").mkdir(parents=True)
+    tuned = Path("hyperparams/my_dqn/CartPole-v1.yaml")
+    tuned.write_text("memory: {n_step: 2, hindsight: {n_sampled_goal: 8}}")
+    mine = ["algo=my_dqn", "env=CartPole-v1"]
+    assert memory(*mine, "tuned=none") == {**UNIFORM, "hindsight": HINDSIGHT}
+    expected = {**UNIFORM, "n_step": 2, "hindsight": {**HINDSIGHT, "n_sampled_goal": 8}}
+    assert memory(*mine) == expected
+    assert memory(*mine, "memory.n_step=5") == {**expected, "n_step": 5}
+    assert memory(*mine, "memory=uniform") == UNIFORM
+    assert memory(*mine, "memory=prioritized") == {**UNIFORM, "prioritized": PRIORITIZED}
+
+
+def test_a_run_is_trained_once_more_with_its_memory_or_another() -> None:
+    run = Path("runs/dqn/CartPole-v1/one")
+    run.mkdir(parents=True)
+    config = zoo.compose("train", [*DQN, "seed=1", "memory=prioritized", "memory.prioritized.beta=0.9"])
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    again = f"experiment={run}/config.yaml"
+    assert memory(again) == OmegaConf.to_container(config.memory)
+    assert memory(again, "memory=uniform") == UNIFORM
+    assert memory(f"resume={run}") == OmegaConf.to_container(config.memory)
+    assert memory(f"resume={run}", "memory=prioritized") == OmegaConf.to_container(config.memory)
+    for other in ("memory=uniform", "memory=[prioritized,hindsight]", "memory.n_step=2"):
+        with pytest.raises(ZooError, match=f"resume .* can't take {other}".replace("[", r"\[")):
+            zoo.compose("train", [f"resume={run}", other])
+
+
+@pytest.mark.parametrize("override", ["memory=uniform", "memory=prioritized", "memory.n_step=2"])
+def test_an_algorithm_that_does_not_replay_refuses_one(override: str) -> None:
+    with pytest.raises(ZooError, match="`memory` can't be set: ppo2 has no replay memory"):
+        zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", override])
+    assert "memory" not in zoo.compose("train", ["algo=ppo2", "env=CartPole-v1"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("memory.prioritised.alpha=1", "`memory.prioritised`; did you mean `memory.prioritized`"),
+        ("memory.prioritized.alfa=1", "`memory.prioritized.alfa`; did you mean `memory.prioritized.alpha`"),
+        ("memory.prioritized.alpha=2", "`memory.prioritized.alpha=2` is out of range"),
+        ("memory.prioritized=true", "expected {alpha, beta, beta_fraction, epsilon} or null"),
+        ("memory.n_step=0", "`memory.n_step=0` is out of range; expected at least 1"),
+        ("memory.hindsight.goal_strategy=futur", "did you mean `future`"),
+        ("memory=priority", "unknown memory 'priority'"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(override: str, message: str) -> None:
+    with pytest.raises(ZooError) as raised:
+        zoo.compose("train", [*DQN, override])
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)

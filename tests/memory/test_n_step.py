@@ -1,0 +1,214 @@
+"""n-step returns, against walking through lists of transitions one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from experiences import experience
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.errors import ZooError
+from zoo.memory.columns import ColumnSpec
+from zoo.memory.config import PrioritizedConfig
+from zoo.memory.n_step import Windows
+from zoo.memory.prioritized import PrioritizedSampler
+from zoo.memory.replay import Batch, ReplayMemory, ring_length
+from zoo.memory.sampling import UniformSampler
+
+Array = np.ndarray
+
+SPECS = {
+    "observations": ColumnSpec((), np.float32),
+    "actions": ColumnSpec((), np.int64),
+    "action_masks": ColumnSpec((2,), np.bool_),
+}
+GAMMA = 0.5
+
+each_example = settings(deadline=None, derandomize=True, max_examples=80)
+
+
+def memory_of(capacity: int, n_envs: int, n_step: int, *, once: bool = False, **options: Any) -> ReplayMemory:
+    return ReplayMemory(
+        *(capacity, n_envs, SPECS), n_step=n_step, gamma=GAMMA, optimize_memory_usage=once, **options
+    )
+
+
+def add(
+    memory: ReplayMemory,
+    numbers: list[int],
+    rewards: list[float],
+    terminated: list[bool],
+    truncated: list[bool],
+    valid: list[bool] | None = None,
+) -> None:
+    """Add a step of all environments from observations that are its numbers to the numbers that follow."""
+    shown, dones = np.array(numbers), np.array(terminated)
+    masks = np.stack([shown % 2 == 0, shown % 3 == 0], axis=-1)
+    following = np.stack([(shown + 1) % 2 == 0, (shown + 1) % 3 == 0], axis=-1)
+    columns = {"observations": shown.astype(np.float32), "actions": shown, "action_masks": masks}
+    memory.add(
+        experience(
+            columns,
+            (shown + 1).astype(np.float32),
+            np.array(rewards),
+            dones,
+            dones | np.array(truncated),
+            None if valid is None else np.array(valid),
+            masks=following,
+        )
+    )
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_rewards_up_to_a_terminal_step_and_up_to_a_truncated_one(once: bool) -> None:
+    memory = memory_of(20, 1, 3, once=once)
+    for number, reward in enumerate([1.0, 2.0, 4.0, 8.0]):
+        add(memory, [number], [reward], [number == 3], [False])
+    for number, reward in ((10, 1.0), (11, 2.0)):
+        add(memory, [number], [reward], [False], [number == 11])
+    batch = memory.sample(np.random.default_rng(0), (500,))
+    found = {
+        int(action): tuple(float(batch[name][i]) for name in ("rewards", "discounts", "terminated"))
+        for i, action in enumerate(batch["actions"])
+    }
+    assert found[0] == (3.0, 0.125, 0.0)
+    assert [found[number][0] for number in (1, 2, 3)] == [6.0, 8.0, 8.0]
+    assert [found[number][2] for number in (1, 2, 3)] == [1.0, 1.0, 1.0]
+    assert found[10] == (2.0, 0.25, 0.0)
+    assert found[11] == (2.0, 0.5, 0.0)
+    assert batch["rewards"].dtype == batch["discounts"].dtype == np.float32
+
+
+@dataclass
+class Lists:
+    """What each environment lived through: (number, reward, terminated, ended), a list for each."""
+
+    past: list[list[tuple[int, float, bool, bool]]]
+
+    def expected(self, env: int, start: int, oldest: int, n_step: int) -> tuple[float, ...]:
+        """Return the discounted sum, γ^k, terminated, and what was observed at the end, step by step."""
+        assert start >= oldest
+        past, total, discount = self.past[env], 0.0, 1.0
+        for last in past[start : start + n_step]:
+            total += discount * last[1]
+            discount *= GAMMA
+            if last[3]:
+                break
+        return total, discount, float(last[2]), last[0] + 1
+
+
+@given(
+    n_envs=st.integers(1, 3),
+    rows=st.integers(2, 12),
+    n_step=st.integers(1, 6),
+    once=st.booleans(),
+    prioritized=st.booleans(),
+    seed=st.integers(0, 999),
+    what=st.lists(st.sampled_from(["add"] * 9 + ["some", "cut"]), min_size=1, max_size=40),
+)
+@each_example
+def test_memory_agrees_with_lists_of_transitions(
+    n_envs: int, rows: int, n_step: int, once: bool, prioritized: bool, seed: int, what: list[str]
+) -> None:
+    """In rings that have wrapped, of different fill, with reset steps between, and with episodes cut."""
+    n_step = min(n_step, rows - once)
+    sampler = (
+        PrioritizedSampler(PrioritizedConfig(), ring_length(rows * n_envs, n_envs, once=once), n_envs)
+        if prioritized
+        else UniformSampler()
+    )
+    memory = memory_of(rows * n_envs, n_envs, n_step, once=once, sampler=sampler)
+    lists = Lists([[] for _ in range(n_envs)])
+    rng = np.random.default_rng(seed)
+    numbers = 1000 * np.arange(n_envs)
+    for each in what:
+        if each == "cut":
+            memory.cut()
+            for env, past in enumerate(lists.past):
+                if past:
+                    past[-1] = (*past[-1][:3], True)
+                numbers[env] += 1
+            continue
+        valid = np.ones(n_envs, bool) if each == "add" else rng.random(n_envs) < 0.5
+        rewards, ends = rng.normal(size=n_envs).astype(np.float32), rng.random(n_envs)
+        terminated, truncated = (ends < 0.15) & valid, (ends > 0.85) & valid
+        add(
+            memory,
+            numbers.tolist(),
+            rewards.tolist(),
+            terminated.tolist(),
+            truncated.tolist(),
+            valid.tolist(),
+        )
+        for env in np.flatnonzero(valid):
+            step = (int(numbers[env]), float(rewards[env]), bool(terminated[env]))
+            lists.past[env].append((*step, bool(terminated[env] | truncated[env])))
+        numbers += np.where(terminated | truncated, 7, 1) * valid
+    if not len(memory):
+        return
+    batch = memory.sample(rng, (2, 60))
+    assert ("discounts" in batch) == (n_step > 1)
+    discounts = batch.get("discounts", np.full((2, 60), GAMMA))
+    places = {step[0]: (env, i) for env, past in enumerate(lists.past) for i, step in enumerate(past)}
+    for index in np.ndindex(2, 60):
+        env, start = places[int(batch["actions"][index])]
+        oldest = len(lists.past[env]) - (rows - once)
+        total, discount, terminated_, end = lists.expected(env, start, oldest, n_step)
+        assert batch["observations"][index] == batch["actions"][index]
+        assert batch["rewards"][index] == pytest.approx(total, abs=1e-5)
+        assert discounts[index] == discount
+        assert batch["terminated"][index] == terminated_
+        assert batch["next_observations"][index] == end
+        assert batch["next_action_masks"][index].tolist() == [end % 2 == 0, end % 3 == 0]
+
+
+def test_rewards_are_normalised_one_by_one_before_they_are_summed_up() -> None:
+    """So a bound on normalised rewards holds for those of single steps."""
+
+    def bounded(batch: Batch) -> Batch:
+        return {**batch, "rewards": np.clip(batch["rewards"], -1, 1)}
+
+    memory = memory_of(10, 1, 3, transforms=(bounded,))
+    for number, reward in enumerate([10.0, -10.0, 0.5]):
+        add(memory, [number], [reward], [False], [False])
+    batch = memory.sample(np.random.default_rng(0), (50,))
+    assert set(batch["rewards"][batch["actions"] == 0].tolist()) == {1.0 - 0.5 + 0.125}
+
+
+class NewGoals:
+    """Replaces the rewards of all steps of a window by the numbers of their observations."""
+
+    def added(self, positions: Array, envs: Array) -> None:
+        """Need not know."""
+
+    def relabelled(self, memory: ReplayMemory, rng: Any, windows: Windows, batch: Batch) -> Batch:
+        shown = memory.columns["observations"][windows.steps, windows.envs[..., None]]
+        return {**batch, "rewards": shown}
+
+
+def test_goals_are_replaced_for_all_steps_of_a_window_before_they_are_summed_up() -> None:
+    memory = memory_of(30, 2, 3, relabelling=NewGoals())
+    for number in range(10):
+        add(memory, [number, 100 + number], [0.0, 0.0], [False, False], [False, False])
+    batch = memory.sample(np.random.default_rng(0), (4, 50))
+    first = batch["observations"]
+    inside = first % 100 < 8
+    expected = first + GAMMA * (first + 1) + GAMMA**2 * (first + 2)
+    assert (batch["rewards"][inside] == expected[inside]).all()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "once", "fits"), [(8, False, True), (7, False, False), (8, True, False)]
+)
+def test_more_steps_than_a_ring_holds_are_refused(capacity: int, once: bool, fits: bool) -> None:
+    if fits:
+        memory_of(capacity, 2, 4, once=once)
+        return
+    with pytest.raises(
+        ZooError, match=r"`memory.n_step=4` is longer than the memory: `algo.buffer_size=\d` keeps 3"
+    ):
+        memory_of(capacity, 2, 4, once=once)

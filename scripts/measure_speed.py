@@ -35,6 +35,8 @@ class Work:
     log_every: int
     net_arch: list[int]
     hyperparameters: dict[str, Any] = field(default_factory=dict)
+    policy_kwargs: dict[str, Any] = field(default_factory=dict)
+    """What the peers are given with the policy, and Zoo as hyperparameters."""
 
 
 WORKS = {
@@ -68,6 +70,19 @@ WORKS = {
             "learning_starts": 1_000, "learning_rate": 2.3e-3, "gamma": 0.99, "target_update_interval": 10,
             "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04,
         },
+    ),
+    "qrdqn": Work(
+        env="CartPole-v1",
+        n_envs=1,
+        interval=5_120,
+        log_every=1_024,
+        net_arch=[256, 256],
+        hyperparameters={
+            "train_freq": 256, "gradient_steps": 128, "batch_size": 64, "buffer_size": 100_000,
+            "learning_starts": 1_000, "learning_rate": 2.3e-3, "gamma": 0.99, "target_update_interval": 10,
+            "exploration_initial_eps": 0.04, "exploration_final_eps": 0.04,
+        },
+        policy_kwargs={"n_quantiles": 10},
     ),
     "sac": Work(
         env="Pendulum-v1",
@@ -112,7 +127,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm."""
-    return [system for system in SYSTEMS if (work, system) != ("a2c", "sbx")]
+    return [system for system in SYSTEMS if (work, system) not in (("a2c", "sbx"), ("qrdqn", "sbx"))]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -149,12 +164,14 @@ class IntervalClock:
 
 
 def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
+    import sb3_contrib
     import stable_baselines3
     import torch
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    train_like_sb3(getattr(stable_baselines3, work.upper()), work, folder, clock, arguments.seed)
+    home = sb3_contrib if hasattr(sb3_contrib, work.upper()) else stable_baselines3
+    train_like_sb3(getattr(home, work.upper()), work, folder, clock, arguments.seed)
 
 
 def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
@@ -182,7 +199,7 @@ def train_like_sb3(
     model = algorithm(
         "MlpPolicy",
         make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=str(folder / "monitor")),
-        policy_kwargs={"net_arch": work.net_arch},
+        policy_kwargs={"net_arch": work.net_arch, **work.policy_kwargs},
         seed=seed,
         **work.hyperparameters,
     )
@@ -207,7 +224,6 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range_vf": None},
     "a2c": {"rms_prop_tensorflow": False},
     "dqn": {"double": False, "dueling": False},
-    "sac": {},
 }
 
 
@@ -237,7 +253,8 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
         compile=arguments.system == "zoo-compiled",
         threads=arguments.threads or "auto",
         **chosen.hyperparameters,
-        **SAME_AS_PEERS[work],
+        **chosen.policy_kwargs,
+        **SAME_AS_PEERS.get(work, {}),
     )
     loggers = [CsvLogger(folder / "progress.csv"), TensorBoardLogger(folder / "tb")]
     evaluation = EvalCallback(

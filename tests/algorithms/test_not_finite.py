@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DQN, PPO2, QRDQN, SAC
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.in_process import InProcessVectorEnv
@@ -190,6 +190,14 @@ DIVERGING: dict[str, Any] = {
     "ppo2 in a box": lambda: ppo2(envs(action_space=BOX), learning_rate=1e38),
     "a2c": lambda: a2c(envs(action_space=BOX), learning_rate=1e38),
     "dqn": lambda: dqn(envs(), learning_rate=1e30),
+    "qrdqn": lambda: QRDQN(
+        *({"net_arch": [8]}, envs()),
+        seed=0,
+        compile=False,
+        learning_starts=20,
+        learning_rate=1e30,
+        n_quantiles=5,
+    ),
     "sac": lambda: sac(envs(action_space=BOX), learning_rate=1e30),
 }
 

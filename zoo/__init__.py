@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
     from zoo.algorithms.ddpg import DDPG
     from zoo.algorithms.dqn import DQN
     from zoo.algorithms.ppo2 import PPO2
+    from zoo.algorithms.qrdqn import QRDQN
     from zoo.algorithms.sac import SAC
     from zoo.algorithms.td3 import TD3
     from zoo.algorithms.tqc import TQC
@@ -50,6 +51,7 @@ __all__ = [
     "DDPG",
     "DQN",
     "PPO2",
+    "QRDQN",
     "SAC",
     "TD3",
     "TQC",

@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 
 import zoo
-from zoo import A2C, DQN, PPO2, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.ppo2 import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
@@ -34,6 +34,8 @@ AGENTS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
     "a2c_choices": (A2C, SMALL, "Zoo/IdentityMultiDiscrete-v0", {}),
     "dqn": (DQN, SMALL, "Zoo/IdentityDiscrete-v0", {}),
     "dqn_normalized": (DQN, SMALL, "CartPole-v1", {"normalize": True}),
+    "qrdqn": (QRDQN, SMALL, "Zoo/IdentityDiscrete-v0", {}),
+    "qrdqn_image": (QRDQN, {"encoder": "cnn", "features_dim": 16}, "Zoo/IdentityImage-v0", {}),
     "sac": (SAC, SMALL, "Pendulum-v1", {}),
     "sac_normalized": (SAC, SMALL, "Pendulum-v1", {"normalize": True}),
     "td3": (TD3, SMALL, "Pendulum-v1", {}),
@@ -187,10 +189,13 @@ def test_continuous_actions_have_mean_and_standard_deviation(name: str) -> None:
     np.testing.assert_allclose([one_mean, one_std], [mean[2], std[2]], rtol=1e-4, atol=1e-6)
 
 
-def test_softmax_of_action_values() -> None:
-    model: Any = make("dqn")
+@pytest.mark.parametrize("name", ["dqn", "qrdqn"])
+def test_softmax_of_action_values(name: str) -> None:
+    model: Any = make(name)
     probabilities = model.action_probability(np.arange(4))
     values = model.policy(torch.arange(4))
+    if name == "qrdqn":
+        values = values.mean(1)
     np.testing.assert_allclose(probabilities, values.softmax(-1).detach().numpy(), rtol=1e-5)
 
 
@@ -500,6 +505,7 @@ def test_environments_come_in_every_form(env: Any) -> None:
         (SAC, "CartPole-v1", {}, "sac acts in Box spaces, but .*; a2c, dqn, ppo2.* can take them"),
         (TD3, "CartPole-v1", {}, "td3 acts in Box spaces, but .*; a2c, dqn, ppo2.* can take them"),
         (TD3, "Pendulum-v1", {"policy_delay": 0}, "out of range"),
+        (QRDQN, "CartPole-v1", {"n_quantiles": 0}, r"`qrdqn\.n_quantiles=0` is out of range"),
         (SAC, "Pendulum-v1", {"n_critics": 0}, "out of range"),
         (PPO2, "CartPole-v1", {"policy": "MlpPolcy"}, "unknown policy 'MlpPolcy'; did you mean 'MlpPolicy'"),
         (PPO2, "CartPole-v1", {"policy": {"net_arc": [8]}}, r"did you mean `policy\.net_arch`\?"),
@@ -515,6 +521,23 @@ def test_mistakes_are_refused_in_words(
 ) -> None:
     with pytest.raises(ZooError, match=message):
         algorithm(**{"policy": "MlpPolicy", "env": env, **arguments})
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_actions_that_an_algorithm_can_not_take_are_refused_with_those_that_can(env_id: str) -> None:
+    refused, taken = {}, []
+    for name in ALGORITHMS:
+        try:
+            algorithm_class(name)(SMALL, env_id)
+            taken.append(name)
+        except ZooError as error:
+            refused[name] = str(error)
+    kinds = ("Box", "Discrete") if env_id == "CartPole-v1" else ("Discrete", "Box")
+    assert {"a2c", "ppo2"} < set(taken)
+    assert refused
+    for name, message in refused.items():
+        assert message.startswith(f"{name} acts in {kinds[0]} spaces, but the env's actions are {kinds[1]}(")
+        assert message.endswith(f"; {', '.join(taken)} can take them")
 
 
 def test_algorithms_are_found_by_name() -> None:
@@ -621,6 +644,7 @@ def test_a_scalar_that_is_recorded_with_some_others_at_times_is_one_mean() -> No
         ),
         ("a2c_bits", {"policy_loss", "value_loss", "entropy_loss", "learning_rate"}),
         ("dqn", {"loss", "learning_rate"}),
+        ("qrdqn", {"loss", "q_value", "grad_norm", "learning_rate"}),
         ("sac", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
         ("td3", {"actor_loss", "critic_loss", "learning_rate"}),
         ("tqc", {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "learning_rate"}),
@@ -630,7 +654,7 @@ def test_scalars_have_sb3s_names(name: str, scalars: set[str]) -> None:
     metrics = make(name).learn(64).read_metrics()
     assert {f"train/{scalar}" for scalar in scalars} <= metrics.keys()
     assert all(np.isfinite(value) for value in metrics.values())
-    if name == "dqn":
+    if name in ("dqn", "qrdqn"):
         assert "rollout/exploration_rate" in metrics
 
 

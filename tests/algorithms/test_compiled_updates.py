@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC
+from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
 
 MEMORY = {"n_step": 3, "prioritized": {}}
 
@@ -25,6 +25,20 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
         DQN,
         "CartPole-v1",
         {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8},
+        48,
+    ),
+    "qrdqn": (
+        QRDQN,
+        "CartPole-v1",
+        {
+            "learning_starts": 16,
+            "train_freq": 8,
+            "gradient_steps": 4,
+            "batch_size": 8,
+            "n_quantiles": 6,
+            "dueling": True,
+            "memory": MEMORY,
+        },
         48,
     ),
     "dqn_memory": (

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 
 IMAGE = spaces.Box(0, 255, (3, 36, 40), np.uint8)
 WIDE = spaces.Box(-1e3, 1e3, (2,), np.float64)
@@ -44,6 +44,18 @@ ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
             "train_freq": 8,
             "buffer_size": 40,
             "optimize_memory_usage": True,
+        },
+    ),
+    "qrdqn": (
+        QRDQN,
+        spaces.Discrete(3, start=1),
+        {
+            "learning_starts": 10,
+            "batch_size": 4,
+            "train_freq": 8,
+            "buffer_size": 40,
+            "n_quantiles": 5,
+            "dueling": True,
         },
     ),
     "ddpg": (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.base import Algorithm
 
 NARROW = {"log_std_init": -1.0}
@@ -48,9 +48,13 @@ def test_a2c_names_what_it_sees(space: str, enough: float) -> None:
     assert mean_reward(model, env_id) >= enough
 
 
-def test_dqn_names_what_it_sees() -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [(DQN, {}), (QRDQN, {"n_quantiles": 10}), (QRDQN, {"n_quantiles": 10, "dueling": True, "double": True})],
+)
+def test_q_learning_names_what_it_sees(algorithm: Any, settings: dict[str, Any]) -> None:
     env_id = "Zoo/IdentityDiscrete-v0"
-    model = DQN(
+    model = algorithm(
         "MlpPolicy",
         env_id,
         n_envs=4,
@@ -63,16 +67,17 @@ def test_dqn_names_what_it_sees() -> None:
         exploration_fraction=0.5,
         train_freq=4,
         gradient_steps=2,
+        **settings,
     ).learn(1500)
     assert mean_reward(model, env_id) >= 0.98
 
 
-def test_dqn_explores_by_noise_on_its_parameters() -> None:
+@pytest.mark.parametrize(("algorithm", "extra"), [(DQN, {}), (QRDQN, {"n_quantiles": 10})])
+def test_q_learning_explores_by_noise_on_its_parameters(algorithm: Any, extra: dict[str, Any]) -> None:
     """Without exploring, the first right guesses would be all that it ever knows of."""
     env_id = "Zoo/IdentityDiscrete-v0"
-    model = DQN(
-        {"net_arch": [32]},
-        env_id,
+    model = algorithm(
+        *({"net_arch": [32]}, env_id),
         n_envs=4,
         seed=0,
         compile=False,
@@ -84,6 +89,7 @@ def test_dqn_explores_by_noise_on_its_parameters() -> None:
         train_freq=4,
         gradient_steps=2,
         parameter_noise=True,
+        **extra,
     ).learn(2000)
     assert mean_reward(model, env_id) >= 0.98
 
@@ -192,6 +198,44 @@ class Corridor(gym.Env[int, int]):
         return self._place, float(self._place == 6), self._place == 6, False, {}
 
 
+class Lottery(gym.Env[int, int]):
+    """One step: action 0 pays anything between 0 and 50, action 1 anything between 10 and 20."""
+
+    observation_space: spaces.Space[Any] = spaces.Discrete(1)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        low, high = ((0, 50), (10, 20))[action]
+        return 0, float(self.np_random.uniform(low, high)), True, False, {}
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_qrdqn_learns_how_returns_are_distributed(dueling: bool) -> None:
+    model = QRDQN(
+        {"net_arch": []},
+        make_vec_env(Lottery, 4, check=False),
+        seed=0,
+        compile=False,
+        threads=1,
+        n_quantiles=5,
+        dueling=dueling,
+        buffer_size=4000,
+        learning_starts=2000,
+        batch_size=256,
+        learning_rate="lin_1",
+        exploration_initial_eps=1.0,
+        exploration_final_eps=1.0,
+    ).learn(4000)
+    quantiles = model.policy(model._tensors(np.zeros(1, np.int64)))[0].T.tolist()
+    assert quantiles[0] == pytest.approx([5, 15, 25, 35, 45], abs=3)
+    assert quantiles[1] == pytest.approx([11, 13, 15, 17, 19], abs=1)
+    assert model.predict(np.zeros(1, np.int64))[0].tolist() == [0]
+
+
 def corridor() -> gym.Env[int, int]:
     return gym.wrappers.TimeLimit(Corridor(), 40)
 
@@ -226,6 +270,25 @@ def corridor() -> gym.Env[int, int]:
                 "memory": {"prioritized": {}},
             },
         ),
+        *[
+            (
+                QRDQN,
+                4000,
+                {
+                    "learning_starts": 200,
+                    "learning_rate": 3e-3,
+                    "gamma": 0.9,
+                    "target_update_interval": 100,
+                    "exploration_fraction": 0.6,
+                    "n_quantiles": 10,
+                    **extra,
+                },
+            )
+            for extra in (
+                {},
+                {"double": True, "dueling": True, "memory": {"prioritized": {}}},
+            )
+        ],
     ],
 )
 def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, settings: dict[str, Any]) -> None:
@@ -235,8 +298,9 @@ def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, setti
     )
     actions, _ = model.predict(np.arange(1, 6))
     assert actions.tolist() == [4] * 5
-    if algorithm is DQN:
-        values = model.policy(model._tensors(np.arange(1, 6)))[:, 1].tolist()
+    if algorithm in (DQN, QRDQN):
+        estimates = model.policy(model._tensors(np.arange(1, 6)))
+        values = model.policy.action_values(estimates)[:, 1].tolist()
         assert values == pytest.approx([0.9**4, 0.9**3, 0.9**2, 0.9, 1.0], abs=0.1)
     else:
         values = model.policy.values({"observations": model._tensors(np.arange(1, 6))}).tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC
+from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.in_process import InProcessVectorEnv
@@ -208,6 +208,14 @@ DIVERGING: dict[str, Any] = {
     "ppo2 in a box": lambda: ppo2(envs(action_space=BOX), learning_rate=1e38),
     "a2c": lambda: a2c(envs(action_space=BOX), learning_rate=1e38),
     "dqn": lambda: dqn(envs(), learning_rate=1e30),
+    "qrdqn": lambda: QRDQN(
+        *({"net_arch": [8]}, envs()),
+        seed=0,
+        compile=False,
+        learning_starts=20,
+        learning_rate=1e30,
+        n_quantiles=5,
+    ),
     "sac": lambda: sac(envs(action_space=BOX), learning_rate=1e30),
     "td3": lambda: td3(envs(action_space=BOX), learning_rate=1e30),
     "tqc": lambda: tqc(envs(action_space=BOX), learning_rate=1e30),
@@ -264,7 +272,7 @@ def test_reward_is_blamed_for_the_actions_that_were_learned_from_it() -> None:
             assert np.isfinite(action).all(), "an action that is not finite"
             return super().step(action)
 
-    model = sac(envs(Strict, what="reward", at=70, action_space=BOX), buffer_size=4)
+    model = sac(envs(Strict, what="reward", at=70, action_space=BOX), buffer_size=4, batch_size=4)
     with pytest.raises(NotFiniteError, match=r"environment 1 gave a reward .* at step 140 of the run"):
         model.learn(2000)
 

@@ -335,6 +335,12 @@ def test_no_gradient_steps_are_refused() -> None:
         dqn("CartPole-v1", gradient_steps=0)
 
 
+def test_a_memory_smaller_than_a_batch_is_refused() -> None:
+    with pytest.raises(ZooError, match=r"`algo\.buffer_size=31` .* `algo\.batch_size=32`"):
+        DQN(SMALL, "CartPole-v1", buffer_size=31)
+    assert DQN(SMALL, "CartPole-v1", buffer_size=32).memory.length == 32
+
+
 class Watched(DQN):
     """Notes the steps at which the target network is made the online one."""
 

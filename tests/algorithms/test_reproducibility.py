@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 
-from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC, evaluate_policy, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -65,7 +65,27 @@ RUNS: dict[str, Run] = {
         "CartPole-v1",
         {"learning_starts": 40, "buffer_size": 200, "train_freq": 5, "parameter_noise": True},
     ),
+    "qrdqn_parameter_noise": (
+        QRDQN,
+        "CartPole-v1",
+        {"learning_starts": 40, "buffer_size": 200, "n_quantiles": 6, "parameter_noise": True},
+    ),
     "dqn_episodes": (DQN, "CartPole-v1", {"learning_starts": 40, "train_freq": [1, "episode"]}),
+    "qrdqn": (
+        QRDQN,
+        "CartPole-v1",
+        {
+            "learning_starts": 40,
+            "buffer_size": 200,
+            "train_freq": 5,
+            "gradient_steps": 2,
+            "n_quantiles": 6,
+            "double": True,
+            "target_update_interval": 50,
+            "learning_rate": 1e-3,
+            "memory": MEMORY,
+        },
+    ),
     "dqn_memory": (
         DQN,
         "CartPole-v1",
@@ -212,7 +232,7 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
     assert numbers(other) != numbers(first)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "sac_hindsight", "td3", "tqc"])
+@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"])
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)
     workers = make(name, n_envs=3, normalize=True, vectorization="workers", n_workers=2, start_method="fork")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo import A2C, DQN, PPO2, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.memory.columns import transform
 from zoo.optim.descent import Descent
 from zoo.optim.natural import conjugate_gradient, fisher_product, line_search
@@ -109,10 +109,11 @@ def repeated(batch: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     return {name: transform(lambda column: column[:, rows], column) for name, column in batch.items()}
 
 
-@pytest.mark.parametrize("make", [DQN, SAC, TD3, TQC])
+@pytest.mark.parametrize("make", [DQN, SAC, TD3, TQC, QRDQN])
 def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
-    env_id = "CartPole-v1" if make is DQN else "Pendulum-v1"
-    settings = {"learning_starts": 100, "batch_size": 6, "max_grad_norm": None} if make is DQN else {}
+    is_continuous = make not in (DQN, QRDQN)
+    env_id = "Pendulum-v1" if is_continuous else "CartPole-v1"
+    settings = {} if is_continuous else {"max_grad_norm": None}
     settings = {"learning_starts": 100, "batch_size": 6, "learning_rate": 0.01, **settings}
     settings = {**settings, "buffer_size": 1000}
     is_soft = make in (SAC, TQC)

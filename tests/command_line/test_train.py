@@ -166,6 +166,15 @@ MISTAKES = {
     "train algo=ppo2 env=CartPol-v1": "unknown environment CartPol-v1; did you mean 'CartPole-v1'?",
     "train algo=sac env=CartPole-v1": "sac acts in Box spaces",
     "train algo=dqn env=Pendulum-v1": "dqn acts in Discrete spaces",
+    "train algo=qrdqn env=Pendulum-v1": "qrdqn acts in Discrete spaces",
+    "train algo=dqn env=CartPole-v1 algo.gradient_steps=0": "`algo.gradient_steps=0` would never learn",
+    "train algo=sac env=Pendulum-v1 n_timesteps=500 algo.learning_starts=500": (
+        "`algo.learning_starts=500` leaves nothing of n_timesteps=500 to learn in"
+    ),
+    "train algo=qrdqn env=Acrobot-v1 tuned=none n_timesteps=20_000": "`algo.learning_starts=50000` leaves",
+    "train algo=dqn env=CartPole-v1 algo.buffer_size=63": (
+        "`algo.buffer_size=63` is smaller than a batch, `algo.batch_size=64`"
+    ),
     "train algo=ppo2 env=CartPole-v1 policy=CnnPolicy": "use policy=MlpPolicy",
     "train algo=ppo2 env=CartPole-v1 init_from=nowhere": "there is no agent at nowhere",
     "train algo=ppo2 env=MiniGrid-Empty-5x5-v0": "pip install minigrid",
@@ -195,6 +204,7 @@ def test_memory_that_does_not_fit_is_refused_with_the_size_that_does(
 ) -> None:
     monkeypatch.setattr(limit, "free_bytes", lambda: 10_000_000)
     dqn = ["train", "algo=dqn", "env=CartPole-v1", "n_timesteps=100", "tuned=none", "progress_bar=false"]
+    dqn.append("algo.learning_starts=50")
     assert status_of([*dqn, "algo.buffer_size=1e9"]) == 2
     message = capsys.readouterr().err
     fitting = int(message.rpartition("algo.buffer_size=")[2].split()[0])

@@ -15,6 +15,7 @@ from zoo.algorithms.tqc import TQCPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
 from zoo.policies.q_network import QNetwork
+from zoo.policies.quantile_network import QuantileNetwork
 
 
 class FixedActorCritic(ActorCritic):
@@ -58,6 +59,16 @@ class FixedQNetwork(QNetwork):
 
     def forward(self, observations: Any) -> Tensor:
         return super().forward(observations) * 0 + torch.arange(self.advantages.output_size)
+
+
+class FixedQuantileNetwork(QuantileNetwork):
+    """Has the highest quantiles for the first action, and the best mean for the last."""
+
+    def forward(self, observations: Any) -> Tensor:
+        quantiles = super().forward(observations) * 0
+        quantiles[..., -1, 0] = 3.0
+        quantiles[..., -1] += 2.0
+        return quantiles
 
 
 class TimidSACPolicy(SACPolicy):
@@ -120,6 +131,14 @@ class WitnessedDDPGPolicy(DDPGPolicy):
         super().__init__(*args)
         self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
         self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]
+
+
+class WitnessedQuantileNetwork(QuantileNetwork):
+    """Has a witness in the place of its encoder."""
+
+    def __init__(self, *args: Any, dueling: bool, n_quantiles: int, **witness: Any) -> None:
+        super().__init__(*args, dueling=dueling, n_quantiles=n_quantiles)
+        self.encoder = Witness(self.encoder, **witness)  # type: ignore[assignment]
 
 
 class WitnessedSACPolicy(SACPolicy):

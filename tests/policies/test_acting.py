@@ -21,6 +21,7 @@ from zoo.policies.encoders import VectorEncoder
 from zoo.policies.heads import Categorical
 from zoo.policies.networks import Mlp
 from zoo.policies.q_network import QNetwork
+from zoo.policies.quantile_network import QuantileNetwork
 from zoo.policies.squashed_actor import SquashedActor
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -46,6 +47,12 @@ def on_policy(
 def q_network(*, dueling: bool = True, **fields: Any) -> QNetwork:
     torch.manual_seed(0)
     return QNetwork(VECTOR, spaces.Discrete(4), PolicyConfig(**fields), dueling=dueling)
+
+
+def quantile_network(*, dueling: bool = True, **fields: Any) -> QuantileNetwork:
+    torch.manual_seed(0)
+    space, config = spaces.Discrete(4), PolicyConfig(**fields)
+    return QuantileNetwork(VECTOR, space, config, n_quantiles=5, dueling=dueling)
 
 
 def squashed(**fields: Any) -> SquashedActor:
@@ -96,6 +103,9 @@ KNOWN: dict[str, Callable[[], nn.Module]] = {
     "q-network": lambda: q_network(dueling=False),
     "dueling": lambda: q_network(layer_norm=True),
     "linear q-network": lambda: q_network(net_arch=[]),
+    "quantiles": lambda: quantile_network(dueling=False),
+    "dueling quantiles": lambda: quantile_network(layer_norm=True),
+    "linear quantiles": lambda: quantile_network(net_arch=[]),
     "squashed": squashed,
     "squashed with tanh": lambda: squashed(activation="tanh", layer_norm=True),
     "linear squashed": lambda: squashed(net_arch=[]),

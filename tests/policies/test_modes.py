@@ -11,7 +11,7 @@ import pytest
 import torch
 from own_policies import Witness
 
-from zoo import A2C, DDPG, DQN, PPO2, SAC, TD3, TQC, evaluate_policy
+from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy
 from zoo.algorithms.base import Algorithm
 from zoo.policies.modes import Modes
 
@@ -22,6 +22,7 @@ RUNS: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
     "a2c": (A2C, "WitnessedActorCritic", "CartPole-v1", {"n_steps": 16}),
     "dqn": (DQN, "WitnessedQNetwork", "CartPole-v1", {**OFF_POLICY, "target_update_interval": 20}),
     "ddpg": (DDPG, "WitnessedDDPGPolicy", "Pendulum-v1", {**OFF_POLICY, "parameter_noise": {}}),
+    "qrdqn": (QRDQN, "WitnessedQuantileNetwork", "CartPole-v1", {**OFF_POLICY, "n_quantiles": 5}),
     "sac": (SAC, "WitnessedSACPolicy", "Pendulum-v1", OFF_POLICY),
     "td3": (TD3, "WitnessedTD3Policy", "Pendulum-v1", OFF_POLICY),
     "tqc": (TQC, "WitnessedTQCPolicy", "Pendulum-v1", OFF_POLICY),
@@ -80,7 +81,7 @@ def test_only_gradient_steps_are_taken_in_training_mode(
     assert in_steps == ({True} if name in ("ppo2", "a2c") else {True, False})
 
 
-@pytest.mark.parametrize("name", ["dqn", "ddpg", "sac", "td3", "tqc"])
+@pytest.mark.parametrize("name", ["dqn", "qrdqn", "ddpg", "sac", "td3", "tqc"])
 def test_targets_are_computed_in_evaluation_mode(name: str, modes: list[tuple[bool, bool]]) -> None:
     model: Any = make(name).learn(64)
     batch = model._tensors(model.memory.sample(model.rng, (16,)))

@@ -8,7 +8,7 @@ import numpy as np
 import own_policies
 import pytest
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DQN, PPO2, QRDQN, SAC
 
 
 def own(name: str, **kwargs: Any) -> dict[str, Any]:
@@ -40,6 +40,12 @@ def test_an_actor_of_any_form_acts_and_learns() -> None:
 
 def test_a_q_network_of_ones_own_decides() -> None:
     model = DQN(own("FixedQNetwork"), "CartPole-v1")
+    actions, _ = model.predict(np.random.default_rng(0).normal(size=(20, 4)))
+    assert actions.tolist() == [1] * 20
+
+
+def test_a_quantile_network_of_ones_own_decides_by_its_means() -> None:
+    model = QRDQN(own("FixedQuantileNetwork"), "CartPole-v1", buffer_size=100, n_quantiles=4)
     actions, _ = model.predict(np.random.default_rng(0).normal(size=(20, 4)))
     assert actions.tolist() == [1] * 20
 

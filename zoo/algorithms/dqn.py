@@ -73,11 +73,16 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
     def _make_state(self) -> State:
         self.descent = Descent(
-            Parameters("q_network", self.policy), Adam(), max_grad_norm=self.config.max_grad_norm
+            Parameters("q_network", self.policy),
+            Adam(eps=self._adam_eps()),
+            max_grad_norm=self.config.max_grad_norm,
         )
         state = self.descent.initial_state()
         state["target"] = state["q_network"].clone()
         return state
+
+    def _adam_eps(self) -> float:
+        return 1e-8
 
     def _make_exploration(self) -> EpsilonGreedy:
         config = self.config
@@ -111,26 +116,33 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         network = self.descent.module(state)
-        values = pick(network(batch["observations"]), batch["actions"])
-        targets = self.targets(state, batch)
-        loss = mean_loss(F.smooth_l1_loss(values, targets, reduction="none"), batch.get("weights"))
+        values = self._of_actions(network(batch["observations"]), batch["actions"])
+        losses, errors = self._losses_and_errors(values, self.targets(state, batch))
+        loss = mean_loss(losses, batch.get("weights"))
         state, grad_norm = self.descent.descend(state, network, loss, rates["learning_rate"])
         metrics = {"loss": loss.detach(), "q_value": values.mean().detach(), "grad_norm": grad_norm}
-        return Outcome(state, metrics, td_errors(batch, values - targets))
+        return Outcome(state, metrics, td_errors(batch, errors))
+
+    def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
+        """Return what the network estimates (batch, …, actions) of these actions (batch,)."""
+        return pick(estimates, actions)
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss and the temporal-difference error of each sample, both (batch,)."""
+        return F.smooth_l1_loss(values, targets, reduction="none"), values - targets
 
     def targets(self, state: State, batch: dict[str, Tensor]) -> Tensor:
         """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses."""
         parameters = self.descent.parameters
         with self.modes.evaluation():
-            next_values = parameters.at(state["target"])(batch["next_observations"])
-            deciding = next_values
+            estimates = parameters.at(state["target"])(batch["next_observations"])
+            deciding = estimates
             if self.config.double:
                 deciding = parameters.at(state["q_network"])(batch["next_observations"])
+        values = self.policy.action_values(deciding)
         if "next_action_masks" in batch:
-            deciding = self.policy.head.masked(deciding, batch["next_action_masks"])
-        best = deciding.argmax(-1, keepdim=True)
-        next_value = next_values.gather(-1, best).squeeze(-1)
-        return self._bootstrapped(batch, next_value)
+            values = self.policy.head.masked(values, batch["next_action_masks"])
+        return self._bootstrapped(batch, self._of_actions(estimates, values.argmax(-1)))
 
     def _copy_to_targets(self) -> None:
         self.program.state["target"].copy_(self.program.state["q_network"])

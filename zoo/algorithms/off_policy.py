@@ -104,6 +104,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         config = self.config
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
+        if config.buffer_size < config.batch_size:
+            raise ZooError(
+                f"`algo.buffer_size={config.buffer_size}` is smaller than a batch,"
+                f" `algo.batch_size={config.batch_size}`; expected at least as many transitions"
+            )
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         relabelling = self._make_relabelling()

@@ -15,6 +15,7 @@ ALGORITHMS = {
     "ddpg": "zoo.algorithms.ddpg:DDPG",
     "dqn": "zoo.algorithms.dqn:DQN",
     "ppo2": "zoo.algorithms.ppo2:PPO2",
+    "qrdqn": "zoo.algorithms.qrdqn:QRDQN",
     "sac": "zoo.algorithms.sac:SAC",
     "td3": "zoo.algorithms.td3:TD3",
     "tqc": "zoo.algorithms.tqc:TQC",

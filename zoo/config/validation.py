@@ -72,6 +72,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
     _choose_how_to_evaluate(values)
+    _refuse_random_steps_alone(values)
     return {key: values[key] for key in [*config, *known] if key in values}
 
 
@@ -94,6 +95,17 @@ def _choose_how_to_evaluate(values: Mapping[str, Any]) -> None:
     evaluation = (values.get("callbacks") or {}).get("eval") or {}
     if values.get("env") is not None and evaluation.get("deterministic", True) is None:
         evaluation["deterministic"] = not sections.is_atari(values["env"]["id"])
+
+
+def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for a training that would end before its first update."""
+    algo, n_timesteps = values.get("algo"), values.get("n_timesteps")
+    starts = algo.get("learning_starts") if isinstance(algo, Mapping) else None
+    if starts is not None and n_timesteps is not None and starts >= n_timesteps:
+        raise ZooError(
+            f"`algo.learning_starts={starts}` leaves nothing of n_timesteps={n_timesteps} to learn in;"
+            " expected fewer random steps, or a longer run"
+        )
 
 
 def _algo(values: Mapping[str, Any]) -> dict[str, Any]:

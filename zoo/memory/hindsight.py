@@ -131,7 +131,3 @@ def _stored_before(memory: ReplayMemory, positions: Array, envs: Array) -> Array
     assert memory.episodes is not None
     stored = (positions - (memory.heads - memory.sizes)[envs]) % memory.length
     return np.minimum(memory.episodes.since[positions, envs], stored)
-
-
-def _rows_of(column: Array, n_leading: int) -> Array:
-    return column.reshape(-1, *column.shape[n_leading:])

@@ -24,6 +24,7 @@ from zoo.policies.heads import Array, Categorical
 from zoo.policies.multi_heads import Bernoulli, MultiCategorical
 from zoo.policies.networks import Mlp
 from zoo.policies.q_network import QNetwork
+from zoo.policies.quantile_network import QuantileNetwork
 from zoo.policies.squashed_actor import SquashedActor
 from zoo.policies.state_dependent_heads import (
     LEAST_VARIANCE,
@@ -45,6 +46,8 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
     if type(policy) is QNetwork:
         return _chain(policy.encoder, policy.advantages)
+    if type(policy) is QuantileNetwork:
+        return _means_of_quantiles(_chain(policy.encoder, policy.advantages), policy.n_quantiles)
     if type(policy) is SquashedActor or type(policy) is DeterministicActor:
         return _chain(policy.encoder, policy.trunk, policy.head)
     return None
@@ -56,6 +59,18 @@ def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
         return None
     values = _chain(policy.critic_encoder or policy.encoder, policy.shared, policy.critic)
     return None if values is None else lambda observations: values(observations)[:, 0]
+
+
+def _means_of_quantiles(quantiles: ArrayFunction | None, n_quantiles: int) -> ArrayFunction | None:
+    if quantiles is None:
+        return None
+
+    def means(observations: Array) -> Array:
+        values = quantiles(observations)
+        averaged: Array = values.reshape(len(values), n_quantiles, -1).mean(1)
+        return averaged
+
+    return means
 
 
 def _is_within_reach(policy: nn.Module) -> bool:

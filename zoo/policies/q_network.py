@@ -18,7 +18,8 @@ class QNetwork(nn.Module):
 
     ``dueling`` splits the network into a state value and advantages whose mean is taken off (Wang et al.
     2016, equation 9). After images the advantages are linear in the encoder's output, while the state value
-    keeps hidden layers of 64-64, as in Stable-Baselines.
+    keeps hidden layers of 64-64, as in Stable-Baselines. ``n_estimates`` is for subclasses with
+    more than one number for each value.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class QNetwork(nn.Module):
         config: PolicyConfig,
         *,
         dueling: bool = False,
+        n_estimates: int = 1,
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Discrete)
@@ -36,11 +38,11 @@ class QNetwork(nn.Module):
         hidden = layer_sizes(config, ("qf",), hidden_after(self.encoder))["qf"]
         style = LayerStyle.of(config, "relu")
         size = self.encoder.features_dim
-        self.advantages = Mlp(size, hidden, self.head.parameter_size, style)
+        self.advantages = Mlp(size, hidden, n_estimates * self.head.parameter_size, style)
         self.state_value: Mlp | None = None
         if dueling:
             value_hidden = [64, 64] if isinstance(self.encoder, NatureCnn) and not hidden else hidden
-            self.state_value = Mlp(size, value_hidden, 1, style)
+            self.state_value = Mlp(size, value_hidden, n_estimates, style)
         if config.ortho_init:
             orthogonal(self.advantages, output_gain=1.0)
             if self.state_value is not None:
@@ -56,9 +58,14 @@ class QNetwork(nn.Module):
         values: Tensor = self.state_value(features) + centred
         return values
 
+    def action_values(self, estimates: Tensor) -> Tensor:
+        """Return the action values (…, actions) of what a forward pass returned."""
+        return estimates
+
     def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the action values, those of actions that a mask forbids far below all others."""
-        return self.head.masked(self(seen["observations"]), seen.get("action_masks")), None
+        values = self.action_values(self(seen["observations"]))
+        return self.head.masked(values, seen.get("action_masks")), None
 
 
 class ActionValues(Categorical):

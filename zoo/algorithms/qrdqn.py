@@ -1,0 +1,68 @@
+"""Quantile regression DQN (Dabney et al. 2018, https://arxiv.org/abs/1710.10044).
+
+A network estimates quantiles of the return of each action, so the whole distribution of what may come, and
+the policy takes the action with the best mean. Each quantile moves towards those of reward plus discounted
+return of the next state, more strongly on one side than on the other, by its place in the distribution.
+All else is DQN: exploration, targets, and double and dueling on their switches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from zoo.algorithms.dqn import DQN, DQNConfig
+from zoo.algorithms.quantile_loss import quantile_huber
+from zoo.config.fields import hyperparameter, with_defaults
+from zoo.policies.choosing import pick
+from zoo.policies.own_policy import make_policy
+from zoo.policies.quantile_network import QuantileNetwork
+
+
+@dataclass
+@with_defaults(
+    learning_rate=5e-5,
+    buffer_size=1_000_000,
+    learning_starts=50_000,
+    train_freq=4,
+    double=False,
+    dueling=False,
+    target_update_interval=10_000,
+    exploration_fraction=0.005,
+    exploration_final_eps=0.01,
+    max_grad_norm=None,
+)
+class QRDQNConfig(DQNConfig):
+    """Hyperparameters of QR-DQN, by default SB3-Contrib's, which are for Atari."""
+
+    n_quantiles: int = hyperparameter(200, "quantiles of the return of each action", ge=1)
+
+
+class QRDQN(DQN):
+    """QR-DQN, by default neither double nor dueling, as in SB3-Contrib."""
+
+    name = "qrdqn"
+    config_class = QRDQNConfig
+
+    config: QRDQNConfig
+    policy: QuantileNetwork
+
+    def _make_policy(self) -> nn.Module:
+        return make_policy(
+            *(QuantileNetwork, self.observation_space, self.action_space, self.policy_config),
+            dueling=self.config.dueling,
+            n_quantiles=self.config.n_quantiles,
+        )
+
+    def _adam_eps(self) -> float:
+        return 0.01 / self.config.batch_size  # from the paper, for batches of 32
+
+    def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
+        """Return the quantiles (batch, quantiles) of these actions (batch,)."""
+        return pick(estimates, actions.unsqueeze(-1))
+
+    def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the quantile Huber loss, summed over the quantiles, and the error of their mean."""
+        losses = quantile_huber(values, targets).sum(-2).mean(-1)
+        return losses, values.mean(-1) - targets.mean(-1)

@@ -223,7 +223,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             shape = n_steps, self.config.batch_size
             batches = self.memory.sample(self.rng, shape, self._progress_before)
             outputs = self._learn_from(self._tensors(batches), n_steps)
-            if "td_errors" in outputs:
+            if self.memory_config.prioritized is not None:
                 self.memory.learned(outputs["td_errors"].cpu().numpy())
             remaining -= n_steps
 

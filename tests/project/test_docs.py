@@ -77,8 +77,8 @@ def test_defaults_that_differ_from_stable_baselines3_are_all_named() -> None:
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(.+)` \| `(.+)` \|$", table, re.MULTILINE)
     differing = []
     contrib = pytest.importorskip("sb3_contrib")
-    peers = {"a2c": sb3.A2C, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "sac": sb3.SAC, "td3": sb3.TD3}
-    peers |= {"qrdqn": contrib.QRDQN, "tqc": contrib.TQC}
+    peers = {"a2c": sb3.A2C, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "qrdqn": contrib.QRDQN}
+    peers |= {"sac": sb3.SAC, "td3": sb3.TD3, "tqc": contrib.TQC}
     for name, peer in peers.items():
         theirs = inspect.signature(peer).parameters
         for key, value in defaults(algorithm_class(name).config_class).items():

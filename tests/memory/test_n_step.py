@@ -182,12 +182,11 @@ def test_rewards_are_normalised_one_by_one_before_they_are_summed_up() -> None:
 class NewGoals:
     """Replaces the rewards of all steps of a window by the numbers of their observations."""
 
-    def added(self, positions: Array, envs: Array) -> None:
-        """Need not know."""
-
-    def relabelled(self, memory: ReplayMemory, rng: Any, windows: Windows, batch: Batch) -> Batch:
+    def relabelled(
+        self, memory: ReplayMemory, rng: Any, windows: Windows, batch: Batch
+    ) -> tuple[Windows, Batch, Array]:
         shown = memory.columns["observations"][windows.steps, windows.envs[..., None]]
-        return {**batch, "rewards": shown}
+        return windows, {**batch, "rewards": shown}, np.arange(windows.first.size)
 
 
 def test_goals_are_replaced_for_all_steps_of_a_window_before_they_are_summed_up() -> None:

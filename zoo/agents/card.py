@@ -54,7 +54,8 @@ def score(card: Mapping[str, Any]) -> str:
         return "not evaluated"
     spread = f" ± {std:,.1f}" if _is_number(std) else ""
     count = f" over {episodes:,} episodes" if _is_number(episodes) else ""
-    success = f", success {success_rate:.0%}" if isinstance(success_rate, int | float) else ""
+    is_rate = success_rate is not None and _is_number(success_rate) and 0 <= success_rate <= 1
+    success = f", success {success_rate:.0%}" if is_rate else ""
     return f"{mean:,.1f}{spread}{count}{success}"
 
 
@@ -120,4 +121,5 @@ def _as_yaml(values: Mapping[str, Any]) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < 1e300  # larger integers, which JSON may hold, can't be formatted

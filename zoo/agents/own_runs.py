@@ -28,6 +28,9 @@ SIGNATURE = ".signature"
 NAMES_CODE = ("env", "policy")
 """Sections of an agent's config that may name code; they are those of its run."""
 
+READ_BY_SPACE = ("name", "encoder", "features_dim")
+"""What a policy makes of itself for dictionaries of observations; none of it names a class."""
+
 _KEY_LENGTH = 32
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -60,7 +63,15 @@ def is_own(agent: Path, config: Mapping[str, Any]) -> bool:
         signed = parse_yaml(run_config)
     except (OSError, ValueError, ZooError):
         return False
-    return all(config.get(section) == signed.get(section) for section in NAMES_CODE)
+    return all(_naming_code(config, section) == _naming_code(signed, section) for section in NAMES_CODE)
+
+
+def _naming_code(config: Mapping[str, Any], section: str) -> Any:
+    """Return what of a section can name code; a policy's other values may be read as the spaces want it."""
+    values = config.get(section)
+    if section != "policy" or not isinstance(values, Mapping):
+        return values
+    return {key: value for key, value in values.items() if key not in READ_BY_SPACE}
 
 
 def _signature(key: bytes, run: Path, config: bytes) -> str:

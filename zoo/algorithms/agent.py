@@ -205,15 +205,18 @@ class Agent(ABC, Generic[Config]):
         With ``exact_match`` every parameter must be there. Raises `ZooError` for missing, unknown or
         misshapen ones.
         """
+        self._check_parameters(parameters, exact_match=exact_match)
         own = self.policy.state_dict()
-        expected = {name: tuple(value.shape) for name, value in own.items()}
+        with torch.no_grad():
+            for name, values in parameters.items():
+                own[name].copy_(torch.as_tensor(np.asarray(values)))
+        self._copy_to_targets()
+
+    def _check_parameters(self, parameters: Mapping[str, Array], *, exact_match: bool) -> None:
+        expected = {name: tuple(value.shape) for name, value in self.policy.state_dict().items()}
         if not exact_match:
             expected = {name: shape for name, shape in expected.items() if name in parameters}
         check_tensors(expected, parameters)
-        with torch.no_grad():
-            for name in expected:
-                own[name].copy_(torch.as_tensor(np.asarray(parameters[name])))
-        self._copy_to_targets()
 
     def _copy_to_targets(self) -> None:
         """Make target networks equal to the online ones."""

@@ -119,7 +119,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         if config.enable_popart and not config.normalize_returns:
             raise ZooError("`algo.enable_popart=true` needs `algo.normalize_returns=true`")
         bounds = config.return_range
-        if bounds is not None and (len(bounds) != 2 or bounds[0] >= bounds[1]):
+        if bounds is not None and (len(bounds) != 2 or not bounds[0] < bounds[1]):
             raise ZooError(f"`algo.return_range={bounds}`: expected [low, high]")
         return make_policy(DDPGPolicy, self.observation_space, self.action_space, self.policy_config)
 
@@ -231,6 +231,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         return {**super().get_parameters(), **critic}
 
     def set_parameters(self, parameters: Mapping[str, Array], exact_match: bool = True) -> None:
+        self._check_parameters(parameters, exact_match=exact_match)
         self.units.restart(self.program.state)
         super().set_parameters(parameters, exact_match)
 

@@ -35,10 +35,14 @@ class AgentInEnvs(Agent[Config]):
         difference = interfaces_differ(self.spaces, envs.spaces)
         if difference is not None:
             raise ZooError(f"the env's {difference[0]} differ from the agent's: {difference[1]}")
+        self._check_envs(envs)
         if self.normalizer is not None:
             envs.normalizer = self.normalizer
         self.env_config = config or self.env_config
         self._take_envs(envs)
+
+    def _check_envs(self, envs: EnvStepper) -> None:
+        """Raise `ZooError` for environments that it can't learn in, though their spaces fit."""
 
     def _take_envs(self, envs: EnvStepper) -> None:
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer

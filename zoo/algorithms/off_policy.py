@@ -18,6 +18,7 @@ from zoo.algorithms.interaction import Seen
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.goals import GoalOutcomes
+from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError, nearest
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.config import MemoryConfig, memory_config
@@ -86,6 +87,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         **options: Any,
     ) -> None:
         self.memory_config = memory_config(memory)
+        self._goal_outcomes: GoalOutcomes | None = None
         super().__init__(policy, env, **options)
 
     @abstractmethod
@@ -139,14 +141,17 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         length = ring_length(self.config.buffer_size, self.n_envs, once=self.config.optimize_memory_usage)
         return PrioritizedSampler(self.memory_config.prioritized, length, self.n_envs)
 
+    def _check_envs(self, envs: EnvStepper) -> None:
+        if self.memory_config.hindsight is not None:
+            GoalOutcomes(envs.env)
+
     def _make_relabelling(self) -> Relabelling | None:
         hindsight = self.memory_config.hindsight
         if hindsight is None:
             return None
         assert self.envs is not None
-        return Hindsight(
-            GoalOutcomes(self.envs.env), hindsight.goal_selection_strategy, hindsight.n_sampled_goal
-        )
+        self._goal_outcomes = GoalOutcomes(self.envs.env)
+        return Hindsight(self._goal_outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     def _warn_of_loss(self, memory: ReplayMemory, *, fits: bool) -> None:
         why = (
@@ -204,6 +209,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def _reset_envs(self) -> None:
         super()._reset_envs()
+        if self._goal_outcomes is not None:
+            self._goal_outcomes.try_out()
         self.exploration.reset()
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:

@@ -65,8 +65,18 @@ OLD_NAMES = {
 ELSEWHERE = {
     "normalize_observations": "env.normalize",
     "observation_range": "env.normalize.clip_obs",
+    "policy_kwargs": "policy",
+    "log_std_init": "policy.log_std_init",
+    "net_arch": "policy.net_arch",
+    "replay_buffer_class": "memory",
+    "replay_buffer_kwargs": "memory",
+    "goal_selection_strategy": "memory.hindsight.goal_selection_strategy",
+    "n_sampled_goal": "memory.hindsight.n_sampled_goal",
+    "n_step": "memory.n_step",
+    "noise_type": "algo.action_noise.type",
+    "noise_std": "algo.action_noise.std",
 }
-"""Stable-Baselines' names of what stands in another section here."""
+"""Names that Stable-Baselines and its Zoo have for what stands in another section here."""
 
 
 def hyperparameter(

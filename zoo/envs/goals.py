@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.spaces import Space, describe
-from zoo.errors import ZooError
+from zoo.errors import NotFiniteError, ZooError
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
@@ -47,9 +47,22 @@ class GoalOutcomes:
         ends = _method(env, "compute_terminated")
         self._ends = None if ends is None else _Asked(ends, self.space, "compute_terminated")
 
+    def try_out(self) -> None:
+        """Ask about some goals, which environments need not be able to answer before their first reset."""
+        for asked in (self._rewards, self._ends):
+            if asked is not None:
+                asked.try_out()
+
     def rewards(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float32]:
         """Return the rewards (n,) of steps that achieved these goals where those (n, …) were desired."""
-        return self._rewards(achieved, desired).astype(np.float32)
+        rewards = self._rewards(achieved, desired).astype(np.float32)
+        if not np.isfinite(rewards).all():
+            row = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            raise NotFiniteError(
+                f"the env's compute_reward gave {rewards[row]} for achieved_goal {achieved[row].tolist()}"
+                f" and desired_goal {desired[row].tolist()}"
+            )
+        return rewards
 
     def terminated(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.bool_] | None:
         """Return whether each of these steps ends its episode, None if the environment does not tell."""
@@ -82,13 +95,20 @@ class _Asked:
         self.answer, self.space, self.name = answer, space, name
         self._takes_many: bool | None = None
 
-    def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
-        """Return one number a row."""
+    def try_out(self) -> None:
+        """Find out, once, whether it takes many goals. Raises `ZooError` if it takes none."""
         if self._takes_many is None:
             self._takes_many = self._is_same_for_many()
+
+    def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
+        """Return one number a row."""
+        self.try_out()
         if not self._takes_many:
             return self._one_by_one(achieved, desired)
-        answers = self._all_at_once(achieved, desired)
+        try:
+            answers = self._all_at_once(achieved, desired)
+        except Exception as error:
+            raise self._failed(error) from error
         return answers if answers.shape else np.full(len(achieved), answers)
 
     def _is_same_for_many(self) -> bool:
@@ -118,10 +138,13 @@ class _Asked:
                 dtype=np.float64,
             )
         except Exception as error:
-            raise ZooError(
-                f"hindsight asks {self.name}(achieved_goal, desired_goal, info) about other goals, with an"
-                f" empty info, and it raised {type(error).__name__}: {error}"
-            ) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> ZooError:
+        return ZooError(
+            f"hindsight asks {self.name}(achieved_goal, desired_goal, info) about other goals, with an empty"
+            f" info, and it raised {type(error).__name__}: {error}"
+        )
 
 
 def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:

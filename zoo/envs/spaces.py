@@ -144,7 +144,9 @@ def _space_from_dict(data: Mapping[str, Any]) -> Space:
         shape = tuple(data["shape"])
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == "Dict":
-        return spaces.Dict({key: _space_from_dict(inner) for key, inner in data["spaces"].items()})
+        return spaces.Dict(
+            [(key, _space_from_dict(inner)) for key, inner in data["spaces"].items()]
+        )  # in order
     raise ZooError(f"unknown type of space: {kind!r}")
 
 

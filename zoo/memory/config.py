@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from zoo.config.fields import build, hyperparameter
+from zoo.errors import ZooError
 
 GOAL_STRATEGIES = ("future", "final", "episode", "random")
 
@@ -54,4 +56,11 @@ class MemoryConfig:
 
 def memory_config(values: MemoryConfig | Mapping[str, Any] | None) -> MemoryConfig:
     """Return the config for what a user gave. Raises `ZooError` for what does not fit."""
-    return values if isinstance(values, MemoryConfig) else build(MemoryConfig, values or {}, "memory")
+    if isinstance(values, MemoryConfig):
+        values = dataclasses.asdict(values)
+    if values is not None and not isinstance(values, Mapping):
+        raise ZooError(
+            f"memory={values!r}: expected a mapping, such as"
+            " {'prioritized': {}, 'hindsight': {}, 'n_step': 3}"
+        )
+    return build(MemoryConfig, values or {}, "memory")

@@ -96,7 +96,11 @@ class PrioritizedSampler:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned."""
-        self._new, self._largest = [], float(state["largest"])
+        priorities, largest = state["priorities"], float(state["largest"])
+        fits = len(priorities) <= len(self.tree.numbers) and np.isfinite(priorities).all()
+        if not (fits and (priorities >= 0).all() and 0 < largest < math.inf):
+            raise ValueError("its priorities are not those of this memory")
+        self._new, self._largest = [], largest
         numbers = np.zeros_like(self.tree.numbers)
         numbers[: len(state["priorities"])] = state["priorities"]
         self.tree.set(np.arange(len(numbers)), numbers)

@@ -337,7 +337,9 @@ class ReplayMemory:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
+        """Take over what `state` returned. Raises `ValueError` for rings that can't be this memory's."""
+        self._check_rings(int(state["used"]), state["heads"], state["sizes"])
+        self._bad_final, self.n_unchecked = None, 0
         self._segments.load_state(state["segments"], int(state["used"]))
         self._n_added_before = self._n_added
         self._heads, self._sizes = state["heads"].copy(), state["sizes"].copy()
@@ -345,10 +347,24 @@ class ReplayMemory:
         self._final = {}
         for row, slot in enumerate(state["final_slots"].tolist()):
             entry = operator.itemgetter(row)
-            self._final[slot] = {name: transform(entry, state["final"][name]) for name in self.shown}
+            self._final[slot] = {
+                name: transform(np.copy, transform(entry, state["final"][name])) for name in self.shown
+            }
         self.sampler.load_state(state["sampler"])
         if self.episodes is not None:
             self.episodes.rebuild(self.columns["ended"], self._heads, self._sizes)
+
+    def _check_rings(self, used: int, heads: Array, sizes: Array) -> None:
+        are_rows = (
+            heads.shape == sizes.shape == (self.n_envs,) and heads.dtype.kind == sizes.dtype.kind == "i"
+        )
+        if not (
+            are_rows
+            and 0 <= used <= self.length
+            and ((heads >= 0) & (heads < self.length)).all()
+            and ((sizes >= 0) & (sizes <= min(used, self._most_rows))).all()
+        ):
+            raise ValueError("its rings are not those of this memory")
 
 
 def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:

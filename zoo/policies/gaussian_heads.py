@@ -94,7 +94,7 @@ class DiagonalGaussian(Gaussian):
     def __init__(self, space: spaces.Box, features_dim: int, log_std_init: float) -> None:
         super().__init__(space)
         self.mean = nn.Linear(features_dim, self.n_actions)
-        self.log_std = nn.Parameter(torch.full((self.n_actions,), log_std_init))
+        self.log_std = nn.Parameter(torch.full((self.n_actions,), float(log_std_init)))
 
     def forward(self, features: Tensor) -> Tensor:
         mean = self.mean(features)

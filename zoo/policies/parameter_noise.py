@@ -42,7 +42,10 @@ class ParameterNoiseConfig:
 
     initial_std: float = hyperparameter(0.1, "standard deviation on each parameter at the start", gt=0)
     desired_action_std: float = hyperparameter(
-        0.1, "how far actions, scaled to [−1, 1], shall be from those without noise (root mean square)", gt=0
+        0.1,
+        "how far actions, scaled to [−1, 1], shall be from those without noise (root mean square)",
+        gt=0,
+        le=1,
     )
     adaptation_coefficient: float = hyperparameter(
         1.01, "factor by which the noise grows or shrinks before every update", gt=1

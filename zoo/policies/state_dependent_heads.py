@@ -50,7 +50,7 @@ class StateDependentGaussian(Gaussian):
         start = log_std_init if config.log_std_init is None else config.log_std_init
         self.mean = nn.Linear(features_dim, self.n_actions)
         columns = self.n_actions if config.full_std else 1
-        self.log_std = nn.Parameter(torch.full((features_dim, columns), start))
+        self.log_std = nn.Parameter(torch.full((features_dim, columns), float(start)))
 
     def forward(self, features: Tensor) -> Tensor:
         mean = self.mean(features)

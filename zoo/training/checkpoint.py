@@ -139,7 +139,7 @@ def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Call
     arrays, values = split(state)
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     try:
-        states = {name: state for name, each in named(callbacks) if (state := each.state())}
+        states = {name: own for name, each in named(callbacks) if (own := each.state())}
         offsets = None if monitor is None else monitor.offsets()
     except OSError as error:
         raise ZooError(f"can't write {folder}: a log does not reach the disk: {error}") from error

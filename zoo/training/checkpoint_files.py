@@ -90,8 +90,8 @@ def read_files(folder: Path) -> tuple[dict[str, Any], Arrays]:
                 os.replace(folder / PREVIOUS, folder / NEWEST)
         return values, arrays
     raise ZooError(
-        f"no checkpoint is whole: {'; '.join(problems)}. Without {folder} the run starts anew; another run"
-        f" takes over its best agent with init_from={folder.parent}"
+        f"no checkpoint is whole: {'; '.join(dict.fromkeys(problems))}. Without {folder} the run starts anew;"
+        f" another run takes over its best agent with init_from={folder.parent}"
     )
 
 
@@ -153,7 +153,8 @@ def _says_which_arrays(values: Mapping[str, Any]) -> bool:
         {"tensors_checksum", "timesteps"} <= values.keys()
         and re.fullmatch(_ARRAYS, values["tensors"]) is not None
         and all(
-            "checksum" in part and re.fullmatch(_PART_NAME, part["name"]) for part in values["parts"].values()
+            {"checksum", "bytes"} <= part.keys() and re.fullmatch(_PART_NAME, part["name"])
+            for part in values["parts"].values()
         )
     )
 
@@ -195,6 +196,7 @@ def _write_parts(folder: Path, parts: Mapping[str, Arrays], names: Mapping[str, 
         if record is None:
             record = {"name": names[place]}
             record["checksum"] = write_tensors(_part_file(folder, record), arrays)
+            record["bytes"] = _part_file(folder, record).stat().st_size
         records[place] = record
     return records
 
@@ -205,7 +207,13 @@ def _parts_in_use(folder: Path) -> Iterator[dict[str, Any]]:
         with contextlib.suppress(_DamagedError):
             values = _read_values(folder / name)
             if values is not None:
-                yield from (part for part in values["parts"].values() if _part_file(folder, part).is_file())
+                yield from (part for part in values["parts"].values() if _is_there(folder, part))
+
+
+def _is_there(folder: Path, part: Mapping[str, Any]) -> bool:
+    """Whether a part's file is as long as it was written: what was cut short is written again."""
+    path = _part_file(folder, part)
+    return path.is_file() and path.stat().st_size == part["bytes"]
 
 
 def _part_file(folder: Path, part: Mapping[str, Any]) -> Path:
@@ -216,7 +224,9 @@ def _keep_the_newest_as_previous(folder: Path) -> None:
     """Let the newest checkpoint be the one before; one of which a part is lost takes no whole one's place."""
     with contextlib.suppress(_DamagedError):
         values = _read_values(folder / NEWEST)
-        if values is not None and all((folder / name).is_file() for name in _files_of(values)):
+        if values is None or not (folder / values["tensors"]).is_file():
+            return
+        if all(_is_there(folder, part) for part in values["parts"].values()):
             atomic.write_bytes(folder / PREVIOUS, (folder / NEWEST).read_bytes())
 
 

@@ -46,11 +46,7 @@ def differences(
 ) -> Iterator[str]:
     """Give ``key: value of the agent → value of today`` for every setting that differs."""
     for section in SECTIONS:
-        then = _flat(trained.get(section) or {}, section)
-        now = _flat(config.get(section) or {}, section)
-        for key in dict.fromkeys([*then, *now]):
-            if key in then and key in now and then[key] != now[key]:
-                yield f"{key}: {one_line(then[key])} → {one_line(now[key])}"
+        yield from _differing(trained.get(section) or {}, config.get(section) or {}, section)
     had, has = trained_normalized(trained), algorithm.normalizer is not None
     if has and not had:
         yield "the running statistics of observations and rewards start anew: the agent had none"
@@ -61,11 +57,13 @@ def trained_normalized(trained: Mapping[str, Any]) -> bool:
     return bool((trained.get("env") or {}).get("normalize"))
 
 
-def _flat(values: Mapping[str, Any], path: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{path}.{key}"))
-        else:
-            flat[f"{path}.{key}"] = value
-    return flat
+def _differing(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Give what differs in the keys that both have; where only one has a mapping, that as a whole."""
+    for key, one in then.items():
+        if key not in now:
+            continue
+        other = now[key]
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from _differing(one, other, f"{path}.{key}")
+        elif one != other:
+            yield f"{path}.{key}: {one_line(one)} → {one_line(other)}"

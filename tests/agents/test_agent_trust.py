@@ -40,7 +40,13 @@ HARMLESS = {
     "wrapper by name": with_env(wrappers=["FlattenObservation", {"_target_": "TimeLimit", "max_steps": 5}]),
     "wrapper in its module": with_env(wrappers=["gymnasium.wrappers.common.TimeLimit"]),
     "arguments of an environment": with_env(
-        kwargs={"map_name": "4x4", "is_slippery": False, "desc": ["SF", "HG"], "xml_file": "assets/ant.xml"}
+        kwargs={
+            "map_name": "4x4",
+            "is_slippery": False,
+            "desc": ["SF", "HG"],
+            "xml_file": "assets/ant.xml",
+            "rate": "1.5",
+        }
     ),
     "nothing about an environment": {**CONFIG, "env": None},
 }
@@ -102,6 +108,11 @@ HARMFUL = {
     ),
     "wrappers of make_vec": (with_env(kwargs={"wrappers": ["evil"]}), "env.kwargs.wrappers"),
     "environment within an environment": (with_env(kwargs={"env_id": "evil:Id-v0"}), "env.kwargs.env_id"),
+    "module with a sign in its name": (
+        with_env(kwargs={"config": {"other_vehicles_type": "evil-mod.C"}}),
+        "the name of code",
+    ),
+    "module that begins with a number": (with_env(kwargs={"agent": "9x.C"}), "the name of code"),
     "text like an entry point": (with_env(kwargs={"agent": "evil.module:Class"}), "the name of code"),
     "text like a class path": (with_env(kwargs={"config": {"type": "evil.Car"}}), "env.kwargs.config.type"),
     "class path in a wrapper's arguments": (

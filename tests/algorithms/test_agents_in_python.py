@@ -47,7 +47,7 @@ def make(name: str, *, n_envs: int = 2, seed: int = 0) -> Algorithm[Any]:
     algorithm, policy, env_id, options = AGENTS[name]
     hyperparameters: dict[str, Any] = {"n_steps": 16} if algorithm in (PPO2, A2C) else {"learning_starts": 20}
     if algorithm not in (PPO2, A2C):
-        hyperparameters["buffer_size"] = 200
+        hyperparameters |= {"buffer_size": 200, "batch_size": 32}
     if algorithm is TD3:
         hyperparameters |= {"train_freq": 4, "gradient_steps": 4}
     envs = make_vec_env(env_id, n_envs, **options)

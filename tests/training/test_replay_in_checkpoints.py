@@ -139,7 +139,8 @@ def test_ten_checkpoints_write_the_memory_about_once(
     size = 3000 * WIDTH * (1 if optimize else 2)
     for _ in range(2):
         written.clear()
-        model.learn(3000, CheckpointCallback(tmp_path, every=300), reset_num_timesteps=False)
+        checkpoints = CheckpointCallback(tmp_path, every=300, callbacks=[Callback()])
+        model.learn(3000, checkpoints, reset_num_timesteps=False)
         assert size < sum(written) < 1.2 * size
         assert size < row_bytes(tmp_path) < 1.3 * size
     resumed = make(n_envs, 3000, optimize_memory_usage=optimize)
@@ -339,10 +340,11 @@ def test_damaged_rows_that_both_checkpoints_have_are_named(run_at_200: DQN, tmp_
         read_checkpoint(folder)
 
 
-def test_lost_rows_are_written_again(run_at_200: DQN, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lose", [Path.unlink, lambda path: os.truncate(path, 5)], ids=["gone", "cut short"])
+def test_lost_rows_are_written_again(lose: Any, run_at_200: DQN, tmp_path: Path) -> None:
     folder = tmp_path / "before"
     shared = named(folder)["checkpoint.json"][0]
-    shared.unlink()
+    lose(shared)
     write_checkpoint(folder, run_at_200)
     assert shared.exists()
     resumed = make()

@@ -34,7 +34,9 @@ CODE_KEYS = (
 WRITES_FILES = ("RecordVideo",)
 """Wrappers that write where their arguments say."""
 
-_CODE_NAME = re.compile(r"[^\s/]*[^\s/.:\d][^\s/]*[.:][^\s]*|[^\s/]+[.:][^\s]*[^\s/.:\d][^\s]*")
+_CODE_NAME = re.compile(
+    r"[^\s/\\]*[^\s/\\.:\d][^\s/\\]*[.:][^\s\\]+|[^\s/\\]+[.:][^\s\\]*[^\s/\\.:\d][^\s\\]*"
+)
 """``module:Name`` and ``module.Name``, whatever a module may be called: some environments import what their
 arguments name so. Numbers such as ``1.5`` are no names."""
 _ARGUMENTS = ("env.kwargs", "env.wrappers", "env.render_mode")

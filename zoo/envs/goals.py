@@ -153,7 +153,7 @@ def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
     if hasattr(bare, name):
         return getattr(bare, name)
     first = _first_env(bare)
-    if first is None or not first().has_wrapper_attr(name):
+    if first is None or not first().has_wrapper_attr(name) or not callable(first().get_wrapper_attr(name)):
         return None
     return lambda *goals_and_info: first().get_wrapper_attr(name)(*goals_and_info)
 

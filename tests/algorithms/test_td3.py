@@ -109,7 +109,7 @@ def test_long_updates_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
     def same_samples(model: TD3) -> Any:
         sample, rng = model.memory.sample, np.random.default_rng(0)
 
-        def one_by_one(_: Any, shape: tuple[int, ...]) -> Any:
+        def one_by_one(_: Any, shape: tuple[int, ...], progress: float) -> Any:
             each = [sample(rng, (1, *shape[1:])) for _ in range(shape[0])]
             return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
 

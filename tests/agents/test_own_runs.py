@@ -83,6 +83,13 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+def test_agent_whose_policy_reads_dictionaries_is_still_ones_own(agent: Path) -> None:
+    """The run says MlpPolicy, and what became of it for dictionaries stands in the agent."""
+    multi = {"name": "MultiInputPolicy", "encoder": "multi", "features_dim": 256}
+    edit(agent / "config.yaml", lambda values: values["policy"].update(multi))
+    assert not is_refused(agent)
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_edited_agent_is_refused(agent: Path, change: Callable[[dict[str, Any]], object]) -> None:
     edit(agent / "config.yaml", change)

@@ -412,3 +412,28 @@ def steps_of(folder: Path) -> int:
 
 def rows_of(model: DQN) -> dict[str, bytes]:
     return {name: column.tobytes() for name, column in model.memory.columns.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("used", 10**13),
+        ("sizes", np.array([3 * 10**9, 1])),
+        ("heads", np.array([10**6, 0])),
+        ("sizes", [-5, 1]),
+    ],
+    ids=["more rows than there are", "larger rings", "heads outside", "less than nothing"],
+)
+def test_rings_of_another_memory_are_refused(name: str, value: Any) -> None:
+    state = learned(make(), 100).memory.state()
+    with pytest.raises(ValueError, match="its rings are not those of this memory"):
+        make().memory.load_state({**state, name: np.array(value) if name != "used" else value})
+
+
+@pytest.mark.parametrize("priority", [np.nan, -1.0])
+def test_priorities_that_can_be_none_are_refused(priority: float) -> None:
+    model = learned(make(memory={"prioritized": {}}), 100)
+    state = model.memory.state()
+    state["sampler"]["priorities"][3] = priority
+    with pytest.raises(ValueError, match="its priorities are not those of this memory"):
+        make(memory={"prioritized": {}}).memory.load_state(state)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from playing_agents import save_agent
 
 import zoo
@@ -14,15 +15,22 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 
-ENVS = {"ddpg": ["Pendulum-v1"], "dqn": ["CartPole-v1"], "qrdqn": ["CartPole-v1"], "sac": ["Pendulum-v1"]}
-CASES = [(algo, env) for algo in ALGORITHMS for env in ENVS.get(algo, ["CartPole-v1", "Pendulum-v1"])]
 SMALL: dict[str, dict[str, Any]] = {
     "ppo2": {"n_steps": 16},
     "ddpg": {"learning_starts": 20, "batch_size": 16, "train_freq": 10, "gradient_steps": 2},
-    "sac": {"learning_starts": 20, "batch_size": 16},
     "dqn": {"learning_starts": 20, "batch_size": 16},
     "qrdqn": {"learning_starts": 20, "batch_size": 16, "buffer_size": 1000},
+    "sac": {"learning_starts": 20, "batch_size": 16},
+    "td3": {"learning_starts": 20, "batch_size": 16, "train_freq": 10, "gradient_steps": 2},
+    "tqc": {"learning_starts": 20, "batch_size": 16},
 }
+ENVS = {spaces.Discrete: "CartPole-v1", spaces.Box: "Pendulum-v1"}
+CASES = [
+    (algo, env)
+    for algo in ALGORITHMS
+    for kind, env in ENVS.items()
+    if kind in algorithm_class(algo).supported_actions
+]
 
 
 def trained(algo: str, env: str, normalize: bool) -> Any:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.agent import Array
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
@@ -31,10 +31,8 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.critics import ContinuousCritics
 from zoo.policies.deterministic_actor import DETERMINISTIC_WIDTHS, DeterministicActor
 from zoo.policies.exploration import (
-    ActionNoiseConfig,
     Exploration,
     StochasticExploration,
-    make_action_noise,
 )
 from zoo.policies.networks import uniform
 from zoo.policies.own_policy import make_policy
@@ -50,14 +48,13 @@ LAST_LAYER_RANGE = 3e-3
 
 
 @dataclass
-@with_defaults(learning_rate=1e-3, batch_size=128, train_freq=100, gradient_steps=50)
-class DDPGConfig(OffPolicyConfig):
+@with_defaults(learning_rate=1e-3, batch_size=128, train_freq=100, gradient_steps=50, tau=0.001)
+class DDPGConfig(ContinuousConfig):
     """Hyperparameters of DDPG; ``learning_rate`` is the critic's."""
 
     actor_learning_rate: Schedule | None = hyperparameter(
         1e-4, "step size of the actor's Adam; null: learning_rate", ge=0
     )
-    tau: float = hyperparameter(0.001, "how far a target update goes", gt=0, le=1)
     critic_l2_reg: float = hyperparameter(
         0.0, "weight of half the critic's squared weights, but for biases and the last layer", ge=0
     )
@@ -74,16 +71,10 @@ class DDPGConfig(OffPolicyConfig):
     return_range: list[float] | None = hyperparameter(
         None, "[low, high] to which the critic's targets are clipped, in its own units; null: none"
     )
-    action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
-        None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
-    )
     parameter_noise: ParameterNoiseConfig | dict[str, Any] | None = hyperparameter(
         None,
         "adaptive noise on the actor's parameters: "
         "{initial_std: 0.1, desired_action_std: 0.1, adaptation_coefficient: 1.01}",
-    )
-    random_exploration: float = hyperparameter(
-        0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
     )
 
 
@@ -147,7 +138,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         return ActingPolicy(self.policy.actor, self.device)
 
     def _make_exploration(self) -> Exploration:
-        noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
+        noise = self.config.make_noise(self.codec.spec.shape[0])
         options = self.codec, noise, self.config.random_exploration
         settings = make_parameter_noise(self.config.parameter_noise)
         if settings is None:

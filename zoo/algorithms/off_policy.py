@@ -29,7 +29,13 @@ from zoo.memory.replay import Batch, Relabelling, ReplayMemory, replay_bytes, ri
 from zoo.memory.sampling import Sampler, UniformSampler
 from zoo.policies.codecs import make_codec
 from zoo.policies.config import PolicyConfig
-from zoo.policies.exploration import Exploration
+from zoo.policies.exploration import (
+    ActionNoiseConfig,
+    Exploration,
+    NormalNoise,
+    OrnsteinUhlenbeckNoise,
+    make_action_noise,
+)
 
 BATCH_BYTES = 64 * 2**20
 """Bytes of sampled transitions that one call of the update program may hold."""
@@ -58,6 +64,23 @@ class OffPolicyConfig:
     optimize_memory_usage: bool = hyperparameter(
         False, "store each observation once instead of twice (worth it for images)"
     )
+
+
+@dataclass
+class ContinuousConfig(OffPolicyConfig):
+    """Hyperparameters common to those whose actions are numbers and whose targets follow slowly."""
+
+    tau: float = hyperparameter(0.005, "how far a target update goes", gt=0, le=1)
+    action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
+        None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
+    )
+    random_exploration: float = hyperparameter(
+        0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
+    )
+
+    def make_noise(self, n_actions: int) -> NormalNoise | OrnsteinUhlenbeckNoise | None:
+        """Return the noise that is added to actions of so many numbers, None if there is none."""
+        return make_action_noise(self.action_noise, n_actions)
 
 
 Config = TypeVar("Config", bound=OffPolicyConfig)

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.algorithms.sde_options import sde_options
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
@@ -29,10 +29,8 @@ from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.critics import ContinuousCritics, Temperature
 from zoo.policies.exploration import (
-    ActionNoiseConfig,
     Exploration,
     StochasticExploration,
-    make_action_noise,
 )
 from zoo.policies.own_policy import make_policy
 from zoo.policies.squashed_actor import SquashedActor
@@ -40,24 +38,17 @@ from zoo.policies.state_dependent_exploration import StateDependentExploration
 
 
 @dataclass
-class SACConfig(OffPolicyConfig):
+class SACConfig(ContinuousConfig):
     """Hyperparameters of SAC."""
 
     ent_coef: float | str = hyperparameter(
         "auto", "weight of the entropy; auto: learned, auto_0.1: learned from that value on", gt=0
     )
     target_entropy: float | str = hyperparameter("auto", "wanted entropy; auto: minus the action dimensions")
-    tau: float = hyperparameter(0.005, "how far a target update goes", gt=0, le=1)
     target_update_interval: int = hyperparameter(
         1, "gradient steps between updates of the target critics", unit="gradient steps", ge=1
     )
     n_critics: int = hyperparameter(2, "critics, of which the smallest value counts", ge=1)
-    action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
-        None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
-    )
-    random_exploration: float = hyperparameter(
-        0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
-    )
     use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
     sde_sample_freq: int = hyperparameter(
         -1, "steps after which gSDE draws a new function; -1: when a collection starts", unit="steps", ge=-1
@@ -123,7 +114,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         return ActingPolicy(self.policy.actor, self.device)
 
     def _make_exploration(self) -> Exploration:
-        noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
+        noise = self.config.make_noise(self.codec.spec.shape[0])
         parts = self.acting, self.codec, noise, self.config.random_exploration
         if self.config.use_sde:
             every, at_warmup = self.config.sde_sample_freq, self.config.use_sde_at_warmup

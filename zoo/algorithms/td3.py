@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
+from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
@@ -29,20 +29,17 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.critics import ContinuousCritics
 from zoo.policies.deterministic_actor import DETERMINISTIC_WIDTHS, DeterministicActor
 from zoo.policies.exploration import (
-    ActionNoiseConfig,
     Exploration,
     StochasticExploration,
-    make_action_noise,
 )
 from zoo.policies.own_policy import make_policy
 
 
 @dataclass
 @with_defaults(batch_size=128, train_freq=100, gradient_steps=100)
-class TD3Config(OffPolicyConfig):
+class TD3Config(ContinuousConfig):
     """Hyperparameters of TD3."""
 
-    tau: float = hyperparameter(0.005, "how far a target update goes", gt=0, le=1)
     policy_delay: int = hyperparameter(
         2, "steps of the critics for one of the actor and of all targets", unit="gradient steps", ge=1
     )
@@ -51,12 +48,6 @@ class TD3Config(OffPolicyConfig):
     )
     target_noise_clip: float = hyperparameter(0.5, "largest absolute value of that noise", ge=0)
     n_critics: int = hyperparameter(2, "critics, of which the smallest value counts", ge=1)
-    action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
-        None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
-    )
-    random_exploration: float = hyperparameter(
-        0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
-    )
 
 
 class TD3Policy(nn.Module):
@@ -110,7 +101,7 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
         return ActingPolicy(self.policy.actor, self.device)
 
     def _make_exploration(self) -> Exploration:
-        noise = make_action_noise(self.config.action_noise, self.codec.spec.shape[0])
+        noise = self.config.make_noise(self.codec.spec.shape[0])
         return StochasticExploration(self.acting, self.codec, noise, self.config.random_exploration)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:

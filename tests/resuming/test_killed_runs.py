@@ -49,8 +49,31 @@ ENVIRONMENTS = {
     "mujoco": ["algo=ppo2", "env=Hopper-v5", "n_timesteps=8000", "n_envs=2", "env.normalize=true"],
     "walker": ["algo=ppo2", "env=BipedalWalker-v3", "n_timesteps=8000", "n_envs=2"],
     "bullet": ["algo=ppo2", "env=HopperBulletEnv-v0", "n_timesteps=8000", "n_envs=2"],
+    "native": [
+        *("algo=ppo2", "env=CartPole-v1", "env.vectorization=native", "n_timesteps=12000", "n_envs=4"),
+        "env.normalize=true",
+    ],
+    "wrapped": [
+        *("algo=a2c", "env=CartPole-v1", "env.frame_stack=2", "env.time_feature=true", "n_envs=2"),
+        *("env.action_repeat=2", "env.normalize=true", "n_timesteps=8000"),
+    ],
 }
-"""What wrappers and simulators keep between episodes; the last two are made anew where they are seeded."""
+"""What wrappers and simulators keep between episodes.
+
+Walkers and PyBullet are made anew where they are seeded; native vector environments are reset at checkpoints.
+"""
+
+MEMORIES = {
+    "prioritized": [
+        *("algo=td3", "env=Pendulum-v1", "n_timesteps=900", "policy.net_arch=[32]", "algo.buffer_size=500"),
+        *("memory=prioritized", "memory.n_step=3"),
+    ],
+    "hindsight": [
+        *("algo=her_sac", "env=Zoo/BitFlippingContinuous-v0", "n_timesteps=900", "policy.net_arch=[32]"),
+        *("n_envs=2", "algo.buffer_size=500"),
+    ],
+}
+"""Rings that are full before the end, with priorities, and with episodes that are drawn from anew."""
 
 EVERY = {
     "ppo2": 2000,
@@ -61,15 +84,18 @@ EVERY = {
     "frames": 1500,
     "time": 200,
     "atari": 300,
+    "prioritized": 200,
+    "hindsight": 200,
 }
 WORKERS = ["env.vectorization=workers", "env.n_workers=2", "n_envs=4"]
 
 
-def command(algo: str, *overrides: str) -> list[str]:
-    every = EVERY.get(algo, 2000)
+def command(what: str, *overrides: str) -> list[str]:
+    every = EVERY.get(what, 2000)
+    settings = {**RUNS, **ENVIRONMENTS, **MEMORIES}[what]
     return [
-        *(ZOO, "train", *{**RUNS, **ENVIRONMENTS}[algo], "tuned=none", "seed=3", "env.reseed_every=400"),
-        *("threads=1", "compile=false", "verbose=0", "logger=csv", "callbacks.eval.n_episodes=2"),
+        *(ZOO, "train", *settings, "tuned=none", "seed=3", "env.reseed_every=400", "threads=1"),
+        *("compile=false", "verbose=0", "logger=csv", "callbacks.eval.n_episodes=2"),
         *(f"callbacks.eval.every={every}", f"callbacks.checkpoint.every={every}", *overrides),
     ]
 
@@ -162,16 +188,35 @@ def test_run_killed_in_an_environment_ends_as_if_it_had_never_stopped(env: str, 
     assert_same_end(train_killed(env, tmp_path / "killed", [moment]), whole)
 
 
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_run_killed_with_a_full_memory_ends_as_if_it_had_never_stopped(memory: str, tmp_path: Path) -> None:
+    whole, seconds = train_whole(memory, tmp_path / "whole")
+    moment = random.Random(memory).uniform(0.5, 0.95) * seconds
+    assert_same_end(train_killed(memory, tmp_path / "killed", [moment]), whole)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("what", [*RUNS, *ENVIRONMENTS])
+@pytest.mark.parametrize(
+    ("what", "overrides"),
+    [
+        *(pytest.param(what, [], id=what) for what in (*RUNS, *ENVIRONMENTS, *MEMORIES)),
+        *(pytest.param(what, WORKERS, id=f"{what}-workers") for what in RUNS),
+    ],
+)
 def test_run_killed_at_twenty_random_moments_ends_as_if_it_had_never_stopped(
-    what: str, tmp_path: Path
+    what: str, overrides: list[str], tmp_path: Path
 ) -> None:
-    whole, seconds = train_whole(what, tmp_path / "whole")
-    draws = random.Random(what)
-    for i in range(20):
-        moment = draws.uniform(0.05, 1.0) * seconds
-        assert_same_end(train_killed(what, tmp_path / f"killed {i}", [moment]), whole)
+    """Up to three times in a row: also soon after it was resumed."""
+    whole, seconds = train_whole(what, tmp_path / "whole", *overrides)
+    draws = random.Random(f"{what}{overrides}")
+    n_kills, n_runs = 0, 0
+    while n_kills < 20:
+        moments = [draws.uniform(0.05, 1.0) * seconds for _ in range(draws.randint(1, 3))]
+        killed = train_killed(what, tmp_path / f"killed {n_runs}", moments, *overrides)
+        assert_same_end(killed, whole)
+        assert not list(killed.rglob("*.partial*")), "nothing half-written stays"
+        record = json.loads((killed / "run.json").read_text())
+        n_kills, n_runs = n_kills + len(record.get("resumed", [])), n_runs + 1
 
 
 def train_terminated(algo: str, folder: Path, moment: float, *overrides: str) -> Path:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_killed_runs import WORKERS, ZOO, assert_same_end, command, run_folder, train_whole
+from test_killed_runs import EVERY, WORKERS, ZOO, assert_same_end, command, run_folder, train_whole
 
 
 def require(*arguments: str | Path) -> None:
@@ -38,9 +38,9 @@ def mounted(image: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-def train_until_the_power_is_cut(algo: str, disk: Path, image: Path, steps: int, *overrides: str) -> None:
+def train_until_the_power_is_cut(what: str, disk: Path, image: Path, steps: int, *overrides: str) -> None:
     """Train on a mounted image; after a checkpoint at ``steps`` copy what has reached it, and kill all."""
-    process = subprocess.Popen(command(algo, *overrides), cwd=disk, start_new_session=True)
+    process = subprocess.Popen(command(what, *overrides), cwd=disk, start_new_session=True)
     try:
         while process.poll() is None and newest_checkpoint(disk) < steps:
             time.sleep(0.005)
@@ -58,10 +58,18 @@ def newest_checkpoint(disk: Path) -> int:
     return 0
 
 
-@pytest.mark.parametrize("algo", ["ppo2", pytest.param("sac", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("overrides", [[], pytest.param(WORKERS, marks=pytest.mark.slow)])
+SLOWER = [
+    *(("sac", []), ("a2c", []), ("dqn", []), ("ddpg", []), ("walker", []), ("prioritized", [])),
+    *(("hindsight", []), ("ppo2", WORKERS), ("sac", WORKERS), ("dqn", WORKERS)),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "overrides"),
+    [("ppo2", []), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOWER)],
+)
 def test_run_whose_power_was_cut_ends_as_if_it_had_never_stopped(
-    algo: str, overrides: list[str], tmp_path: Path
+    what: str, overrides: list[str], tmp_path: Path
 ) -> None:
     """Whatever is not forced to this disk stays off it for ten minutes."""
     image = tmp_path / "disk.img"
@@ -70,8 +78,8 @@ def test_run_whose_power_was_cut_ends_as_if_it_had_never_stopped(
     require("mkfs.ext4", "-q", "-F", image)
     cut = tmp_path / "cut.img"
     with mounted(image, "loop,commit=600") as disk:
-        train_until_the_power_is_cut(algo, disk, cut, {"ppo2": 4000, "sac": 400}[algo], *overrides)
-    whole, _ = train_whole(algo, tmp_path / "whole", *overrides)
+        train_until_the_power_is_cut(what, disk, cut, 2 * EVERY.get(what, 2000), *overrides)
+    whole, _ = train_whole(what, tmp_path / "whole", *overrides)
     with mounted(cut, "loop") as disk:
         run = run_folder(disk)
         resume = [ZOO, "train", f"resume={run}", "progress_bar=false"]

@@ -20,6 +20,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from zoo.envs.denormals import flush_denormals
 from zoo.envs.env_group import EnvGroup, EpisodeEnd
 from zoo.envs.sent_errors import packed
 from zoo.envs.step_arrays import StepArrays
@@ -68,6 +69,7 @@ def run_worker(
     group: EnvGroup | None = None
     try:
         group = EnvGroup(makers, rows.start, reseed_every=reseed_every, renew=renew)
+        flush_denormals()
         connection.send_bytes(RESULT + pickle.dumps(_facts(group)))
         size, num_envs = connection.recv()
         descriptor = reduction.recv_handle(connection)

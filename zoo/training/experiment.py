@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.agents.own_runs import sign
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.fields import build
+from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.config.validation import ALGO_LABELS
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
@@ -246,13 +247,13 @@ class Experiment:
             self.config |= {key: given[key] for key in SHOWN_ONLY}
             checkpoint = self.config["callbacks"].get("checkpoint")
             if checkpoint is not None:
-                checkpoint["every"] = given["callbacks"]["checkpoint"]["every"]
+                checkpoint |= {key: given["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
         return run
 
     def _is_same_run(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a run of that config would be this one; a seed that is drawn may be any."""
         free = (*SHOWN_ONLY, "seed") if self.config["seed"] is None else SHOWN_ONLY
-        ours, theirs = (_without(_without_interval(each), free) for each in (self.config, config))
+        ours, theirs = (_without(_without_kept(each), free) for each in (self.config, config))
         return ours == theirs
 
 
@@ -268,12 +269,12 @@ def _without(config: Mapping[str, Any], keys: Sequence[str]) -> Config:
     return {key: value for key, value in config.items() if key not in keys}
 
 
-def _without_interval(config: Mapping[str, Any]) -> Config:
-    """Return the config without the interval of checkpoints, which may differ when a run goes on."""
+def _without_kept(config: Mapping[str, Any]) -> Config:
+    """Return the config without what of checkpoints may differ when a run goes on."""
     checkpoint = config["callbacks"].get("checkpoint")
     if not isinstance(checkpoint, Mapping):
         return dict(config)
-    callbacks = {**config["callbacks"], "checkpoint": _without(checkpoint, ("every",))}
+    callbacks = {**config["callbacks"], "checkpoint": _without(checkpoint, FREE_OF_CHECKPOINTS)}
     return {**config, "callbacks": callbacks}
 
 

@@ -24,7 +24,7 @@ from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_c
 from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
 from zoo.training.problems import tell
-from zoo.training.run_folder import FolderWatch, RunFolder
+from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Result:
     @property
     def is_complete(self) -> bool:
         """Whether the run ended by itself; one that a signal ended can be resumed."""
-        return self.algorithm.stop_reason != PREEMPTED
+        return self.run.status == FINISHED
 
 
 def train(config: Mapping[str, Any]) -> Result:
@@ -100,7 +100,15 @@ class Experiment:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._closing.close()
+        try:
+            self._drop_checkpoints()  # also where a signal came before
+        finally:
+            self._closing.close()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is recorded as finished; whatever is left to do changes nothing of that."""
+        return hasattr(self, "run") and self.run.status == FINISHED
 
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder how it went."""
@@ -124,7 +132,8 @@ class Experiment:
         self._leave_a_checkpoint()
         stop_reason = self.algorithm.stop_reason
         self.save()
-        self.algorithm.stop_reason = stop_reason  # a signal during the last line changes nothing
+        self._sync_logs()
+        self.algorithm.stop_reason = stop_reason  # a signal during the last lines changes nothing
 
     def learn(self) -> None:
         """Train for the steps of the config that are left."""
@@ -151,10 +160,17 @@ class Experiment:
             if isinstance(each, CheckpointCallback) and each.written_at != self.algorithm.num_timesteps:
                 each.on_preemption(self.algorithm)
 
+    def _sync_logs(self) -> None:
+        """See to it that the last rows are on the disk before the run is recorded as finished."""
+        try:
+            self.run.sync_logs()
+        except OSError as error:
+            tell(f"the last rows of the logs may not be on the disk: {error}")
+
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
         settings = self.config["callbacks"].get("checkpoint") or {}
-        if self.algorithm.stop_reason != PREEMPTED and not settings.get("keep"):
+        if self.is_finished and not settings.get("keep"):
             remove_files(self.run.checkpoint)
 
     def save(self) -> None:

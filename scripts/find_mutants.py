@@ -4,16 +4,16 @@
     python scripts/find_mutants.py --sample all zoo/optim/optimizers.py
 
 Each mutant is one file of a copy of the project with one operator, comparison, number or branch changed. The
-tests of its room run against it until the first fails; what they let pass, the tests of all rooms with
-arithmetic look at. A mutant that survives is a line that nothing holds in place: it gets a test, or, if no
-test could tell it from the line (a bound that is never met), an entry in `EQUIVALENT` with the reason.
+tests of all rooms with arithmetic run once, which notes what lines each of them reaches. Then those that
+reach a mutant's line look at it, the fastest first, until one fails. A mutant that survives is a line that
+nothing holds in place: it gets a test, or, if no test could tell it from the line (a bound that is never
+met), an entry in `EQUIVALENT` with the reason. What only other processes run counts as reached by no test.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
+import json
 import os
 import queue
 import random
@@ -21,96 +21,67 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import threading
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("zoo", "conf", "hyperparams", "trained_agents", "tests", "pyproject.toml")
 
 FILES = (
     *("zoo/algorithms/a2c.py", "zoo/algorithms/dqn.py", "zoo/algorithms/ppo2.py", "zoo/algorithms/sac.py"),
-    *("zoo/algorithms/ddpg.py", "zoo/optim/pop_art.py", "zoo/optim/weight_decay.py"),
-    *("zoo/algorithms/td3.py", "zoo/algorithms/tqc.py", "zoo/algorithms/quantile_loss.py"),
-    *("zoo/algorithms/on_policy.py", "zoo/algorithms/off_policy.py", "zoo/algorithms/scalar_means.py"),
-    *("zoo/memory/replay.py", "zoo/memory/rollout.py", "zoo/memory/sampling.py", "zoo/memory/columns.py"),
+    *("zoo/algorithms/ddpg.py", "zoo/algorithms/td3.py", "zoo/algorithms/tqc.py", "zoo/algorithms/qrdqn.py"),
+    *("zoo/algorithms/on_policy.py", "zoo/algorithms/off_policy.py", "zoo/algorithms/quantile_loss.py"),
+    *("zoo/algorithms/callback.py", "zoo/algorithms/finite.py", "zoo/algorithms/in_envs.py"),
+    *("zoo/algorithms/interaction.py", "zoo/algorithms/scalar_means.py", "zoo/algorithms/sde_options.py"),
+    *("zoo/memory/columns.py", "zoo/memory/episodes.py", "zoo/memory/hindsight.py", "zoo/memory/n_step.py"),
+    *("zoo/memory/prioritized.py", "zoo/memory/replay.py", "zoo/memory/rollout.py"),
+    *("zoo/memory/sampling.py", "zoo/memory/segments.py", "zoo/memory/sum_tree.py"),
     *("zoo/optim/descent.py", "zoo/optim/natural.py", "zoo/optim/optimizers.py", "zoo/optim/parameters.py"),
-    *("zoo/optim/program.py", "zoo/optim/schedules.py"),
-    *("zoo/policies/choosing.py", "zoo/policies/composite_head.py", "zoo/policies/critics.py"),
-    *("zoo/policies/deterministic_actor.py", "zoo/policies/parameter_noise.py"),
+    *("zoo/optim/pop_art.py", "zoo/optim/program.py", "zoo/optim/schedules.py", "zoo/optim/state.py"),
+    *("zoo/optim/tensor_trees.py", "zoo/optim/weight_decay.py"),
+    *("zoo/policies/choosing.py", "zoo/policies/codecs.py", "zoo/policies/composite_head.py"),
+    *("zoo/policies/critics.py", "zoo/policies/deterministic_actor.py", "zoo/policies/encoders.py"),
     *("zoo/policies/exploration.py", "zoo/policies/gaussian_heads.py", "zoo/policies/heads.py"),
-    *("zoo/policies/multi_heads.py", "zoo/policies/numpy_forward.py", "zoo/policies/q_network.py"),
-    *("zoo/policies/recurrent_core.py", "zoo/policies/squashed_actor.py", "zoo/policies/codecs.py"),
-    *("zoo/envs/action_log.py", "zoo/envs/normalize.py"),
-    *("zoo/training/evaluation.py", "zoo/training/stopping.py", "zoo/algorithms/callback.py"),
+    *("zoo/policies/multi_heads.py", "zoo/policies/networks.py", "zoo/policies/numpy_forward.py"),
+    *("zoo/policies/parameter_noise.py", "zoo/policies/q_network.py", "zoo/policies/quantile_network.py"),
+    *("zoo/policies/recurrent_core.py", "zoo/policies/squashed_actor.py"),
+    *("zoo/policies/state_dependent_exploration.py", "zoo/policies/state_dependent_heads.py"),
+    *("zoo/envs/action_log.py", "zoo/envs/goals.py", "zoo/envs/monitor.py", "zoo/envs/nan_check.py"),
+    *("zoo/envs/native.py", "zoo/envs/normalize.py", "zoo/envs/stepper.py"),
+    *("zoo/training/evaluation.py", "zoo/training/stopping.py"),
 )
 """The files whose arithmetic results depend on."""
 
 ROOMS = ("memory", "optim", "policies", "envs", "training", "algorithms")
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
-"""(file, what stood there, what was put there): why no test can tell them apart."""
+EQUIVALENT: dict[tuple[str, str, str, str], str] = {}
+"""(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 
-PATIENCE = 3.0
-"""A mutant hangs where its tests take so many times as long as they do without it."""
+Told = tuple[Mutant, str, str]
+"""A mutant, its fate, and the test that saw it."""
 
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-}  # fmt: skip
-OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr,
-}  # fmt: skip
-NAMES = {
-    "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "amin": "amax", "amax": "amin",
-    "mean": "sum", "sum": "mean", "all": "any", "any": "all", "ones": "zeros", "zeros": "ones",
-    "argmax": "argmin", "exp": "square", "log": "square",
-    "zeros_like": "ones_like", "ones_like": "zeros_like",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One file with one thing changed."""
-
-    file: str
-    line: int
-    before: str
-    after: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: `{self.before}` became `{self.after}`"
+LOST = ("SURVIVED", "UNREACHED", "NOT SHOWN")
+"""Fates of a mutant that nothing has seen."""
 
 
 def main() -> int:
-    """Run the mutants that were asked for; return 1 if any survived."""
+    """Show the mutants that were asked for; return 1 if any survived."""
     arguments = parse_arguments()
-    mutants = [mutant for file in arguments.files for mutant in mutants_of(file)]
-    mutants = [each for each in mutants if (each.file, each.before, each.after) not in EQUIVALENT]
-    n = len(mutants) if arguments.sample == "all" else min(int(arguments.sample), len(mutants))
-    chosen = random.Random(arguments.seed).sample(mutants, n)
-    print(f"{n} of {len(mutants)} mutants, seed {arguments.seed}", flush=True)
-    survivors = []
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.workers) as pool:
-        copies: queue.Queue[Path] = queue.Queue()
-        for i in range(arguments.workers):
-            copies.put(copy_of_project(Path(folder) / str(i)))
-        started = time.monotonic()
-        if set(pool.map(lambda project: tested(project, ROOMS, None), list(copies.queue))) != {"SURVIVED"}:
-            print("the tests fail without any mutant")
-            return 2
-        limit = PATIENCE * (time.monotonic() - started)
-        for mutant, fate in zip(
-            chosen, pool.map(lambda each: fate_of(each, copies, limit), chosen), strict=True
-        ):
-            print(f"{fate:9} {mutant}", flush=True)
-            survivors += [mutant] if fate == "SURVIVED" else []
-    print(f"{len(survivors)} of {n} survived", *survivors, sep="\n  ")
-    return 1 if survivors else 0
+    chosen, n = choose(arguments.files, arguments.sample, arguments.seed)
+    print(f"{len(chosen)} of {n} mutants, seed {arguments.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        first = copy_of_project(ROOT, Path(folder) / "0")
+        notes = read_notes(first, arguments.rooms, arguments.notes)
+        projects = [first]
+        for i in range(1, min(arguments.workers, len(chosen))):
+            projects.append(copy_of_project(first, Path(folder) / str(i)))
+        lost = show(chosen, projects, arguments.rooms, notes)
+    return 1 if lost else 0
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -120,99 +91,112 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sample", default="40", help="how many mutants, drawn at random, or all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rooms", nargs="+", default=ROOMS, help="rooms whose tests look; else all")
+    parser.add_argument("--notes", type=Path, help="file that keeps which tests reach which lines")
     return parser.parse_args()
 
 
-def copy_of_project(folder: Path) -> Path:
+def choose(files: Sequence[str], sample: str, seed: int) -> tuple[list[Mutant], int]:
+    """Return the mutants to show, and how many there are."""
+    mutants = [mutant for file in files for mutant in mutants_of(ROOT, file)]
+    mutants = [each for each in mutants if each.key not in EQUIVALENT]
+    n = len(mutants) if sample == "all" else min(int(sample), len(mutants))
+    return random.Random(seed).sample(mutants, n), len(mutants)
+
+
+def copy_of_project(project: Path, folder: Path) -> Path:
     """Copy what tests need."""
     folder.mkdir()
     for name in COPIED:
-        source = ROOT / name
+        source = project / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / name)
         else:
-            shutil.copy(source, folder / name)
+            shutil.copy2(source, folder / name)
     return folder
 
 
-def fate_of(mutant: Mutant, copies: queue.Queue[Path], limit: float) -> str:
-    """Return what became of the tests with the mutant in the place of its file; see `tested`."""
-    project = copies.get()
-    path = project / mutant.file
-    original = path.read_text(encoding="utf-8")
-    room = mutant.file.split("/")[1]
-    try:
-        path.write_text(mutant.source, encoding="utf-8")
-        fate = tested(project, [room], limit)
-        others = [each for each in ROOMS if each != room]
-        return tested(project, others, limit) if fate == "SURVIVED" else fate
-    finally:
-        path.write_text(original, encoding="utf-8")
-        copies.put(project)
-
-
-def tested(project: Path, rooms: Sequence[str], limit: float | None) -> str:
-    """Run the tests of these rooms: one fails (seen), they take too long (hangs), or all pass (SURVIVED)."""
-    tests = [f"tests/{room}" for room in rooms]
-    environment = {**os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return "hangs"
-    return "seen" if done.returncode else "SURVIVED"
-
-
-def mutants_of(file: str) -> Iterator[Mutant]:
-    """Return the mutants of a file, in the order of its lines."""
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    skipped = {id(inner) for each in ast.walk(tree) if is_skipped(each) for inner in ast.walk(each)}
-    nodes = [node for node in ast.walk(tree) if id(node) not in skipped]
-    for node in sorted(nodes, key=lambda each: getattr(each, "lineno", 0)):
-        for changed in changes(node):
-            before, kind, kept = ast.unparse(node), node.__class__, copy.copy(node.__dict__)
-            node.__class__, node.__dict__ = changed.__class__, {**kept, **changed.__dict__}
-            after, source = ast.unparse(node), ast.unparse(tree)
-            node.__class__, node.__dict__ = kind, kept
-            yield Mutant(file, getattr(node, "lineno", 0), before, after, source)
-
-
-def is_skipped(node: ast.AST) -> bool:
-    """Return whether nothing within a node is arithmetic: annotations, messages, fields, class headers."""
-    if isinstance(
-        node, ast.AnnAssign | ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom | ast.arguments
-    ):
-        return True
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hyperparameter"
-
-
-def changes(node: ast.AST) -> Iterator[ast.AST]:
-    """Return what may stand in the place of a node."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        yield ast.Compare(node.left, [COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
-    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        yield ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
-    elif isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
-        yield ast.AugAssign(node.target, OPERATORS[type(node.op)](), node.value)
-    elif isinstance(node, ast.BoolOp):
-        yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub | ast.Invert):
-        yield (
-            ast.UnaryOp(ast.UAdd(), node.operand)
-            if isinstance(node.op, ast.USub)
-            else ast.Call(ast.Name("bool" if isinstance(node.op, ast.Not) else "abs"), [node.operand], [])
+def read_notes(project: Path, rooms: Sequence[str], kept: Path | None) -> dict[str, Any]:
+    """Return which tests reach which lines, as kept in a file, else by running them; see `mutant_tests`."""
+    path = kept or project.with_name("notes.json")
+    if not path.exists():
+        print("running the tests without any mutant …", flush=True)
+        subprocess.run(
+            [*pytest_of(project, rooms), "--note-reached", path.absolute()],
+            cwd=project,
+            env=environment_of(project),
+            stdout=subprocess.DEVNULL,
         )
-    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
-        yield ast.Attribute(node.value, NAMES[node.attr], node.ctx)
-    elif isinstance(node, ast.Name) and node.id in NAMES:
-        yield ast.Name(NAMES[node.id], node.ctx)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        yield ast.Constant(not node.value if isinstance(node.value, bool) else other_number(node.value))
+    notes: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for test in notes["failed"]:
+        print(f"left out: {test} fails without any mutant", flush=True)
+    print(f"{len(notes['tests'])} tests", flush=True)
+    return notes
 
 
-def other_number(value: float) -> float:
-    """Return a number that is not this one."""
-    return value + 1 if isinstance(value, int) or value == 0 else 2 * value
+def show(
+    chosen: Sequence[Mutant], projects: Sequence[Path], rooms: Sequence[str], notes: dict[str, Any]
+) -> list[str]:
+    """Let a pytest in each project look at a part of the mutants; print their fates, return what survived."""
+    told: queue.Queue[Told] = queue.Queue()
+    parts = [chosen[i :: len(projects)] for i in range(len(projects))]
+    for project, part in zip(projects, parts, strict=True):
+        threading.Thread(target=show_in, args=(project, part, rooms, notes, told), daemon=True).start()
+    fates: Counter[str] = Counter()
+    lost = []
+    for _ in chosen:
+        mutant, fate, test = told.get()
+        print(f"{fate:9} {mutant}" + (f"  ({test})" if test else ""), flush=True)
+        fates[fate] += 1
+        lost += [f"{mutant} in `{mutant.statement}`"] if fate in LOST else []
+    print(", ".join(f"{count} {fate}" for fate, count in fates.items()), *lost, sep="\n  ")
+    return lost
+
+
+def show_in(
+    project: Path,
+    mutants: Sequence[Mutant],
+    rooms: Sequence[str],
+    notes: dict[str, Any],
+    told: queue.Queue[Told],
+) -> None:
+    """Let one pytest look at these mutants, and tell what becomes of each."""
+    task = project.with_name(f"{project.name}-task.json")
+    shown = [mutant.as_dict() for mutant in mutants]
+    seen_by = str(project.with_name(f"{project.name}-seen_by"))
+    task.write_text(json.dumps({"mutants": shown, "notes": notes, "seen_by": seen_by}), encoding="utf-8")
+    reading, writing = os.pipe()
+    command = [*pytest_of(project, rooms), "--show-mutants", task, "--fates", str(writing)]
+    environment = {**environment_of(project), "PYTHONDONTWRITEBYTECODE": "1"}
+    with open(reading, encoding="utf-8") as fates:
+        process = subprocess.Popen(
+            command, cwd=project, env=environment, stdout=subprocess.DEVNULL, pass_fds=[writing]
+        )
+        os.close(writing)
+        for mutant in mutants:
+            line = fates.readline()
+            fate, test = json.loads(line) if line else ("NOT SHOWN", f"pytest ended with {process.wait()}")
+            told.put((mutant, fate, test))
+        process.wait()
+
+
+def pytest_of(project: Path, rooms: Sequence[str]) -> list[Any]:
+    """Return the command that collects the tests in a project."""
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", f"{project}-tmp")
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "mutant_tests",
+        *options,
+        *(f"tests/{room}" for room in rooms),
+    ]
+
+
+def environment_of(project: Path) -> dict[str, str]:
+    """Return the environment in which the project's own package is imported."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(project), str(Path(__file__).parent)])}
 
 
 if __name__ == "__main__":

@@ -180,3 +180,41 @@ def test_without_a_config_folder_runs_are_not_signed(
     monkeypatch.setenv("HOME", os.devnull)
     sign(RUN)
     assert not (RUN / SIGNATURE).exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda key: key.chmod(0o644), "other users may read or change it"),
+        (lambda key: key.write_bytes(b"short"), "it is not what Zoo wrote"),
+        (lambda key: key.symlink_to(key.rename(key.with_name("other"))), "it can't be read"),
+    ],
+    ids=["permissions", "length", "link"],
+)
+def test_key_that_is_not_used_is_told_in_one_line(
+    spoil: Callable[[Path], Any],
+    reason: str,
+    agent: Path,
+    config_home: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spoil(config_home / "zoo" / "key")
+    assert is_refused(agent)
+    (line,) = caplog.messages
+    assert str(config_home / "zoo" / "key") in line
+    assert reason in line
+    caplog.clear()
+    sign(RUN)
+    assert len(caplog.messages) == 1
+
+
+def test_nothing_is_said_of_a_key_that_an_agent_does_not_ask_for(
+    config_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Strangers' agents have no signature."""
+    agent = make_run()
+    assert is_refused(agent)
+    (config_home / "zoo").mkdir(parents=True)
+    (config_home / "zoo" / "key").touch(mode=0o644)
+    assert is_refused(agent)
+    assert not caplog.messages

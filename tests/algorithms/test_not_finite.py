@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
 from zoo.algorithms.base import Algorithm
@@ -298,3 +299,22 @@ def test_numbers_are_looked_at_before_something_is_written_not_whenever_it_might
     written.every = 40
     model.learn(100, [Looking(), written])
     assert looked == [40, 80, 100]
+
+
+@algorithms
+@pytest.mark.parametrize("what", ["reward", "observation"])
+@pytest.mark.parametrize("at", [1, 14, 15, 101])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_step_is_right_where_environments_reset_in_steps_of_their_own(
+    make: Any, space: Any, what: str, at: int, normalize: bool
+) -> None:
+    """Episodes of 7 and 5 steps: some rows are no steps of the run."""
+    makers = [
+        partial(Faulty, action_space=space, length=5),
+        partial(Faulty, what, np.nan, at, space, length=7),
+    ]
+    env: Any = SyncVectorEnv(makers)
+    lived = at + (at - 1) // 7  # steps of all environments, in which the first has been reset every sixth
+    expected = at + lived - lived // 6
+    with pytest.raises(NotFiniteError, match=f"at step {expected} of the run"):
+        make(VecNormalize(env) if normalize else env).learn(2000)

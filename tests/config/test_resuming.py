@@ -87,3 +87,9 @@ def test_folder_that_is_no_run_is_refused() -> None:
 
 def test_null_resumes_nothing() -> None:
     assert zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", "resume=null"]).resume is None
+
+
+def test_what_is_kept_of_checkpoints_may_change(saved: DictConfig) -> None:
+    assert not saved.callbacks.checkpoint.keep
+    resumed = zoo.compose("train", [f"resume={RUN}", "callbacks.checkpoint.keep=true"])
+    assert resumed.callbacks.checkpoint == {"every": saved.callbacks.checkpoint.every, "keep": True}

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from scripted import Counting, Noisy, assert_same
 
-from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs import EnvStepper, action_log, make_vec_env
 from zoo.envs.action_log import INITIAL_CAPACITY, ActionLog
 from zoo.errors import ZooError
 
@@ -382,3 +382,24 @@ def test_log_of_actions_grows_for_long_episodes_and_forgets_what_nobody_needs() 
     again.add(np.array([7, 8]))
     assert again.since_start(0)[-2:].tolist() == [3 * INITIAL_CAPACITY - 1, 7]
     assert again.since_start(1).tolist() == [8]
+
+
+@pytest.mark.parametrize("n_steps", [4095, 4096, 20_000])
+def test_episode_that_never_ends_is_told_once_as_its_actions_are_kept(
+    n_steps: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(action_log, "MANY_STEPS", 4096)
+    log = action_log.ActionLog(3, spaces.Discrete(2), first_index=4)
+    for n in range(n_steps + 1):
+        if n == 100:
+            log.start(0)
+            log.start(2)
+        log.add(np.zeros(3, np.int64))
+    assert len(caplog.messages) == (n_steps >= 4096)
+    if caplog.messages:
+        assert caplog.messages[0].startswith("env 5 keeps the 4,096 actions")
+        assert "env.max_episode_steps" in caplog.messages[0]
+
+
+def test_actions_of_long_episodes_are_told_in_a_run() -> None:
+    assert 2**19 < action_log.MANY_STEPS < 2**21

@@ -1,53 +1,63 @@
-"""Worker processes whose parent was killed end, also in the middle of an environment that hangs."""
+"""Worker processes whose parent was killed close their environments and end, also one that hangs."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SCRIPT = """
-import ctypes, os, sys, time
+import ctypes, os, subprocess, sys, time
 import gymnasium as gym
 import numpy as np
 from zoo.envs import make_vec_env
 
 
-class Hanging(gym.Env):
+class Slow(gym.Env):
+    '''Owns a process, which ends when the environment is closed.'''
+
     observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
+
+    def __init__(self):
+        self.simulator = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return np.zeros(1, np.float32), {{}}
 
     def step(self, action):
-        os.write(1, b"%d\\n" % os.getpid())  # in one piece, as three write here
-        while True:
-            {sleep}(1000)
+        os.write(1, b"%d %d\\n" % (os.getpid(), self.simulator.pid))  # in one piece, as three write here
+        {sleep}
+        return np.zeros(1, np.float32), 0.0, False, False, {{}}
+
+    def close(self):
+        self.simulator.kill()
+        self.simulator.wait()
 
 
 if __name__ == "__main__":
-    env = make_vec_env(
-        Hanging, 3, vectorization="workers", n_workers=3, start_method={method!r}, check=False
-    )
+    env = make_vec_env(Slow, 3, vectorization="workers", n_workers=3, start_method={method!r}, check=False)
     env.reset(seed=0)
     env.step(np.zeros(3, dtype=np.int64))
+    print("all are idle", flush=True)
+    time.sleep(1000)
 """
 
+METHODS = ["fork", "forkserver", "spawn"]
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-@pytest.mark.parametrize("sleep", ["time.sleep", "ctypes.PyDLL(None).sleep"], ids=["in Python", "in C"])
-def test_worker_whose_env_hangs_ends_when_the_parent_is_killed(
-    sleep: str, method: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "script.py"
+
+@contextlib.contextmanager
+def parent(path: Path, sleep: str, method: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a process with three environments in workers; end whatever is left of them."""
     path.write_text(SCRIPT.format(sleep=sleep, method=method))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(
@@ -57,14 +67,51 @@ def test_worker_whose_env_hangs_ends_when_the_parent_is_killed(
         start_new_session=True,
         env=environment,
     )
-    assert process.stdout is not None
     try:
-        hanging = [os.pidfd_open(int(process.stdout.readline())) for _ in range(3)]
-        process.kill()
-        for worker in hanging:
-            assert select.select([worker], [], [], 10)[0], "a worker goes on without its parent"
-            os.close(worker)
+        yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def read_processes(process: subprocess.Popen[str]) -> list[tuple[int, int]]:
+    """Return a handle of each worker, and one of its environment's own process, once they are in a step."""
+    assert process.stdout is not None
+    lines = [process.stdout.readline().split() for _ in range(3)]
+    return [(os.pidfd_open(int(worker)), os.pidfd_open(int(simulator))) for worker, simulator in lines]
+
+
+def has_ended(handle: int, seconds: float = 10.0) -> bool:
+    ended = bool(select.select([handle], [], [], seconds)[0])
+    os.close(handle)
+    return ended
+
+
+def test_worker_whose_env_hangs_ends_when_the_parent_is_killed(tmp_path: Path) -> None:
+    sleeps = ["time.sleep(1000)", "ctypes.PyDLL(None).sleep(1000)"]
+    combinations = list(itertools.product(sleeps, METHODS))
+    with contextlib.ExitStack() as all_at_once:  # each takes seconds
+        processes = [
+            all_at_once.enter_context(parent(tmp_path / f"script{number}.py", *combination))
+            for number, combination in enumerate(combinations)
+        ]
+        workers = [[worker for worker, _ in read_processes(process)] for process in processes]
+        for process in processes:
+            process.kill()
+        ended = [[has_ended(worker) for worker in own] for own in workers]
+    assert dict(zip(combinations, ended, strict=True)) == dict.fromkeys(combinations, [True] * 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sleep", ["pass", "time.sleep(0.5)"], ids=["idle", "at work"])
+def test_environments_are_closed_when_the_parent_is_killed(sleep: str, method: str, tmp_path: Path) -> None:
+    with parent(tmp_path / "script.py", sleep, method) as process:
+        handles = read_processes(process)
+        if sleep == "pass":
+            assert process.stdout is not None
+            assert process.stdout.readline() == "all are idle\n"
+        process.kill()
+        for worker, simulator in handles:
+            assert has_ended(simulator), "a process that an environment owns is left behind"
+            assert has_ended(worker), "a worker goes on without its parent"

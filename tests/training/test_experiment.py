@@ -22,7 +22,9 @@ import pytest
 import torch
 
 import zoo
+import zoo.training.experiment as experiment_module
 from zoo.algorithms.callback import PREEMPTED, Callback
+from zoo.commands.train import run as run_command
 from zoo.errors import ZooError
 from zoo.training.checkpoint import read_checkpoint
 from zoo.training.eval_callback import EvalCallback
@@ -314,6 +316,14 @@ def test_named_job_goes_on_with_its_run_and_with_the_seed_that_was_drawn() -> No
     assert result.is_complete
 
 
+def test_named_job_may_keep_other_checkpoints() -> None:
+    run = interrupted("job=night")
+    result = train(config_of("job=night", "callbacks.checkpoint.every=128", "callbacks.checkpoint.keep=true"))
+    assert result.run.path == run.path
+    assert result.is_complete
+    assert run.has_checkpoint
+
+
 def test_index_of_an_array_is_a_job_of_its_own(slurm: pytest.MonkeyPatch) -> None:
     slurm.setenv("SLURM_ARRAY_JOB_ID", "70")
     slurm.setenv("SLURM_ARRAY_TASK_ID", "1")
@@ -534,3 +544,22 @@ def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_b
     assert torch.backends.mkldnn.matmul.fp32_precision == "none"  # type: ignore[attr-defined]
     with pytest.raises(ZooError, match=r"can't take precision=float32 \(the run has bf16\)"):
         zoo.compose("train", [f"resume={run.path}", "precision=float32"])
+
+
+def test_signal_after_a_run_is_recorded_as_finished_changes_nothing_of_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends what is left to say, but no checkpoint that nothing resumes is left behind."""
+    remove_files, signals = experiment_module.remove_files, [signal.SIGINT]
+
+    def remove_files_after_a_signal(folder: Path) -> None:
+        if signals:
+            os.kill(os.getpid(), signals.pop())
+        remove_files(folder)
+
+    monkeypatch.setattr(experiment_module, "remove_files", remove_files_after_a_signal)
+    assert run_command(config_of("callbacks.checkpoint.every=64", "verbose=1")) is None
+    assert not signals
+    run = RunFolder(runs()[0])
+    assert run.read_record()["status"] == "finished"
+    assert not run.checkpoint.exists()

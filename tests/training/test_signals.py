@@ -109,10 +109,12 @@ atexit.register(signal_at, "exit")
         ("start:SIGTERM", 130),
         ("step:SIGTERM close:SIGTERM exit:SIGTERM exit:SIGINT", 130),
         ("step:SIGINT close:SIGINT exit:SIGINT exit:SIGTERM", 130),
+        ("close:SIGTERM", 0),
+        ("close:SIGINT exit:SIGTERM", 0),
         ("exit:SIGTERM exit:SIGINT", 0),
     ],
 )
-def test_exit_status_is_130_whenever_signals_come_before_the_end(
+def test_exit_status_is_130_whenever_signals_come_before_the_run_is_recorded_as_finished(
     signals: str, status: int, tmp_path: Path
 ) -> None:
     (tmp_path / "signalling.py").write_text(SIGNALLING)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 import stat
@@ -21,6 +22,9 @@ from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_yaml
+from zoo.files.printing import one_line
+
+logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
 SIGNATURE = ".signature"
@@ -55,10 +59,10 @@ def is_own(agent: Path, config: Mapping[str, Any]) -> bool:
     try:
         signature = Folder(run).read(SIGNATURE, TEXT_LIMIT)
         run_config = Folder(run).read(CONFIG, TEXT_LIMIT)
-        key = _read_key(key_file)
-        if signature is None or run_config is None or key is None:
+        if signature is None or run_config is None:
             return False
-        if not hmac.compare_digest(signature, _signature(key, run, run_config).encode()):
+        key = _read_key(key_file)
+        if key is None or not hmac.compare_digest(signature, _signature(key, run, run_config).encode()):
             return False
         signed = parse_yaml(run_config)
     except (OSError, ValueError, ZooError):
@@ -104,12 +108,31 @@ def _make_key(path: Path) -> None:
 
 
 def _read_key(path: Path) -> bytes | None:
-    """Return the key; None if there is none, or if it could be known to, or made by, somebody else."""
+    """Return the key; None if there is none, or, as a line tells, it can't be trusted."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+        with open(descriptor, "rb") as file:
+            status, key = os.fstat(descriptor), file.read(_KEY_LENGTH + 1)
+    except FileNotFoundError:
         return None
-    with open(descriptor, "rb") as file:
-        status, key = os.fstat(descriptor), file.read(_KEY_LENGTH + 1)
-    is_private = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS
-    return key if is_private and len(key) == _KEY_LENGTH else None
+    except OSError as error:
+        _tell_unused(path, f"it can't be read ({error.strerror or error})")
+        return None
+    if status.st_uid != os.geteuid():
+        _tell_unused(path, "it belongs to another user")
+    elif status.st_mode & _OTHERS:
+        _tell_unused(path, "other users may read or change it (chmod 600, if none has)")
+    elif len(key) != _KEY_LENGTH:
+        _tell_unused(path, "it is not what Zoo wrote")
+    else:
+        return key
+    return None
+
+
+def _tell_unused(path: Path, reason: str) -> None:
+    logger.warning(
+        "your own runs are not recognised as yours: the key %s is not used, as %s; once it is removed, the"
+        " next run makes another",
+        one_line(path),
+        reason,
+    )

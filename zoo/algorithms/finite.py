@@ -55,9 +55,10 @@ def check_collected(algorithm: Learning) -> None:
         shown = transform(lambda array: array[None], algorithm.interaction.seen["observations"])
         found = find_not_finite({"next_observations": shown})
     if found is None:
+        algorithm.interaction.found_finite()
         return
     steps_ago = found.steps_ago + (found.name == "observations")  # that step began with it
-    step = algorithm.num_timesteps - steps_ago * algorithm.n_envs
+    step = algorithm.num_timesteps - algorithm.interaction.n_transitions_since(steps_ago)
     if found.name == "actions":
         start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
     else:

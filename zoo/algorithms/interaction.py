@@ -54,6 +54,7 @@ class Interaction:
         self._seeds: list[int] = []
         self._n_steps = 0
         self._not_finite: tuple[int, NotFinite] | None = None
+        self._resets: list[tuple[int, int]] = []
         self.seen: Seen = {}
         self._everywhere = self._starting = np.arange(envs.num_envs)
         self._observations: Column = None
@@ -107,6 +108,8 @@ class Interaction:
         after = time.perf_counter()
         experience = Experience({**seen, **acted}, observations, outcome)
         self._n_steps += 1
+        if outcome.valid is not None:
+            self._resets.append((self._n_steps, int((~outcome.valid).sum())))
         if self.normalizer is not None:
             self._look_for_not_finite(outcome)
         if self.normalizer is not None and is_training(self.envs.given_env):
@@ -137,6 +140,15 @@ class Interaction:
             return None
         at, found = self._not_finite
         return found._replace(steps_ago=self._n_steps - at)
+
+    def n_transitions_since(self, steps_ago: int) -> int:
+        """Return what the last ``steps_ago`` steps gave of all environments, but for those merely reset."""
+        after = self._n_steps - steps_ago
+        return steps_ago * self.envs.num_envs - sum(number for at, number in self._resets if at > after)
+
+    def found_finite(self) -> None:
+        """Forget what only matters as long as the last steps may hold something that is not finite."""
+        self._resets.clear()
 
     def _note_starts(self, outcome: Step) -> None:
         """Note which environments now show the first observation of an episode."""

@@ -19,13 +19,19 @@ from zoo.training.problems import tell
 def run(config: Mapping[str, Any]) -> int | None:
     """Train as the checked config says. Returns 130 if the user or the cluster ended the run."""
     verbose = config["verbose"]
-    with _speaking(verbose):
-        with Experiment(config) as experiment:
+    experiment = Experiment(config)
+    try:
+        with _speaking(verbose):
+            with experiment:
+                if verbose:
+                    _introduce(experiment)
+                result = experiment.run_through()
             if verbose:
-                _introduce(experiment)
-            result = experiment.run_through()
-        if verbose:
-            _conclude(result)
+                _conclude(result)
+    except KeyboardInterrupt:
+        if experiment.is_finished:
+            return None
+        raise
     return None if result.is_complete else INTERRUPTED
 
 

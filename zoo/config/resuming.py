@@ -14,9 +14,11 @@ from zoo.files.plain_data import parse_yaml
 
 KEY = "resume"
 
-CHECKPOINT_INTERVAL = "callbacks.checkpoint.every"
+CHECKPOINTS = "callbacks.checkpoint"
+FREE_OF_CHECKPOINTS = ("every", "keep")
+"""What of that section may differ."""
 
-FREE = (KEY, "job", "verbose", "progress_bar", CHECKPOINT_INTERVAL)
+FREE = (KEY, "job", "verbose", "progress_bar", *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS))
 """Settings that change what is shown, how a run is called and what is kept of it, not what is computed."""
 
 
@@ -60,8 +62,8 @@ class ResumedRun:
                 if key not in FREE and key in config and key != "hydra":
                     config[key] = value
             for override in self.given:
-                if override.key_or_group == CHECKPOINT_INTERVAL:
-                    OmegaConf.update(config, CHECKPOINT_INTERVAL, override.value())
+                if override.key_or_group.startswith(f"{CHECKPOINTS}."):
+                    OmegaConf.update(config, override.key_or_group, override.value())
 
     def _change(self, override: Override) -> str | None:
         """Return how an override differs from the run, or None if it does not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,18 +11,24 @@ from numpy.typing import NDArray
 
 from zoo.envs.spaces import Space
 
+logger = logging.getLogger(__name__)
+
 INITIAL_CAPACITY = 1024
 """Steps that fit before the ring grows; a power of two, as every later capacity."""
+
+MANY_STEPS = 2**20
+"""Steps since an environment was seeded that are told, as nothing bounds what they take."""
 
 
 class ActionLog:
     """One ring for all environments, so that keeping a step of all of them is one assignment.
 
     It holds as many steps as lie behind the environment that was seeded longest ago, and doubles where they
-    don't fit.
+    don't fit. ``first_index`` is the place of the first environment among all, for messages.
     """
 
-    def __init__(self, num_envs: int, action_space: Space) -> None:
+    def __init__(self, num_envs: int, action_space: Space, first_index: int = 0) -> None:
+        self._first_index = first_index
         self.n_steps = 0
         """Steps that were added so far; the clock of whoever counts lengths of episodes."""
         self._starts = [0] * num_envs
@@ -65,10 +72,21 @@ class ActionLog:
         """Let go of the steps that nobody needs any more; if there are none, double the ring."""
         ring, oldest = self._ring, min(self._starts)
         if self.n_steps - oldest == len(ring):
+            if len(ring) == MANY_STEPS:
+                self._tell_growth(oldest)
             steps = np.arange(oldest, self.n_steps)
             ring = np.zeros((2 * len(ring), *ring.shape[1:]), ring.dtype)
             ring[steps % len(ring)] = self._ring[steps & self._last]
         self._use(ring, oldest)
+
+    def _tell_growth(self, oldest: int) -> None:
+        logger.warning(
+            "env %d keeps the %s actions since it was last seeded, all of which resuming would repeat, and"
+            " will keep ever more: let its episodes end (env.max_episode_steps), or seed it at more of their"
+            " ends (env.reseed_every)",
+            self._first_index + self._starts.index(oldest),
+            f"{MANY_STEPS:,}",
+        )
 
     def _use(self, ring: NDArray[Any], oldest: int) -> None:
         self._ring = ring

@@ -89,7 +89,7 @@ class EnvGroup:
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
         self._seeds: list[int | None] = [None] * n
         self._n_reseeded = [0] * n
-        self._log = ActionLog(n, self.action_space)
+        self._log = ActionLog(n, self.action_space, first_index)
         self._returns = np.zeros(n)
         self._first_steps = [0] * n
         self._has_flags = False  # whether an episode ended in the last step, or it was interrupted

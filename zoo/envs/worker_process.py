@@ -7,9 +7,9 @@ through the pipe where there are any.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
-import multiprocessing
 import os
 import pickle
 import signal
@@ -20,6 +20,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from zoo.envs.denormals import flush_denormals
 from zoo.envs.env_group import EnvGroup, EpisodeEnd
 from zoo.envs.sent_errors import packed
 from zoo.envs.step_arrays import StepArrays
@@ -31,6 +32,9 @@ STEP = b""
 """The message for the most frequent command; every other one is a `message`."""
 NOTHING, RESULT, REFUSED, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
 """First byte of a reply: no infos and no ends; a pickled result; what a call raised; why all has ended."""
+
+PARENT_IS_GONE = signal.SIGTRAP
+"""The signal that comes then. Its number, 5, is the seconds that a worker has left."""
 
 ON_REQUEST = ("call", "set_attr")
 """Commands that run what the user names: what that raises is the caller's affair, and the worker goes on."""
@@ -45,23 +49,27 @@ def run_worker(
     makers: Sequence[Callable[[], Env]],
     rows: range,
     connection: Connection,
-    inherited: Connection | None,
+    parents_life: Connection,
+    inherited: Sequence[Connection],
     *,
     reseed_every: int,
     renew: bool,
 ) -> None:
-    """Make the environments ``rows`` and do as the pipe says until it is closed.
+    """Make the environments ``rows`` and do as the pipe says until it is closed, then close them.
 
-    Ctrl-C and SIGTERM reach a whole process group; the parent decides what comes of them.
+    ``parents_life`` is the end of a pipe that closes with the parent. ``inherited`` are the parent's ends of
+    all pipes, which must be open nowhere else. Ctrl-C and SIGTERM reach a whole process group; the parent
+    decides what comes of them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _end_with_parent()
-    if inherited is not None:
-        inherited.close()
+    _end_soon_after(parents_life)
+    for pipe in inherited:
+        pipe.close()
     group: EnvGroup | None = None
     try:
         group = EnvGroup(makers, rows.start, reseed_every=reseed_every, renew=renew)
+        flush_denormals()
         connection.send_bytes(RESULT + pickle.dumps(_facts(group)))
         size, num_envs = connection.recv()
         descriptor = reduction.recv_handle(connection)
@@ -80,17 +88,20 @@ def run_worker(
         connection.close()
 
 
-def _end_with_parent() -> None:
-    """Let the system end this process once its parent is gone, even where an environment never returns.
+def _end_soon_after(parents_life: Connection) -> None:
+    """Let the system end this process soon after its parent, even where an environment never returns.
 
-    A pipe closes then, and says so by SIGIO, which ends a process by itself. (A thread that waits for the
-    pipe would have to wait for the interpreter too, which a simulator in C may never let go of. Linux's own
-    signal for the death of a parent comes when the thread ends that started the worker.)
+    A worker comes to its end by itself, once it has something to read or to send: its pipe is closed. For
+    one that does not, another pipe, which closes with the parent too, says so by a signal. Its handler is
+    C's ``alarm``: it takes the signal's number for seconds, after which SIGALRM ends the process. (A handler
+    or a thread of Python would have to wait for the interpreter, which a simulator in C may never let go of.
+    Linux's own signal for the death of a parent comes when the thread ends that started the worker.)
     """
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    pipe = parent.sentinel
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    pipe = parents_life.fileno()
+    c = ctypes.CDLL(None)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    c.signal(int(PARENT_IS_GONE), ctypes.cast(c.alarm, ctypes.c_void_p))
+    fcntl.fcntl(pipe, fcntl.F_SETSIG, PARENT_IS_GONE)
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
     if wait([pipe], timeout=0):

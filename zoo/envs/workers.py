@@ -40,10 +40,14 @@ LOOK_EVERY = 100
 
 
 class Worker(NamedTuple):
-    """One process, our end of its pipe, and which environments it steps."""
+    """One process, our end of its pipe, and which environments it steps.
+
+    ``life`` is our end of another pipe, which is open as long as we are.
+    """
 
     process: BaseProcess
     connection: Connection
+    life: Connection
     poller: select.poll
     rows: range
 
@@ -190,11 +194,13 @@ class WorkersVectorEnv(SameStepVectorEnv):
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)
             ours, theirs = context.Pipe()
+            their_life, our_life = context.Pipe(duplex=False)
             makers = [CloudpickleWrapper(make_envs[i]) for i in rows]
-            inherited = ours if start_method == "fork" else None
+            others = [pipe for worker in self._workers for pipe in (worker.connection, worker.life)]
+            inherited = [*others, ours, our_life] if start_method == "fork" else []
             process = context.Process(
                 target=run_worker,
-                args=(makers, rows, theirs, inherited),
+                args=(makers, rows, theirs, their_life, inherited),
                 kwargs=life,
                 name=f"zoo env worker {rows.start}",
             )
@@ -206,9 +212,10 @@ class WorkersVectorEnv(SameStepVectorEnv):
                     "use env.start_method=fork, or env.vectorization=sync"
                 ) from error
             theirs.close()
+            their_life.close()
             poller = select.poll()
             poller.register(ours.fileno(), select.POLLIN)
-            self._workers.append(Worker(process, ours, poller, rows))
+            self._workers.append(Worker(process, ours, our_life, poller, rows))
             self._unread.append(self._workers[-1])
 
     def _read_spaces(self) -> tuple[Space, Space]:
@@ -350,6 +357,7 @@ def _shut_down(workers: list[Worker], owner: int) -> None:
         if not _is_dead(worker.process):
             worker.process.kill()
             _wait_for(worker.process, time.monotonic() + 1.0)
+        worker.life.close()
     workers.clear()
 
 

@@ -97,6 +97,7 @@ class NotFinite(NamedTuple):
 
     name: str
     steps_ago: int
+    """Steps of all environments, also of those that were merely reset."""
     env: int
     value: float
 

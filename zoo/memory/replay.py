@@ -120,6 +120,7 @@ class ReplayMemory:
         """Steps added since `first_not_finite` found nothing."""
         self._n_added = self._n_added_before = 0
         self._bad_final: tuple[int, NotFinite] | None = None
+        self._left_out: list[tuple[int, Array]] = []
 
     def __len__(self) -> int:
         return int(self._sizes.sum())
@@ -153,6 +154,7 @@ class ReplayMemory:
         valid = outcome.valid
         if valid is not None and not valid.all():
             self._heads_are_equal = False
+            self._left_out.append((self._n_added, ~valid))
             rows = self._heads[valid], self._envs[valid]
             values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
         for name, column in self.columns.items():
@@ -227,13 +229,24 @@ class ReplayMemory:
             return array[rows] if array.dtype.kind == "f" else array[:0]
 
         found = find_not_finite({name: transform(added, column) for name, column in self.columns.items()})
+        if found is not None:
+            found = found._replace(steps_ago=self._steps_ago(found.env, found.steps_ago))
         if self._bad_final is not None:
             at, final = self._bad_final
             final = final._replace(steps_ago=self._n_added - at)
             found = final if found is None or final.steps_ago > found.steps_ago else found
         if found is None:
             self.n_unchecked = 0
+            self._left_out.clear()
         return found
+
+    def _steps_ago(self, env: int, rows_ago: int) -> int:
+        """Return how many steps ago a row of one environment was added, of which some added none."""
+        steps_ago = rows_ago
+        for at, left_out in reversed(self._left_out):
+            if left_out[env] and self._n_added - 1 - at <= steps_ago:
+                steps_ago += 1
+        return steps_ago
 
     # -- sampling ---------------------------------------------------------------------------------------
 

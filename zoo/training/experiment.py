@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from zoo.agents.own_runs import sign
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.fields import build
+from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.config.validation import ALGO_LABELS
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
 from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
 from zoo.training.problems import tell
-from zoo.training.run_folder import FolderWatch, RunFolder
+from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Result:
     @property
     def is_complete(self) -> bool:
         """Whether the run ended by itself; one that a signal ended can be resumed."""
-        return self.algorithm.stop_reason != PREEMPTED
+        return self.run.status == FINISHED
 
 
 def train(config: Mapping[str, Any]) -> Result:
@@ -99,7 +100,15 @@ class Experiment:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._closing.close()
+        try:
+            self._drop_checkpoints()  # also where a signal came before
+        finally:
+            self._closing.close()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is recorded as finished; whatever is left to do changes nothing of that."""
+        return hasattr(self, "run") and self.run.status == FINISHED
 
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder how it went."""
@@ -123,7 +132,8 @@ class Experiment:
         self._leave_a_checkpoint()
         stop_reason = self.algorithm.stop_reason
         self.save()
-        self.algorithm.stop_reason = stop_reason  # a signal during the last line changes nothing
+        self._sync_logs()
+        self.algorithm.stop_reason = stop_reason  # a signal during the last lines changes nothing
 
     def learn(self) -> None:
         """Train for the steps of the config that are left."""
@@ -150,10 +160,17 @@ class Experiment:
             if isinstance(each, CheckpointCallback) and each.written_at != self.algorithm.num_timesteps:
                 each.on_preemption(self.algorithm)
 
+    def _sync_logs(self) -> None:
+        """See to it that the last rows are on the disk before the run is recorded as finished."""
+        try:
+            self.run.sync_logs()
+        except OSError as error:
+            tell(f"the last rows of the logs may not be on the disk: {error}")
+
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
         settings = self.config["callbacks"].get("checkpoint") or {}
-        if self.algorithm.stop_reason != PREEMPTED and not settings.get("keep"):
+        if self.is_finished and not settings.get("keep"):
             remove_files(self.run.checkpoint)
 
     def save(self) -> None:
@@ -246,13 +263,13 @@ class Experiment:
             self.config |= {key: given[key] for key in SHOWN_ONLY}
             checkpoint = self.config["callbacks"].get("checkpoint")
             if checkpoint is not None:
-                checkpoint["every"] = given["callbacks"]["checkpoint"]["every"]
+                checkpoint |= {key: given["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
         return run
 
     def _is_same_run(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a run of that config would be this one; a seed that is drawn may be any."""
         free = (*SHOWN_ONLY, "seed") if self.config["seed"] is None else SHOWN_ONLY
-        ours, theirs = (_without(_without_interval(each), free) for each in (self.config, config))
+        ours, theirs = (_without(_without_kept(each), free) for each in (self.config, config))
         return ours == theirs
 
 
@@ -268,12 +285,12 @@ def _without(config: Mapping[str, Any], keys: Sequence[str]) -> Config:
     return {key: value for key, value in config.items() if key not in keys}
 
 
-def _without_interval(config: Mapping[str, Any]) -> Config:
-    """Return the config without the interval of checkpoints, which may differ when a run goes on."""
+def _without_kept(config: Mapping[str, Any]) -> Config:
+    """Return the config without what of checkpoints may differ when a run goes on."""
     checkpoint = config["callbacks"].get("checkpoint")
     if not isinstance(checkpoint, Mapping):
         return dict(config)
-    callbacks = {**config["callbacks"], "checkpoint": _without(checkpoint, ("every",))}
+    callbacks = {**config["callbacks"], "checkpoint": _without(checkpoint, FREE_OF_CHECKPOINTS)}
     return {**config, "callbacks": callbacks}
 
 

@@ -29,6 +29,9 @@ from zoo.training.problems import tell, told
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
 
+FINISHED = "finished"
+"""The status of a run that ended by itself."""
+
 
 class RunFolder:
     """The paths in a run's folder, and its record ``run.json``.
@@ -49,6 +52,8 @@ class RunFolder:
         self.best_agent = self.path / "best_agent"
         self.checkpoint = self.path / "checkpoint"
         self.videos = self.path / "videos"
+        self.status: str | None = None
+        """What this process has last written of ``status`` into the record."""
         self._lock: BinaryIO | None = None
         self._written: dict[Path, bytes] = {}
 
@@ -81,7 +86,7 @@ class RunFolder:
             if not run.has_checkpoint:
                 raise
             record = {}
-        if record.get("status") == "finished":
+        if record.get("status") == FINISHED:
             raise ZooError(
                 f"the run in {run.path} is finished; to train its agent further:"
                 f" zoo train init_from={shlex.quote(str(run.agent))} …"
@@ -110,7 +115,7 @@ class RunFolder:
             run = cls(folder)
             try:
                 record = run.read_record()
-                is_wanted = record.get("job") == job and record.get("status") != "finished"
+                is_wanted = record.get("job") == job and record.get("status") != FINISHED
                 if is_wanted and is_same(run.read_config()):
                     return cls.reopen(folder)
             except ZooError:
@@ -173,8 +178,9 @@ class RunFolder:
         earlier = self._record_so_far()
         now = _now()
         again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
+        self.status = "running"
         self.update_record(
-            status="running",
+            status=self.status,
             command=shlex.join(sys.argv if command is None else command),
             seed=seed,
             job=job or earlier.get("job"),
@@ -189,6 +195,16 @@ class RunFolder:
     def end(self, status: str, **values: Any) -> None:
         """Record how the run ended, with ``values`` such as ``timesteps`` and ``evaluation``."""
         self.update_record(status=status, ended=_now(), **values)
+        self.status = status
+
+    def sync_logs(self) -> None:
+        """Force what was logged to the disk; nothing is lost then with the checkpoint. Raises `OSError`."""
+        for folder in (self.monitor, self.tensorboard):
+            for path in [*folder.rglob("*"), folder] if folder.is_dir() else ():
+                atomic.sync(path)
+        if self.progress.exists():
+            atomic.sync(self.progress)
+        atomic.sync(self.path)
 
     @contextlib.contextmanager
     def tracked(
@@ -203,7 +219,7 @@ class RunFolder:
         try:
             self.start(seed=algorithm.seed, command=command, job=job)
             yield
-            status = "preempted" if algorithm.stop_reason == PREEMPTED else "finished"
+            status = "preempted" if algorithm.stop_reason == PREEMPTED else FINISHED
             self.end(status, **speed.summary())
         except BaseException as error:
             preempted = isinstance(error, KeyboardInterrupt)

@@ -1,0 +1,242 @@
+"""What pytest does for `find_mutants.py`: it notes which tests reach which lines, and shows mutants to tests.
+
+Mutants are shown in children of a process that has collected all tests: a child puts the mutant's functions
+in the place of those that are there, which costs milliseconds, and runs the tests that reach its line. What
+runs when a file is imported is no function's: such a mutant has a fresh pytest look at it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+ROOT = Path.cwd()
+
+HANGS_AFTER = 15.0, 10.0
+"""Seconds after which a test hangs, and how many times what it takes without a mutant come on top."""
+
+MEMORY = 16 * 1024**3
+"""Bytes of addresses that tests may use: a mutant may ask for any number."""
+
+PASSED, FAILED, NOT_SHOWN = 0, 1, 3
+"""How a child ends; `NOT_SHOWN` where the mutant could not be put in place."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say which of both is to be done."""
+    parser.addoption("--note-reached", help="file for what tests reach")
+    parser.addoption("--show-mutants", help="file with mutants, and with what tests reach")
+    parser.addoption("--fates", type=int, help="open file for what became of each")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Do it."""
+    if config.getoption("--note-reached"):
+        config.pluginmanager.register(Notes(Path(config.getoption("--note-reached"))))
+    if config.getoption("--show-mutants"):
+        task = json.loads(Path(config.getoption("--show-mutants")).read_text(encoding="utf-8"))
+        config.pluginmanager.register(Exhibition(task, config.getoption("--fates")))
+
+
+class Notes:
+    """Notes seconds and reached lines of each test that passes, by file and line."""
+
+    def __init__(self, path: Path) -> None:
+        from coverage import Coverage
+
+        self._path = path
+        self._seconds: dict[str, float] = {}
+        self._failed: set[str] = set()
+        self._coverage = Coverage(data_file=None, config_file=False, include=[f"{ROOT}/zoo/*"])
+
+    def pytest_collection_finish(self) -> None:
+        """Begin with the first test; what importing reaches is no test's own."""
+        self._coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, bool, bool]:
+        """Note what one test reaches."""
+        self._coverage.switch_context(item.nodeid)
+        started = time.perf_counter()
+        done = yield
+        self._seconds[item.nodeid] = round(time.perf_counter() - started, 4)
+        return done
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Leave out what fails without any mutant."""
+        if report.failed:
+            self._failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write it down."""
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        tests = [test for test in self._seconds if test not in self._failed]
+        numbers = {test: number for number, test in enumerate(tests)}
+        reached = {
+            str(Path(file).relative_to(ROOT)): {
+                line: [numbers[test] for test in contexts if test in numbers]
+                for line, contexts in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+        notes = {
+            "tests": [(test, self._seconds[test]) for test in tests],
+            "failed": sorted(self._failed),
+            "reached": reached,
+        }
+        self._path.write_text(json.dumps(notes), encoding="utf-8")
+
+
+class Exhibition:
+    """Shows mutants to the tests that this pytest has collected, one after the other."""
+
+    def __init__(self, task: Mapping[str, Any], fates: int) -> None:
+        self._mutants: list[dict[str, Any]] = task["mutants"]
+        self._tests: list[tuple[str, float]] = task["notes"]["tests"]
+        self._reached: dict[str, dict[str, list[int]]] = task["notes"]["reached"]
+        self._fates = fates
+        self._seen_by = Path(task["seen_by"])
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Show each to its tests, instead of running them all."""
+        for mutant in self._mutants:
+            self._seen_by.write_text("", encoding="utf-8")
+            fate = self._fate_of(mutant, session)
+            line = json.dumps((fate, self._seen_by.read_text(encoding="utf-8")))
+            os.write(self._fates, line.encode() + b"\n")
+        return True
+
+    def _fate_of(self, mutant: Mapping[str, Any], session: pytest.Session) -> str:
+        tests = self._tests_of(mutant)
+        if not tests:
+            return "UNREACHED"
+        path = ROOT / mutant["file"]
+        original = path.read_bytes()
+        try:
+            # Also for the processes that tests start; compiled files are told apart by whole seconds only.
+            path.write_text(mutant["source"], encoding="utf-8")
+            Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+            child = os.fork()
+            if child == 0:
+                _never_return(lambda: self._look(mutant, tests, session))
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        finally:
+            path.write_bytes(original)
+            _end_children()
+        if status == -signal.SIGALRM:
+            return "hangs"
+        return {PASSED: "SURVIVED", NOT_SHOWN: "NOT SHOWN"}.get(status, "seen")
+
+    def _tests_of(self, mutant: Mapping[str, Any]) -> list[tuple[str, float]]:
+        """Return the tests that reach a mutant, the fastest first.
+
+        What runs at the import, every test reaches that reaches any line of the file; all of its room may.
+        """
+        lines = self._reached.get(mutant["file"], {})
+        first, last = mutant["lines"]
+        if mutant["in_function"]:
+            numbers = {number for line in range(first, last + 1) for number in lines.get(str(line), ())}
+        else:
+            room = f"tests/{mutant['file'].split('/')[1]}/"
+            numbers = {number for each in lines.values() for number in each}
+            numbers |= {n for n, (name, _) in enumerate(self._tests) if name.startswith(room)}
+        return sorted((self._tests[number] for number in numbers), key=lambda test: test[1])
+
+    def _look(
+        self, mutant: Mapping[str, Any], tests: Sequence[tuple[str, float]], session: pytest.Session
+    ) -> int:
+        """Run the tests in this child until the first fails."""
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        os.setsid()
+        functions = _functions_to_replace(mutant) if mutant["in_function"] else None
+        if functions is None:
+            self._look_afresh([name for name, _ in tests], sum(seconds for _, seconds in tests))
+        for function, code in functions or ():
+            function.__code__ = code
+        items = {item.nodeid: item for item in session.items}
+        chosen = [(items[name], seconds) for name, seconds in tests if name in items]
+        for number, (item, seconds) in enumerate(chosen):
+            following = chosen[number + 1][0] if number + 1 < len(chosen) else None
+            signal.setitimer(signal.ITIMER_REAL, HANGS_AFTER[0] + HANGS_AFTER[1] * seconds)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.testsfailed:
+                self._seen_by.write_text(item.nodeid, encoding="utf-8")
+                return FAILED
+        return PASSED
+
+    def _look_afresh(self, names: Sequence[str], seconds: float) -> None:
+        """Become a pytest that imports the mutant."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
+        signal.setitimer(signal.ITIMER_REAL, 10 * HANGS_AFTER[0] + HANGS_AFTER[1] * seconds)
+        options = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", f"{ROOT}-tmp")
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *names])
+
+
+def _never_return(look: Any) -> None:
+    """End this child with what ``look`` returns: whatever the process above had in mind is not its affair."""
+    status = NOT_SHOWN
+    try:
+        status = look()
+    except BaseException:
+        with contextlib.suppress(Exception):
+            Path(f"{ROOT}-problem.txt").write_text(traceback.format_exc(), encoding="utf-8")
+    finally:
+        os._exit(status)
+
+
+def _functions_to_replace(mutant: Mapping[str, Any]) -> list[tuple[FunctionType, CodeType]] | None:
+    """Return the functions of the file that are there, and what they become.
+
+    None where two begin in one line under one name, so that it can't be told which is which.
+    """
+    path = str(ROOT / mutant["file"])
+    new: dict[tuple[str, int], list[CodeType]] = defaultdict(list)
+    for code in _codes_in(compile(mutant["source"], path, "exec")):
+        new[code.co_name, code.co_firstlineno].append(code)
+    replaced = []
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename == path:
+            codes = new[each.__code__.co_name, each.__code__.co_firstlineno]
+            if len(codes) != 1:
+                return None
+            replaced.append((each, codes[0]))
+    return replaced
+
+
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes_in(constant)
+
+
+def _end_children() -> None:
+    """End what tests left behind: this process adopts orphans (see `conftest.py`)."""
+    while pids := [
+        int(pid)
+        for path in Path("/proc/self/task").glob("*/children")
+        for pid in path.read_text(encoding="ascii").split()
+    ]:
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)

@@ -1,0 +1,155 @@
+"""The mutants of a file: copies of it in which one operator, comparison, number or branch is another."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+NAMES = {
+    "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "amin": "amax", "amax": "amin",
+    "mean": "sum", "sum": "mean", "all": "any", "any": "all", "ones": "zeros", "zeros": "ones",
+    "argmax": "argmin", "exp": "square", "log": "square",
+    "zeros_like": "ones_like", "ones_like": "zeros_like",
+}  # fmt: skip
+
+NO_ARITHMETIC = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.arguments)
+CHECKS_ONLY = ("strict", "stacklevel")
+"""Arguments that change nothing of what is computed."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One file with one thing changed. Every line stays at its number."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+    statement: str
+    """First line of the statement in which it stands."""
+    lines: tuple[int, int]
+    """First and last line of that statement, or of its head."""
+    in_function: bool
+    """Whether it stands in the body of a function, and not in what runs when the file is imported."""
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: `{self.before}` became `{self.after}`"
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What it is called wherever its line stands."""
+        return self.file, self.statement, self.before, self.after
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return its fields for a file."""
+        return asdict(self)
+
+
+def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
+    """Return the mutants of a file, in the order of its lines."""
+    text = (root / file).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for node, statement, in_function in sorted(_nodes(ast.parse(text), None, False), key=_place):
+        for changed in changes(node):
+            source = _replaced(text, node, changed)
+            compile(source, file, "exec")
+            yield Mutant(
+                file,
+                node.lineno,
+                ast.unparse(node),
+                ast.unparse(changed),
+                lines[statement.lineno - 1].strip(),
+                (statement.lineno, _last_line_of_head(statement)),
+                in_function,
+                source,
+            )
+
+
+Found = tuple[ast.expr | ast.stmt, ast.stmt, bool]
+
+
+def _place(found: Found) -> tuple[int, int]:
+    return found[0].lineno, found[0].col_offset
+
+
+def _nodes(node: ast.AST, statement: ast.stmt | None, in_function: bool) -> Iterator[Found]:
+    """Return all nodes with arithmetic, the statement of each, and whether it is in a function's body."""
+    if isinstance(node, ast.stmt):
+        statement = node
+    if isinstance(node, ast.expr | ast.stmt) and statement is not None:
+        yield node, statement, in_function
+    for field, value in ast.iter_fields(node):
+        is_body = field == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not _is_skipped(child, field):
+                yield from _nodes(child, statement, in_function or is_body)
+
+
+def _is_skipped(node: ast.AST, field: str) -> bool:
+    """Return whether nothing within a node is arithmetic: annotations, messages, hyperparameters."""
+    if isinstance(node, NO_ARITHMETIC) or field in ("annotation", "returns"):
+        return True
+    if isinstance(node, ast.keyword):
+        return node.arg in CHECKS_ONLY
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hyperparameter"
+
+
+def _last_line_of_head(statement: ast.stmt) -> int:
+    body = getattr(statement, "body", None)
+    if not body:
+        return statement.end_lineno or statement.lineno
+    return max(statement.lineno, body[0].lineno - 1)
+
+
+def _replaced(text: str, node: ast.expr | ast.stmt, changed: ast.AST) -> str:
+    """Return the text with a node replaced, and as many lines as before."""
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    lines = text.encode().splitlines(keepends=True)
+    before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
+    after = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])
+    missing = "\n" * (node.end_lineno - node.lineno)
+    new = ast.unparse(changed)
+    new = f"({new}{missing})" if isinstance(node, ast.expr) else f"{new}{missing}"
+    return (before + new.encode() + after).decode()
+
+
+def changes(node: ast.AST) -> Iterator[ast.AST]:
+    """Return what may stand in the place of a node."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        yield ast.Compare(node.left, [COMPARISONS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        yield ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
+    elif isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
+        yield ast.AugAssign(node.target, OPERATORS[type(node.op)](), node.value)
+    elif isinstance(node, ast.BoolOp):
+        yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub | ast.Invert):
+        yield (
+            ast.UnaryOp(ast.UAdd(), node.operand)
+            if isinstance(node.op, ast.USub)
+            else ast.Call(ast.Name("bool" if isinstance(node.op, ast.Not) else "abs"), [node.operand], [])
+        )
+    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+        yield ast.Attribute(node.value, NAMES[node.attr], node.ctx)
+    elif isinstance(node, ast.Name) and node.id in NAMES:
+        yield ast.Name(NAMES[node.id], node.ctx)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield ast.Constant(not node.value if isinstance(node.value, bool) else other_number(node.value))
+
+
+def other_number(value: float) -> float:
+    """Return a number that is not this one."""
+    return value + 1 if isinstance(value, int) or value == 0 else 2 * value

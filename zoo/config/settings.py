@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zoo.config.fields import hyperparameter
+from zoo.config.plot_settings import PlotSettings
 
 
 @dataclass
@@ -90,6 +91,7 @@ SETTINGS: dict[str, type[Any]] = {
     "evaluate": EvaluateSettings,
     "agents": AgentsSettings,
     "check": CheckSettings,
+    "plot": PlotSettings,
 }
 """The settings by command."""
 

@@ -19,7 +19,7 @@ from zoo.config.showing import command_help, readable_yaml
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import say
 
-PATHS = {"plot": "runs"}
+PATHS = {"plot": "runs", "compare": "runs"}
 """Commands that take paths as they are, and the key that these stand for."""
 
 

@@ -1,4 +1,4 @@
-"""The settings of `zoo plot`; their defaults stand in ``conf/``."""
+"""The settings of `zoo plot` and `zoo compare`; their defaults stand in ``conf/``."""
 
 from __future__ import annotations
 
@@ -39,3 +39,20 @@ class PlotSettings:
     report: bool = hyperparameter(help="one HTML page with everything; the same as format=html")
     title: str | None = hyperparameter(help="heading of the figure or report")
     out: str | None = hyperparameter(help="file to write; null: one in plots/")
+
+
+@dataclass
+class CompareSettings:
+    """What `zoo compare` takes."""
+
+    runs: str | list[Any] | None = hyperparameter(
+        help="the two to compare, each a run, a folder of runs, a pattern with *, or a list of them"
+    )
+    score: str = hyperparameter(help="what is compared", choices=("final", "best", "train"))
+    aggregate: str = hyperparameter(help="of the runs of a group", choices=("mean", "iqm"))
+    by: str | list[str] | None = hyperparameter(
+        help="keys that tell groups apart; null: the whole config without the seed"
+    )
+    reference: str | dict[str, Any] | None = hyperparameter(
+        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zoo.config.fields import hyperparameter
-from zoo.config.plot_settings import PlotSettings
+from zoo.config.plot_settings import CompareSettings, PlotSettings
 
 
 @dataclass
@@ -92,6 +92,7 @@ SETTINGS: dict[str, type[Any]] = {
     "agents": AgentsSettings,
     "check": CheckSettings,
     "plot": PlotSettings,
+    "compare": CompareSettings,
 }
 """The settings by command."""
 

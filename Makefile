@@ -20,7 +20,7 @@ INSTALLED_FOR_SPEED := $(VENV)/.installed-for-speed
 # One thread for numpy's own products: two thread pools in one process fight for the cores.
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: help train test test-slow mutants lint format speed docs constraints system-packages clean
+.PHONY: help train test test-slow mutants lint format speed docs constraints system-packages browser clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -29,7 +29,7 @@ train: $(INSTALLED)  ## train ALGO on ENV with the tuned file (PPO2 on CartPole-
 	$(BIN)/zoo train algo=$(ALGO) env=$(ENV) seed=$(SEED)
 	$(BIN)/zoo evaluate algo=$(ALGO) env=$(ENV) n_episodes=100
 
-test: lint  ## linters and tests
+test: lint browser  ## linters and tests
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 test-slow: $(INSTALLED_FOR_TESTS) system-packages  ## the tests that train for minutes
@@ -92,3 +92,11 @@ system-packages: $(BIN)/python
 	else \
 		echo "Not installed, so updates will not be compiled; on Debian: apt-get install $$missing"; \
 	fi
+
+# One test opens a report of `zoo plot` in a browser.
+browser:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium && exit 0; \
+	fi; \
+	echo "No browser, so the test that opens a report in one is skipped; on Debian: apt-get install chromium"

@@ -15,6 +15,8 @@ VERBS = {
     "evaluate": "measure an agent: zoo evaluate algo=ppo2 env=CartPole-v1",
     "agents": "list agents and show their cards: zoo agents",
     "check": "try an environment for a moment: zoo check env=my_module:MyEnv-v0",
+    "plot": "draw runs, tabulate their scores, write a report: zoo plot runs/ppo2",
+    "compare": "say which of two is better, and how sure that is: zoo compare runs/ppo2 runs/a2c",
 }
 """What each verb does; each is a file in `zoo.commands`."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zoo.config.fields import hyperparameter
+from zoo.config.plot_settings import CompareSettings, PlotSettings
 
 
 @dataclass
@@ -90,6 +91,8 @@ SETTINGS: dict[str, type[Any]] = {
     "evaluate": EvaluateSettings,
     "agents": AgentsSettings,
     "check": CheckSettings,
+    "plot": PlotSettings,
+    "compare": CompareSettings,
 }
 """The settings by command."""
 

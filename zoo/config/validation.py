@@ -25,6 +25,7 @@ ALGO_LABELS = ("name", "preset")
 CHOICES = {
     "train": {"algo": "ppo2", "env": "CartPole-v1"},
     "check": {"env": "CartPole-v1"},
+    "compare": {"runs": "[runs/ppo2,runs/a2c]"},
 }
 """What the user has to choose for each command, with an example."""
 

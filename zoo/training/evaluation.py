@@ -19,6 +19,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
+from zoo.training import statistics
 from zoo.training.problems import tell
 
 LONG_EPISODE = 100_000
@@ -104,19 +105,14 @@ class Evaluation:
     @property
     def iqm(self) -> float:
         """Interquartile mean: that of the middle half of the returns."""
-        cut = self.n_episodes // 4
-        return float(np.sort(self.returns)[cut : self.n_episodes - cut].mean())
+        return float(statistics.iqm(self.returns))
 
     def ci95(self, *, n_resamples: int = 10_000, seed: int = 0) -> tuple[float, float]:
         """Return the 95 % interval of the mean return, from bootstrap resamples of the episodes."""
-        rng = np.random.default_rng(seed)
-        n = self.n_episodes
-        rows = max(1, 1_000_000 // n)
-        means = [
-            self.returns[rng.integers(n, size=(min(rows, n_resamples - first), n))].mean(axis=1)
-            for first in range(0, n_resamples, rows)
-        ]
-        low, high = np.percentile(np.concatenate(means), (2.5, 97.5))
+        means = statistics.bootstrapped(
+            statistics.mean_of_means, [self.returns], n_resamples=n_resamples, seed=seed
+        )
+        low, high = statistics.interval(means)
         return float(low), float(high)
 
     @property

@@ -308,7 +308,15 @@ class _Speed:
             "timesteps": self.algorithm.num_timesteps,
             "steps_per_second": round(steps / max(seconds, 1e-9), 1),
             "stop_reason": self.algorithm.stop_reason,
+            "seconds": self._spent(),
         }
+
+    def _spent(self) -> dict[str, float]:
+        """Return what the whole run's seconds were spent on; this process compiled within its updates."""
+        spent = dict(self.algorithm.timings)
+        compiling = min(self.algorithm.runtime.compile_clock.seconds, spent["update"])
+        spent["update"] -= compiling
+        return {name: round(seconds, 3) for name, seconds in {**spent, "compiling": compiling}.items()}
 
     def _clock(self) -> float:
         left_out = self.algorithm.timings["evaluation"] + self.algorithm.runtime.compile_clock.seconds

@@ -1,0 +1,94 @@
+"""Every choice about curves changes them, and the figure says in words what it shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic_runs import learning, make_run
+
+from zoo.errors import ZooError
+from zoo.plots.curves import CurveChoices, DrawnGroup, curves_figure, curves_of, explanation
+from zoo.plots.drawing import house_style, short
+from zoo.plots.finding import find_runs
+from zoo.plots.groups import grouped
+from zoo.plots.run import read_run
+
+
+def drawn(choices: CurveChoices, by: tuple[str, ...] = ()) -> list[DrawnGroup]:
+    return curves_of(grouped([read_run(path) for path in find_runs(["runs"])], by), choices)
+
+
+def four_seeds() -> None:
+    for seed in range(4):
+        noise = np.random.default_rng(seed).normal(0, 20, 300)
+        progress = {"time/total_timesteps": [10, 3000], "time/time_elapsed": [1, 9], "train/loss": [seed, 1]}
+        lengths = [9 + seed] * 300
+        make_run(
+            Path("runs"),
+            seed=seed,
+            returns=list(noise),
+            lengths=lengths,
+            evaluations=learning(seed),
+            progress=progress,
+        )
+
+
+def test_every_choice_makes_another_curve() -> None:
+    four_seeds()
+    choices = [
+        CurveChoices(),
+        CurveChoices(x="episodes"),
+        CurveChoices(x="hours"),
+        CurveChoices(y="eval"),
+        CurveChoices(y="length"),
+        CurveChoices(y="train/loss"),
+        CurveChoices(smooth=1),
+        CurveChoices(smooth=200),
+        CurveChoices(aggregate="iqm"),
+        CurveChoices(interval="std"),
+        CurveChoices(interval="minmax"),
+        CurveChoices(interval="none"),
+    ]
+    curves = {str((each.x, each.center, each.low)) for (one,) in map(drawn, choices) for each in [one.curve]}
+    assert len(curves) == len(choices)
+    assert [each.group.label for each in drawn(CurveChoices(), ("seed",))] == [
+        f"seed={seed}" for seed in range(4)
+    ]
+
+
+def test_figure_says_what_its_lines_and_bands_are() -> None:
+    four_seeds()
+    make_run(Path("runs"), seed=9, returns=[1.0] * 20, status="failed")
+    text = explanation(drawn(CurveChoices()), CurveChoices())
+    for words in (
+        "Line: mean of the runs",
+        "95 % bootstrap interval",
+        "dotted: some runs have ended",
+        "rolling mean over 100 episodes",
+        "1 of the runs did not finish",
+    ):
+        assert words in text
+
+
+def test_title_and_labels_of_strangers_are_text_and_no_formulas() -> None:
+    make_run(Path("runs"), config={"algo": {"name": r"$\\frac{1}{$ \x1b[1m"}, "env": {"id": "$x_$"}})
+    with house_style():
+        figure = curves_figure(drawn(CurveChoices()), CurveChoices(), "$y^$")
+        figure.canvas.draw()
+        titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["$x_$"]
+
+
+def test_more_groups_than_can_be_told_apart_are_refused() -> None:
+    for seed in range(30):
+        make_run(Path("runs"), f"algo{seed}")
+    with house_style(), pytest.raises(ZooError, match="30 groups can't be told apart"):
+        curves_figure(drawn(CurveChoices()), CurveChoices())
+
+
+def test_axes_show_thousands_and_millions_shortly() -> None:
+    assert [short(each) for each in (0, 0.5, 950, 1500, 1e6, 2.5e6, -3e9)] == [
+        *("0", "0.5", "950", "1.5k", "1M", "2.5M", "-3G")
+    ]

@@ -1,0 +1,175 @@
+"""`zoo plot` from the command line: pictures, tables, and one clear line for what can't be drawn."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from synthetic_runs import learning, make_run
+
+from zoo.cli import status_of
+
+
+def plotted(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Path, str]:
+    """Return the file that was written, and what was printed."""
+    capsys.readouterr()
+    status = status_of(["plot", *arguments])
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    *_, last = printed.out.splitlines()
+    assert last.startswith("wrote  ")
+    return Path(last.removeprefix("wrote  ")), printed.out + printed.err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert status_of(["plot", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def share_of_ink(path: Path) -> float:
+    """Return how much of a picture is neither white nor grey."""
+    pixels = np.asarray(Image.open(path).convert("RGB"), np.int64)
+    return float((pixels.max(axis=2) - pixels.min(axis=2) > 40).mean())
+
+
+def two_seeds() -> None:
+    for seed in (1, 2):
+        make_run(Path("runs"), seed=seed, returns=list(range(seed, 40)), evaluations=learning(seed))
+
+
+def test_one_run_is_a_page_of_panels(real_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = (real_runs / "ppo2" / "CartPole-v1").glob("*_s1")
+    path, _ = plotted(capsys, str(run))
+    assert path == Path("plots") / f"ppo2-CartPole-v1-{run.name}.png"
+    assert share_of_ink(path) > 0.005
+    page = plotted(capsys, str(run), "out=page.svg", "x=hours")[0].read_text()
+    drawn = re.findall(r"<!-- (.+?) -->", page)
+    for title in ("Return in training", "Return in evaluation", "Episode length", "Where the time went"):
+        assert title in drawn
+    assert "train/value_loss" in drawn
+
+
+def test_real_runs_and_peers_are_curves_in_one_picture(
+    real_runs: Path, peers_runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, said = plotted(capsys, str(real_runs), str(peers_runs), "y=eval", "x=episodes", "out=all.png")
+    assert share_of_ink(path) > 0.005
+    rows = {
+        row.split("|")[1].strip(): row.split("|")[3].strip() for row in said.splitlines() if "CartPole" in row
+    }
+    assert rows == {"a2c": "1", "ppo2": "2", "sb3_ppo": "2"}
+    page = plotted(capsys, str(real_runs), str(peers_runs), "out=all.svg")[0].read_text()
+    for label in ("a2c (1 run)", "ppo2 (2 runs)", "sb3_ppo (2 runs)"):
+        assert f"<!-- {label} -->" in page
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_same_runs_are_the_same_bytes(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    two_seeds()
+    first, second = (
+        plotted(capsys, "runs", f"out={name}.{kind}")[0].read_bytes() for name in ("first", "second")
+    )
+    assert first == second
+    assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind])
+
+
+@pytest.mark.parametrize("figure", ["curves", "scores", "aggregates", "profiles", "improvement"])
+def test_figures_of_groups_are_not_blank(figure: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for env in ("A-v1", "B-v1"):
+        for seed in range(3):
+            make_run(Path("runs"), "ppo2", env, seed, evaluations=learning(seed, 100 + seed))
+            make_run(Path("runs"), "a2c", env, seed, evaluations=learning(seed, 60 + 20 * seed))
+    path, _ = plotted(capsys, "runs", f"figure={figure}")
+    assert path == Path("plots") / f"{figure}.png"
+    assert share_of_ink(path) > (0.0002 if figure == "improvement" else 0.004)
+
+
+@pytest.mark.parametrize("figure", ["scores", "aggregates", "profiles", "improvement"])
+@pytest.mark.parametrize("kind", ["md", "tex", "csv"])
+def test_tables_hold_every_group(figure: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    two_seeds()
+    make_run(Path("runs"), "a2c", evaluations=learning(3))
+    path, said = plotted(capsys, "runs", f"figure={figure}", f"format={kind}")
+    text = path.read_text()
+    assert "ppo2" in text
+    assert "a2c" in text
+    assert kind == "csv" or text in said
+
+
+def test_paths_may_be_an_override_too(capsys: pytest.CaptureFixture[str]) -> None:
+    two_seeds()
+    (Path("runs") / "it's").mkdir()
+    make_run(Path("runs/it's a \\ [x,y]"), "a2c")
+    assert "a2c" in plotted(capsys, "runs=[runs/ppo2,runs]")[1]
+    assert "a2c" in plotted(capsys, "runs/it's a \\ [x,y]", "runs/ppo2")[1]
+
+
+def test_what_did_not_finish_and_what_is_damaged_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    two_seeds()
+    make_run(Path("runs"), seed=3, status="failed", record={"error": "NaN\x1b[2J"}, name="f")
+    make_run(Path("runs"), seed=4, status="running", name="k")
+    (make_run(Path("runs"), seed=5, name="d") / "monitor" / "0.monitor.csv").write_bytes(b"\0\1")
+    _, said = plotted(capsys, "runs")
+    assert "did not finish  runs/ppo2/CartPole-v1/f: failed: NaN[2J" in said
+    assert "did not finish  runs/ppo2/CartPole-v1/k: has not ended, or was killed" in said
+    assert "damaged  runs/ppo2/CartPole-v1/d/monitor/0.monitor.csv: it has no column r, l, t" in said
+
+
+def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    assert "there is no run in empty" in refused(capsys, "empty")
+    assert "nothing at runs" in refused(capsys)
+    two_seeds()
+    assert "did you mean 'train'?" in refused(capsys, "runs", "y=trian")
+    assert "figure=run shows one run" in refused(capsys, "runs", "figure=run")
+    assert "is not one of" in refused(capsys, "runs", "x=days")
+    assert "neither auto nor" in refused(capsys, "runs", "smooth=much")
+    assert "out of range" in refused(capsys, "runs", "smooth=0")
+    assert "no format has the ending .jpg" in refused(capsys, "runs", "out=a.jpg")
+    assert "report=true writes HTML" in refused(capsys, "runs", "report=true", "format=png")
+    assert "name runs twice" in refused(capsys, "runs", "runs=[runs]")
+    assert "did you mean `smooth`" in refused(capsys, "runs", "smoth=3")
+    assert "a report has every figure" in refused(capsys, "runs", "report=true", "figure=scores")
+    run = "runs/ppo2/CartPole-v1/s1"
+    assert "figure=run has a panel for everything" in refused(capsys, run, "figure=run", "y=eval")
+    assert "writes a table" in refused(capsys, "runs", "figure=curves", "format=md")
+    make_run(Path("bare"), returns=[], record={"seconds": None})
+    assert "nothing to draw in bare/ppo2/CartPole-v1/s1" in refused(capsys, "bare")
+    assert "no run has a score" in refused(capsys, "bare", "figure=scores")
+
+
+def test_missing_matplotlib_is_told_with_what_installs_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_seeds()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "pip install 'zoo[plots]'" in refused(capsys, "runs")
+    assert plotted(capsys, "runs", "format=md")[0].exists()
+
+
+def test_tables_need_neither_matplotlib_nor_torch() -> None:
+    two_seeds()
+    code = (
+        "import sys\nfrom zoo.cli import status_of\nassert status_of(['plot', 'runs', 'format=md']) == 0\n"
+        "print(sorted({'matplotlib', 'torch', 'scipy', 'pandas'} & sys.modules.keys()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_users_matplotlibrc_changes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import matplotlib
+
+    two_seeds()
+    usual = plotted(capsys, "runs", "out=usual.png")[0].read_bytes()
+    with matplotlib.rc_context({"axes.facecolor": "red", "font.size": 30}):
+        assert plotted(capsys, "runs", "out=other.png")[0].read_bytes() == usual
+        assert matplotlib.rcParams["font.size"] == 30

@@ -1,0 +1,130 @@
+"""Tables and statistics of scores, over seeds and over environments."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_runs import make_run
+
+from zoo.errors import ZooError
+from zoo.plots.finding import find_runs
+from zoo.plots.groups import grouped
+from zoo.plots.run import Score, read_run
+from zoo.plots.scores import GroupScore, aggregates, improvements, methods_of, read_references, scored
+from zoo.plots.tables import aggregate_table, decimal, duration, score_table
+
+
+def scores_in(root: Path, kind: Score = "final") -> list[GroupScore]:
+    return scored(grouped([read_run(path) for path in find_runs([str(root)])]), kind)
+
+
+def with_scores(root: Path, algo: str, env: str, scores: list[float], **options: Any) -> None:
+    for seed, score in enumerate(scores):
+        make_run(root, algo, env, seed, evaluations={100: [score + 50] * 2, 200: [score] * 2}, **options)
+
+
+def test_score_is_of_the_last_evaluation_the_best_or_the_last_episodes(tmp_path: Path) -> None:
+    make_run(tmp_path, returns=[0.0] * 50 + [7.0] * 100, evaluations={1: [9.0, 9.0], 2: [3.0, 5.0]})
+    assert [scores_in(tmp_path, kind)[0].scores.tolist() for kind in ("final", "best", "train")] == [
+        [4.0],
+        [9.0],
+        [7.0],
+    ]
+
+
+def test_table_has_mean_std_iqm_best_steps_and_time(tmp_path: Path) -> None:
+    with_scores(tmp_path, "ppo2", "CartPole-v1", [1.0, 2.0, 3.0, 10.0])
+    text = score_table(scores_in(tmp_path)).text("csv")
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert (row["algo"], row["env"], row["runs"], row["runs_left_out"]) == ("ppo2", "CartPole-v1", "4", "0")
+    assert float(row["mean"]) == 4
+    assert float(row["std"]) == pytest.approx(np.std([1, 2, 3, 10], ddof=1))
+    assert float(row["iqm"]) == 2.5
+    assert float(row["iqm_low"]) < 2.5 < float(row["iqm_high"])
+    assert (float(row["best"]), float(row["steps"])) == (10, 40)
+    assert float(row["hours"]) == pytest.approx(0.4 / 3600)
+
+
+def test_runs_that_did_not_finish_are_counted_and_not_scored(tmp_path: Path) -> None:
+    with_scores(tmp_path, "ppo2", "CartPole-v1", [1.0, 2.0])
+    make_run(tmp_path, seed=9, evaluations={1: [99.0]}, status="failed", record={"error": "NaN in the loss"})
+    (score,) = scores_in(tmp_path)
+    assert score.scores.tolist() == [1.0, 2.0]
+    assert len(score.left_out) == 1
+    assert "failed: NaN in the loss" in score.left_out[0]
+    assert "2 of 3" in score_table([score]).text("md")
+
+
+def test_one_run_has_neither_std_nor_interval(tmp_path: Path) -> None:
+    with_scores(tmp_path, "ppo2", "CartPole-v1", [5.0])
+    (row,) = score_table(scores_in(tmp_path)).rows
+    assert row[3:6] == ["5.00", "5.00", "5.00"]
+
+
+def test_markdown_and_latex_show_what_a_file_says_and_obey_none_of_it(tmp_path: Path) -> None:
+    with_scores(
+        tmp_path, "ppo2", "CartPole-v1", [5.0], config={"env": {"id": r"a|b_<script>$x$\input{/etc/x}"}}
+    )
+    table = score_table(scores_in(tmp_path))
+    assert r"a\|b_&lt;script>$x$\\input{/etc/x}" in table.text("md")
+    latex = r"a|b\_\textless{}script\textgreater{}\$x\$\textbackslash{}input\{/etc/x\}"
+    assert latex in table.text("tex")
+
+
+def test_csv_has_no_cell_that_a_spreadsheet_computes(tmp_path: Path) -> None:
+    with_scores(tmp_path, "ppo2", "CartPole-v1", [5.0], config={"algo": {"name": "=HYPERLINK(1)"}})
+    assert "\n'=HYPERLINK(1),CartPole-v1" in score_table(scores_in(tmp_path)).text("csv")
+
+
+def two_methods(root: Path) -> None:
+    for env, scale in (("A-v1", 1.0), ("B-v1", 100.0)):
+        with_scores(root, "good", env, [scale * each for each in (0.8, 0.9, 1.0)])
+        with_scores(root, "bad", env, [scale * each for each in (0.0, 0.1, 0.85)])
+    with_scores(root, "good", "C-v1", [1.0])
+
+
+def test_statistics_are_of_normalised_scores_of_shared_environments(tmp_path: Path) -> None:
+    two_methods(tmp_path)
+    methods = methods_of(scores_in(tmp_path), {})
+    assert (methods.envs, methods.left_out, methods.is_found) == (["A-v1", "B-v1"], ["C-v1"], True)
+    by_name = {each.name: each for each in aggregates(methods)["good"]}
+    assert by_name["mean"].value == pytest.approx(0.9)
+    assert by_name["optimality gap"].value == pytest.approx(0.1)
+    assert by_name["IQM"].ci95 is not None
+    (pair,) = improvements(methods)
+    assert (pair.first, pair.probability) == ("bad", pytest.approx(1 / 9))
+    assert "| good | 0.900 [" in aggregate_table(methods).text("md")
+
+
+def test_given_references_are_the_ends_of_the_scale(tmp_path: Path) -> None:
+    two_methods(tmp_path)
+    (tmp_path / "returns.yaml").write_text("A-v1: [0, 2]\nB-v1: [-100, 100]\n")
+    methods = methods_of(scores_in(tmp_path), read_references(str(tmp_path / "returns.yaml")))
+    assert not methods.is_found
+    assert np.allclose(methods.scores["good"], [[0.4, 0.45, 0.5], [0.9, 0.95, 1.0]])
+
+
+@pytest.mark.parametrize("reference", [{"A-v1": [1]}, {"A-v1": [1, 1]}, {"A-v1": "x"}, "nowhere.yaml"])
+def test_references_that_are_none_are_refused(tmp_path: Path, reference: Any) -> None:
+    two_methods(tmp_path)
+    with pytest.raises(ZooError, match=r"reference"):
+        methods_of(scores_in(tmp_path), read_references(reference))
+
+
+def test_groups_without_a_shared_environment_have_no_statistics(tmp_path: Path) -> None:
+    with_scores(tmp_path, "one", "A-v1", [1.0])
+    with_scores(tmp_path, "two", "B-v1", [1.0])
+    with pytest.raises(ZooError, match="no environment has scores of all 2 groups"):
+        methods_of(scores_in(tmp_path), {})
+
+
+def test_numbers_and_times_are_written_for_people() -> None:
+    assert [decimal(each) for each in (1234.56, 12.345, 0.12345, -0.5, 0)] == [
+        "1,234.6", "12.35", "0.123", "-0.500", "0.00",
+    ]  # fmt: skip
+    assert [duration(each) for each in (0.01, 0.5, 3.456)] == ["36 s", "30 min", "3.5 h"]

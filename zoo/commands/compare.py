@@ -1,0 +1,88 @@
+"""`zoo compare`: which of two is better, in words for people and one line of JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from zoo.config.fields import build
+from zoo.config.plot_settings import CompareSettings
+from zoo.errors import ZooError
+from zoo.files.plain_data import plain
+from zoo.files.printing import one_line, say
+from zoo.plots.comparison import Comparison, compared_sides, sentence, two_sides
+from zoo.plots.finding import find_runs
+from zoo.plots.groups import keys_of
+from zoo.plots.run import Run, Score, problems_of, read_run
+from zoo.plots.scores import SCORE_NAMES, read_references
+
+DIFFERENCES_SHOWN = 12
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Compare two runs, groups or folders; the last line of stdout is one JSON object."""
+    settings = build(CompareSettings, config, "")
+    given = [(_text(each), _runs_of(each)) for each in _given(settings.runs)]
+    sides = two_sides(given, keys_of(settings.by))
+    comparison = compared_sides(
+        sides,
+        cast(Score, settings.score),
+        cast(Literal["mean", "iqm"], settings.aggregate),
+        read_references(settings.reference),
+    )
+    print(f"A  {sides.names[0]}\nB  {sides.names[1]}\nscore: {SCORE_NAMES[settings.score]}\n")
+    _tell(comparison)
+    for line in problems_of([each for side in sides.runs for each in side]):
+        say(f"careful: {line}")
+    print(
+        json.dumps({"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())})
+    )
+
+
+def _given(runs: str | list[Any] | None) -> list[Any]:
+    return [] if runs is None else [runs] if isinstance(runs, str) else runs
+
+
+def _runs_of(given: Any) -> list[Run]:
+    paths = given if isinstance(given, list) else [given]
+    if not all(isinstance(path, str) for path in paths):
+        raise ZooError(f"runs={one_line(given)}: expected paths, and lists of paths")
+    return [read_run(path) for path in find_runs(paths)]
+
+
+def _text(given: Any) -> str:
+    return ", ".join(map(str, given)) if isinstance(given, list) else str(given)
+
+
+def _tell(comparison: Comparison) -> None:
+    names = comparison.sides.names
+    overall = [] if comparison.overall is None else [comparison.overall]
+    for verdict in [*comparison.verdicts, *overall]:
+        print(sentence(verdict, names))
+    if comparison.left_out:
+        print(f"\nleft out: {len(comparison.left_out)}")
+        for line in comparison.left_out[:10]:
+            print(f"  {line}")
+    without = [name for name, side in zip(names, comparison.sides.runs, strict=True) if not _has_config(side)]
+    if without:
+        print(f"\n{' and '.join(without)}: no config to compare")
+        return
+    found = comparison.config_differences
+    print(
+        f"\ntheir configs differ in {len(found)} values{':' if found else ''}"
+        if found
+        else "\ntheir configs are equal"
+    )
+    for key, (first, second) in list(found.items())[:DIFFERENCES_SHOWN]:
+        print(f"  {one_line(key, 60)}: {_values(first)} | {_values(second)}")
+    if len(found) > DIFFERENCES_SHOWN:
+        print(f"  … and {len(found) - DIFFERENCES_SHOWN} more, in the line below")
+
+
+def _has_config(runs: list[Run]) -> bool:
+    return any(run.config is not None for run in runs)
+
+
+def _values(values: list[Any]) -> str:
+    return one_line(", ".join(map(str, values)) or "not there", 60)

@@ -1,0 +1,270 @@
+"""Scores: one number a run, groups of them, and what they say over several environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.errors import ZooError
+from zoo.files.opening import Folder
+from zoo.files.plain_data import parse_yaml
+from zoo.files.printing import one_line
+from zoo.plots.groups import Group
+from zoo.plots.run import TEXT_LIMIT, Run, Score, number
+from zoo.training import statistics
+
+Array = NDArray[np.float64]
+References = dict[str, tuple[float, float]]
+"""By environment, the returns that count as 0 and as 1."""
+
+N_THRESHOLDS = 200
+"""Points of a performance profile."""
+
+SCORE_NAMES = {
+    "final": "mean return of the last evaluation",
+    "best": "mean return of the best evaluation",
+    "train": "mean return of the last 100 training episodes",
+}
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """What the runs of a group that have ended and were measured scored."""
+
+    group: Group
+    scores: Array
+    left_out: list[str]
+    """Runs that are not among them, each with its reason."""
+    steps: float | None
+    """Median environment steps of a run."""
+    hours: float | None
+    """Median hours of a run."""
+
+    @property
+    def mean(self) -> float:
+        return float(self.scores.mean())
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation of the runs in a population of which these are a sample; None for one run."""
+        return float(self.scores.std(ddof=1)) if len(self.scores) > 1 else None
+
+    @property
+    def iqm(self) -> float:
+        return float(statistics.iqm(self.scores))
+
+    @property
+    def ci95(self) -> tuple[float, float] | None:
+        """The 95 % bootstrap interval of the interquartile mean; None for one run."""
+        return statistics.bootstrap_interval(statistics.pooled_iqm, [self.scores])
+
+    @property
+    def best(self) -> float:
+        """The score of the best run."""
+        return float(self.scores.max())
+
+
+def scored(groups: Sequence[Group], kind: Score) -> list[GroupScore]:
+    """Return the scores of each group, also of one without any. Runs that did not finish have none."""
+    return [scored_group(group, kind) for group in groups]
+
+
+def scored_group(group: Group, kind: Score) -> GroupScore:
+    """Return the scores of one group."""
+    scores, left_out, steps, seconds = [], [], [], []
+    for run in group.runs:
+        score = run.score(kind) if run.is_whole else None
+        if score is None:
+            left_out.append(f"{run.name}: {_why_without_score(run, kind)}")
+        else:
+            scores.append(score)
+            steps.append(run.timesteps())
+            seconds.append(run.seconds())
+        run.forget()
+    return GroupScore(
+        group,
+        np.array(scores, np.float64),
+        left_out,
+        _median(steps),
+        None if (middle := _median(seconds)) is None else middle / 3600,
+    )
+
+
+def _why_without_score(run: Run, kind: Score) -> str:
+    if not run.is_whole:
+        return run.ending
+    return (
+        "no episode has ended"
+        if kind == "train"
+        else "it was not evaluated (score=train takes training episodes)"
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
+
+
+@dataclass(frozen=True)
+class Methods:
+    """Normalised scores by label, for the environments on which all labels have scores."""
+
+    envs: list[str]
+    scores: dict[str, list[Array]]
+    """For each label an array for each of ``envs``."""
+    references: References
+    is_found: bool
+    """Whether the references, some at least, are the lowest and the highest score here."""
+    left_out: list[str]
+    """Environments that not all labels have."""
+
+
+def methods_of(group_scores: Sequence[GroupScore], given: Mapping[str, Any]) -> Methods:
+    """Return the scores by method, each return normalised by the references of its environment.
+
+    Raises `ZooError` if no environment is shared, or for a reference that is none.
+    """
+    by_label: dict[str, dict[str, Array]] = {}
+    for each in group_scores:
+        if len(each.scores):
+            by_label.setdefault(each.group.label, {})[each.group.env] = each.scores
+    if not by_label:
+        raise ZooError(
+            "no run has a score: none has finished and was evaluated (score=train takes training episodes)"
+        )
+    every = sorted({env for scores in by_label.values() for env in scores})
+    envs = [env for env in every if all(env in scores for scores in by_label.values())]
+    if not envs:
+        raise ZooError(
+            f"no environment has scores of all {len(by_label)} groups ({', '.join(list(by_label)[:6])}):"
+            " by=[algo] puts all of an algorithm together"
+        )
+    references, is_found = _references(envs, by_label, given)
+    scores = {
+        label: [_normalised(of_label[env], references[env]) for env in envs]
+        for label, of_label in by_label.items()
+    }
+    return Methods(envs, scores, references, is_found, [env for env in every if env not in envs])
+
+
+def _normalised(scores: Array, reference: tuple[float, float]) -> Array:
+    low, high = reference
+    return (scores - low) / (high - low)
+
+
+def _references(
+    envs: Sequence[str], by_label: Mapping[str, Mapping[str, Array]], given: Mapping[str, Any]
+) -> tuple[References, bool]:
+    references: References = {}
+    is_found = False
+    for env in envs:
+        if env in given:
+            references[env] = _checked_reference(env, given[env])
+            continue
+        is_found = True
+        there = np.concatenate([scores[env] for scores in by_label.values()])
+        low, high = float(there.min()), float(there.max())
+        references[env] = (low, high) if high > low else (low - 1.0, low)
+    return references, is_found
+
+
+def _checked_reference(env: str, value: Any) -> tuple[float, float]:
+    ends = [number(each) for each in value] if isinstance(value, list | tuple) else []
+    if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] == ends[1]:
+        raise ZooError(
+            f"reference of {one_line(env)}: {one_line(value, 60)} is not [low, high], two different returns"
+        )
+    return ends[0], ends[1]
+
+
+def read_references(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return references by environment, from a mapping or a YAML file of one. Raises `ZooError`."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return {str(env): value for env, value in given.items()}
+    path = Path(given).expanduser()
+    try:
+        content = Folder(path.parent, follow_links=True).read(path.name, TEXT_LIMIT)
+        if content is None:
+            raise ZooError(
+                f"there is no file {one_line(given)} with references (YAML: CartPole-v1: [0, 500])"
+            )
+        return {str(env): value for env, value in parse_yaml(content).items()}
+    except (OSError, ValueError) as error:
+        raise ZooError(f"can't read the references in {one_line(given)}: {one_line(error)}") from error
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One statistic of one method over all environments."""
+
+    name: str
+    value: float
+    ci95: tuple[float, float] | None
+
+
+AGGREGATES = {
+    "median": statistics.median_of_means,
+    "IQM": statistics.pooled_iqm,
+    "mean": statistics.mean_of_means,
+    "optimality gap": statistics.optimality_gap,
+}
+
+
+def aggregates(methods: Methods) -> dict[str, list[Aggregate]]:
+    """Return by label median, interquartile mean, mean and optimality gap with their 95 % intervals."""
+    return {
+        label: [
+            Aggregate(name, float(statistic(strata)), statistics.bootstrap_interval(statistic, strata))
+            for name, statistic in AGGREGATES.items()
+        ]
+        for label, strata in methods.scores.items()
+    }
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """How likely a run of the first method beats one of the second."""
+
+    first: str
+    second: str
+    probability: float
+    ci95: tuple[float, float] | None
+
+
+def improvements(methods: Methods) -> list[Improvement]:
+    """Return the probability of improvement of every pair of methods, with its 95 % interval."""
+    labels = list(methods.scores)
+    found = []
+    for place, first in enumerate(labels):
+        for second in labels[place + 1 :]:
+            a, b = methods.scores[first], methods.scores[second]
+            found.append(
+                Improvement(
+                    first,
+                    second,
+                    float(statistics.probability_of_improvement(a, b)),
+                    statistics.bootstrap_interval(
+                        statistics.probability_of_improvement,
+                        a,
+                        b,
+                        n_resamples=2_000,
+                        width=max(len(scores) for scores in [*a, *b]),
+                    ),
+                )
+            )
+    return found
+
+
+def profile_thresholds(methods: Methods) -> Array:
+    """Return the thresholds of a profile: from a little below the lowest score to the highest."""
+    every = np.concatenate([scores for strata in methods.scores.values() for scores in strata])
+    low, high = min(0.0, float(every.min())), max(1.0, float(every.max()))
+    thresholds: Array = np.linspace(low - 0.02 * (high - low), high + 0.02 * (high - low), N_THRESHOLDS)
+    return thresholds

@@ -1,0 +1,200 @@
+"""Tables of scores as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zoo.files.printing import one_line
+from zoo.plots.scores import GroupScore, Methods, aggregates, improvements, profile_thresholds
+from zoo.training.statistics import performance_profile
+
+TEXTS = ("md", "tex", "csv")
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "…": r"\dots{}",
+    "–": "--",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells for people, and the same values for programs."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    fields: list[str]
+    values: list[list[Any]]
+    n_text_columns: int
+
+    def text(self, kind: str) -> str:
+        """Return the table as ``md``, ``tex`` or ``csv``."""
+        writers: dict[str, Callable[[Table], str]] = {"md": _markdown, "tex": _latex, "csv": _csv}
+        return writers[kind](self)
+
+
+def score_table(group_scores: Sequence[GroupScore]) -> Table:
+    """Return a row for each group: runs, mean ± std, IQM with interval, best run, steps, time."""
+    rows, values = [], []
+    for each in group_scores:
+        ci95 = each.ci95 if len(each.scores) else None
+        names = [each.group.label, each.group.env]
+        n_left = len(each.left_out)
+        n_runs = f"{len(each.scores)} of {len(each.scores) + n_left}" if n_left else str(len(each.scores))
+        if len(each.scores):
+            mean = f"{decimal(each.mean)}" + ("" if each.std is None else f" ± {decimal(each.std)}")
+            scores = [mean, _with_interval(each.iqm, ci95), decimal(each.best)]
+            numbers = [each.mean, each.std, each.iqm, *(ci95 or (None, None)), each.best]
+        else:
+            scores, numbers = ["–"] * 3, [None] * 6
+        time = "–" if each.hours is None else duration(each.hours)
+        steps = "–" if each.steps is None else f"{each.steps:,.0f}"
+        rows.append([*names, n_runs, *scores, steps, time])
+        values.append([*names, len(each.scores), n_left, *numbers, each.steps, each.hours])
+    return Table(
+        ["algorithm", "environment", "runs", "mean ± std", "IQM [95 % interval]", "best", "steps", "time"],
+        rows,
+        [
+            "algo",
+            "env",
+            "runs",
+            "runs_left_out",
+            "mean",
+            "std",
+            "iqm",
+            "iqm_low",
+            "iqm_high",
+            "best",
+            "steps",
+            "hours",
+        ],
+        values,
+        2,
+    )
+
+
+def aggregate_table(methods: Methods) -> Table:
+    """Return a row for each method: median, IQM, mean and optimality gap of its normalised scores."""
+    rows, values = [], []
+    found = aggregates(methods)
+    for label, statistics in found.items():
+        rows.append([label, *(_with_interval(each.value, each.ci95) for each in statistics)])
+        values.append(
+            [
+                label,
+                *(
+                    each_value
+                    for each in statistics
+                    for each_value in (each.value, *(each.ci95 or (None, None)))
+                ),
+            ]
+        )
+    names = [each.name for each in next(iter(found.values()))]
+    fields = [f"{name.replace(' ', '_').lower()}{end}" for name in names for end in ("", "_low", "_high")]
+    return Table(["algorithm", *names], rows, ["algo", *fields], values, 1)
+
+
+def improvement_table(methods: Methods) -> Table:
+    """Return a row for each pair of methods: how likely a run of the first beats one of the second."""
+    pairs = improvements(methods)
+    return Table(
+        ["first", "second", "P(first > second) [95 % interval]"],
+        [[pair.first, pair.second, _with_interval(pair.probability, pair.ci95)] for pair in pairs],
+        ["first", "second", "probability", "low", "high"],
+        [[pair.first, pair.second, pair.probability, *(pair.ci95 or (None, None))] for pair in pairs],
+        2,
+    )
+
+
+def profile_table(methods: Methods) -> Table:
+    """Return a row for each threshold: the share of each method's runs with a normalised score above it."""
+    labels = list(methods.scores)
+    thresholds = profile_thresholds(methods)
+    shares = np.array([performance_profile(methods.scores[label], thresholds) for label in labels]).T
+    return Table(
+        ["score", *labels],
+        [
+            [f"{threshold:.3f}", *(f"{share:.3f}" for share in row)]
+            for threshold, row in zip(thresholds, shares, strict=True)
+        ],
+        ["score", *labels],
+        [[float(threshold), *map(float, row)] for threshold, row in zip(thresholds, shares, strict=True)],
+        0,
+    )
+
+
+def decimal(value: float) -> str:
+    """Return a number with as many decimals as its size is worth: 1,234.5, 12.34, 0.1234."""
+    size = abs(value)
+    decimals = 1 if size >= 100 else 2 if size >= 1 or size == 0 else 3
+    return f"{value:,.{decimals}f}" if size < 1e9 else f"{value:.4g}"
+
+
+def duration(hours: float) -> str:
+    """Return a time as a person says it: 34 s, 12 min, 3.4 h."""
+    if hours < 1 / 60:
+        return f"{hours * 3600:.0f} s"
+    return f"{hours * 60:.0f} min" if hours < 2 else f"{hours:,.1f} h"
+
+
+def _with_interval(value: float, ci95: tuple[float, float] | None) -> str:
+    return decimal(value) if ci95 is None else f"{decimal(value)} [{decimal(ci95[0])}, {decimal(ci95[1])}]"
+
+
+def _markdown(table: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    n_numbers = len(table.columns) - table.n_text_columns
+    rules = ["---"] * table.n_text_columns + ["---:"] * n_numbers
+    rows = [
+        [one_line(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in row]
+        for row in table.rows
+    ]
+    return "\n".join(line(row) for row in [table.columns, rules, *rows]) + "\n"
+
+
+def _latex(table: Table) -> str:
+    n_numbers = len(table.columns) - table.n_text_columns
+    lines = [f"\\begin{{tabular}}{{{'l' * table.n_text_columns}{'r' * n_numbers}}}", r"\hline"]
+    lines += [_latex_row(table.columns), r"\hline", *map(_latex_row, table.rows), r"\hline", r"\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    escaped = ("".join(_LATEX.get(character, character) for character in one_line(cell)) for cell in cells)
+    return " & ".join(escaped) + r" \\"
+
+
+def _csv(table: Table) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.fields)
+    writer.writerows([_csv_cell(value) for value in row] for row in table.values)
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Return a value for a CSV file; a text that a spreadsheet would compute becomes one that it shows."""
+    if isinstance(value, str):
+        text = one_line(value)
+        return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return "" if value is None else f"{value:.10g}"

@@ -1,0 +1,160 @@
+"""What few runs can say: robust means, profiles, probabilities, and intervals by stratified bootstrap.
+
+The measures are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
+Precipice" (2021). Scores come as strata: one array for each environment, with the score of each run. A
+statistic takes strata whose last axis is the runs' and returns its value for each of the axes before, so that
+thousands of resamples are one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Strata = Sequence[Array]
+"""Scores of one method: for each environment an array (…, n_runs); the numbers of runs may differ."""
+
+N_RESAMPLES = 10_000
+CONFIDENCE = 0.95
+
+_ELEMENTS = 1_000_000
+"""Scores that are resampled at a time."""
+
+
+def iqm(values: NDArray[Any]) -> Any:
+    """Return the interquartile mean over the last axis: that of the middle half."""
+    cut = values.shape[-1] // 4
+    return np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
+
+
+def pooled_iqm(strata: Strata) -> Any:
+    """Return the interquartile mean of all runs on all environments."""
+    return iqm(np.concatenate(list(strata), axis=-1))
+
+
+def mean_of_means(strata: Strata) -> Any:
+    """Return the mean over environments of the mean over runs."""
+    return np.mean([scores.mean(axis=-1) for scores in strata], axis=0)
+
+
+def median_of_means(strata: Strata) -> Any:
+    """Return the median over environments of the mean over runs."""
+    return np.median([scores.mean(axis=-1) for scores in strata], axis=0)
+
+
+def optimality_gap(strata: Strata, target: float = 1.0) -> Any:
+    """Return by how much the runs miss ``target`` on average; a score above it has reached it."""
+    scores = np.concatenate(list(strata), axis=-1)
+    return target - np.minimum(scores, target).mean(axis=-1)
+
+
+def probability_of_improvement(first: Strata, second: Strata) -> Any:
+    """Return how likely a run of ``first`` beats one of ``second`` on an environment drawn at random.
+
+    This is the Mann-Whitney statistic over the number of pairs, averaged over environments; a draw is half.
+    """
+    return np.mean([_wins(a, b) for a, b in zip(first, second, strict=True)], axis=0)
+
+
+def _wins(first: Array, second: Array) -> Any:
+    ordered = np.sort(second, axis=-1)
+    if first.ndim == 1:
+        below = np.searchsorted(ordered, first, side="left")
+        not_above = np.searchsorted(ordered, first, side="right")
+        return float((below + not_above).mean() / (2 * len(second)))
+    differences = first[..., :, None] - second[..., None, :]
+    return ((differences > 0).mean(axis=(-1, -2)) + (differences >= 0).mean(axis=(-1, -2))) / 2
+
+
+def performance_profile(strata: Strata, thresholds: Array) -> Array:
+    """Return for each threshold (…, n_thresholds) the share of all runs whose score is above it."""
+    scores = np.concatenate(list(strata), axis=-1)
+    shares: Array = (scores[..., :, None] > thresholds).mean(axis=-2)
+    return shares
+
+
+def bootstrapped(
+    statistic: Callable[..., Any],
+    *methods: Strata,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+    width: int = 1,
+) -> Array:
+    """Return ``statistic(*methods)`` for resamples (n_resamples, …) of the runs.
+
+    The runs of each environment are drawn from that environment's, with replacement: stratified, so that
+    every resample has as many runs on each as there are. ``width`` is how many numbers the statistic makes of
+    a score.
+    """
+    rng = np.random.default_rng(seed)
+    size = width * max(1, sum(len(scores) for strata in methods for scores in strata))
+    rows = max(1, _ELEMENTS // size)
+    return np.concatenate(
+        [
+            np.asarray(statistic(*(_resampled(strata, n, rng) for strata in methods)))
+            for n in _pieces(n_resamples, rows)
+        ]
+    )
+
+
+def _pieces(total: int, largest: int) -> Iterator[int]:
+    for first in range(0, total, largest):
+        yield min(largest, total - first)
+
+
+def _resampled(strata: Strata, n: int, rng: np.random.Generator) -> list[Array]:
+    return [scores[rng.integers(len(scores), size=(n, len(scores)))] for scores in strata]
+
+
+def interval(resamples: NDArray[Any], confidence: float = CONFIDENCE) -> tuple[Any, Any]:
+    """Return the two ends of the percentile interval over the first axis."""
+    outside = 50 * (1 - confidence)
+    low, high = np.percentile(resamples, (outside, 100 - outside), axis=0)
+    return low, high
+
+
+def bootstrap_interval(
+    statistic: Callable[..., Any],
+    *methods: Strata,
+    confidence: float = CONFIDENCE,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+    width: int = 1,
+) -> tuple[float, float] | None:
+    """Return the interval of a statistic that is one number, from stratified bootstrap resamples of the runs.
+
+    None where a method has no environment with more than one run: nothing is known of how its runs differ.
+    """
+    if any(all(len(scores) < 2 for scores in strata) for strata in methods):
+        return None
+    resamples = bootstrapped(statistic, *methods, n_resamples=n_resamples, seed=seed, width=width)
+    low, high = interval(resamples, confidence)
+    return float(low), float(high)
+
+
+def chance_of_difference(
+    statistic: Callable[[Strata], Any], first: Strata, second: Strata, *, n_draws: int = 20_000, seed: int = 0
+) -> float:
+    """Return how often two methods that are the same would differ by as much as these two, or more.
+
+    The runs of each environment are dealt to the two at random, as many to each as it has (a permutation test
+    of both directions, by ``n_draws`` deals and the one that there is).
+    """
+    rng = np.random.default_rng(seed)
+    there = abs(statistic(first) - statistic(second))
+    as_large = 0
+    rows = max(1, _ELEMENTS // sum(len(scores) for scores in [*first, *second]))
+    for n in _pieces(n_draws, rows):
+        dealt = [
+            rng.permuted(np.tile(np.concatenate([a, b]), (n, 1)), axis=1)
+            for a, b in zip(first, second, strict=True)
+        ]
+        ours = [scores[:, : len(a)] for scores, a in zip(dealt, first, strict=True)]
+        theirs = [scores[:, len(a) :] for scores, a in zip(dealt, first, strict=True)]
+        differences = np.abs(statistic(ours) - statistic(theirs))
+        as_large += int((differences >= there * (1 - 1e-9)).sum())
+    return (as_large + 1) / (n_draws + 1)

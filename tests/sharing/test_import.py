@@ -205,3 +205,52 @@ def _trpo() -> Any:
     from sb3_contrib import TRPO
 
     return TRPO("MlpPolicy", Still(VECTOR, CHOICE), device="cpu")
+
+
+def test_agent_of_an_old_version_acts_the_same(tmp_path: Path) -> None:
+    """Before 1.8 layers of actor and critic could be shared, and spaces were those of gym."""
+    import io
+    import zipfile
+
+    import torch
+
+    options = {"policy_kwargs": {"net_arch": [8]}}
+    model = make("PPO", "MlpPolicy", Still(VECTOR, CHOICE), **options)
+    with zipfile.ZipFile(saved(model, tmp_path)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    tensors = torch.load(io.BytesIO(members["policy.pth"]), weights_only=True)
+    shared = {
+        name.replace("policy_net", "shared_net"): value
+        for name, value in tensors.items()
+        if "mlp_extractor.value_net" not in name
+    }
+    file = io.BytesIO()
+    torch.save(shared, file)
+    members["policy.pth"] = file.getvalue()
+    members["data"] = members["data"].replace(b"gymnasium.spaces", b"gym.spaces")
+    with zipfile.ZipFile(tmp_path / "old.zip", "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    seen = observations(VECTOR, 200)
+    expected, _ = model.predict(seen, deterministic=True)
+    np.testing.assert_array_equal(import_sb3(tmp_path / "old.zip").algorithm.predict(seen)[0], expected)
+
+
+def test_imported_agent_plays_and_learns_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    from zoo.cli import run
+
+    monkeypatch.chdir(tmp_path)
+    venv = VecNormalize(make_vec_env("CartPole-v1", 2))
+    venv.reset()
+    make("PPO", "MlpPolicy", venv, n_steps=32, batch_size=32).save("it's my agent")
+    venv.save("vecnormalize.pkl")
+    assert (
+        run(["import", "it's my agent.zip", "env=CartPole-v1", "normalize=vecnormalize.pkl", "out=mine"]) == 0
+    )
+    assert run(["evaluate", "agent=mine", "n_episodes=2"]) == 0
+    agent = zoo.load("mine", "CartPole-v1", n_envs=2, compile=False)
+    agent.learn(128, reset_num_timesteps=False)
+    assert agent.normalizer.moments[""].count > 100

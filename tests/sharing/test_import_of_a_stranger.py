@@ -145,7 +145,20 @@ def test_bomb_is_refused_before_it_is_unpacked(member: str, agent: dict[str, byt
 def test_tensor_larger_than_its_numbers_is_refused(agent: dict[str, bytes], tmp_path: Path) -> None:
     huge = torch.zeros(1).expand(2**40)
     message = refused(packed({**agent, "policy.pth": torch_saved({"value_net.bias": huge})}, tmp_path))
-    assert "1 numbers for the shape" in message
+    assert "larger than the numbers that the file holds" in message
+    shared = torch.zeros(100_000)
+    many = {f"value_net.{index}": shared for index in range(20)}
+    message = refused(packed({**agent, "policy.pth": torch_saved(many)}, tmp_path))
+    assert "larger than the numbers that the file holds" in message
+    beyond = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(torch_saved({"value_net.bias": torch.zeros(4)[2:]}))) as good,
+        zipfile.ZipFile(beyond, "w") as bad,
+    ):
+        for name in good.namelist():  # from the third number on becomes from the fourth on
+            bad.writestr(name, good.read(name).replace(b"K\x02K\x02\x85", b"K\x03K\x02\x85"))
+    message = refused(packed({**agent, "policy.pth": beyond.getvalue()}, tmp_path))
+    assert "4 numbers for the shape [2]" in message
 
 
 def test_shapes_that_do_not_fit_are_refused(agent: dict[str, bytes], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-OPERATIONS_LIMIT = 1_000_000
+OPERATIONS_LIMIT = 200_000
 """Steps of the machine; real files have some thousands."""
 
 _MARK = object()
@@ -279,8 +279,10 @@ def bytes_in(note: Any) -> bytes | None:
     """Return bytes as pickles hold them: as such, or, in old ones, as text."""
     if isinstance(note, bytes | bytearray):
         return bytes(note)
+    if isinstance(note, Made) and note.path == "__builtin__.bytes" and note.arguments == ():
+        return b""
     if isinstance(note, Made) and note.path == "_codecs.encode":
-        text = note.arguments[0]
+        text = note.arguments[0] if note.arguments else None
         return text.encode("latin1") if isinstance(text, str) else None
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from collections.abc import Callable, Mapping
@@ -28,6 +29,9 @@ _DTYPES = {
     "BoolStorage": "?",
 }
 
+SHARING_LIMIT = 8
+"""How many times the numbers in a file its tensors may have together: some are there under several names."""
+
 _TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor")
 _PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 
@@ -45,10 +49,16 @@ def read_state_dict(content: bytes, name: str, limit: int) -> Arrays:
         order = ">" if archive.read("byteorder", 16) == b"big" else "<"
         notes = _dictionary(read_pickle(described), name)
 
+        @functools.lru_cache(maxsize=1)
         def stored(key: str) -> bytes | None:
             return archive.read(f"data/{key}", limit)
 
-        tensors = {str(key): _tensor(note, stored, order) for key, note in notes.items()}
+        tensors, room = {}, SHARING_LIMIT * max(archive.size, len(content))
+        for key, note in notes.items():
+            tensor = _tensor(note, stored, order, room)
+            if tensor is not None:
+                tensors[str(key)] = tensor
+                room -= tensor.nbytes
     except UnreadableZipError as error:
         raise DamagedFileError(name, "it is not in the form that PyTorch has written since 1.6") from error
     except UnreadablePickleError as error:
@@ -57,7 +67,7 @@ def read_state_dict(content: bytes, name: str, limit: int) -> Arrays:
         raise DamagedFileError(name, f"{one_line(error.name)}: {error.problem}") from error
     except ZooError as error:
         raise DamagedFileError(name, one_line(error)) from error
-    return {key: tensor for key, tensor in tensors.items() if tensor is not None}
+    return tensors
 
 
 def _dictionary(note: Any, name: str) -> Mapping[Any, Any]:
@@ -68,7 +78,8 @@ def _dictionary(note: Any, name: str) -> Mapping[Any, Any]:
     raise DamagedFileError(name, "it holds no dictionary of tensors")
 
 
-def _tensor(note: Any, stored: Callable[[str], bytes | None], order: str) -> Array | None:
+def _tensor(note: Any, stored: Callable[[str], bytes | None], order: str, room: int) -> Array | None:
+    """Return a tensor of at most ``room`` bytes, None for what is none."""
     if isinstance(note, Made) and note.path in _PARAMETERS and note.arguments:
         note = note.arguments[0]
     if not isinstance(note, Made) or note.path not in _TENSORS:
@@ -76,6 +87,8 @@ def _tensor(note: Any, stored: Callable[[str], bytes | None], order: str) -> Arr
     try:
         storage, offset, shape, strides = note.arguments[:4]
         numbers = _storage(storage, stored, order)
+        if math.prod(shape) * numbers.itemsize > room:
+            raise ValueError("its tensors are larger than the numbers that the file holds")
         return _view(numbers, offset, shape, strides)
     except (TypeError, ValueError, OverflowError) as error:
         raise UnreadablePickleError(f"a tensor in it can't be read ({error})") from error

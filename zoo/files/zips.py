@@ -58,6 +58,11 @@ class Zip:
         self._entries = files
 
     @property
+    def size(self) -> int:
+        """Bytes that all files have together, as the zip states."""
+        return sum(entry.file_size for entry in self._entries.values())
+
+    @property
     def names(self) -> set[str]:
         """The names of all files."""
         return set(self._entries)

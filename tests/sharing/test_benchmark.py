@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from zoo.algorithms.registry import algorithm_class
 from zoo.errors import ZooError
 from zoo.training.benchmark import Benchmark, Play, as_markdown, candidates, published_scores
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 PLAY = Play(n_episodes=2, n_envs=2, deterministic=None, seed=0, trust=False)
 
@@ -74,6 +77,13 @@ def test_filters(collection: Path) -> None:
         candidates("nowhere", None, None)
 
 
+def test_copy_of_the_collection_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(REPOSITORY / "trained_agents" / "a2c", "trained_agents/a2c")
+    names = [each.name for each in candidates(None, "a2c", "CartPole-v1")]
+    assert names == ["trained_agents/a2c/CartPole-v1"]
+
+
 def test_of_a_run_the_best_agent_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs" / "a2c" / "CartPole-v1" / "1"
@@ -107,4 +117,4 @@ def test_published_scores_name_their_source() -> None:
 def test_text_of_a_stranger_stays_in_its_cell() -> None:
     row = {"algo": "a|b\x1b[2J", "env": "x\n| y", "problem": "p", "agent": "a"}
     line = as_markdown([row], {}).splitlines()[-1]
-    assert line == "| a\\|b[2J | x \\| y | not measured: p |  |  |  | ? |  |"
+    assert line == "| a\\|b[2J | x \\| y | not measured: p |  |  |  | ? |  | a |"

@@ -82,6 +82,8 @@ def candidates(folder: str | None, algo: str | None, env: str | None) -> list[Ca
             raise ZooError(f"agents={one_line(folder)}: there is no such folder")
         paths = _below(root)
     found = [_candidate(path) for path in paths]
+    if folder is None:  # the collection in the working folder is often a copy of Zoo's own
+        found = list({each.fingerprint or each.name: each for each in reversed(found)}.values())[::-1]
     wanted = [
         each
         for each in found
@@ -294,7 +296,17 @@ def as_csv(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[st
 
 def as_markdown(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
     """Return the results as a page."""
-    header = ("algo", "env", "return", "IQM", "95 % interval", "episodes", "trained for", "published")
+    header = (
+        "algo",
+        "env",
+        "return",
+        "IQM",
+        "95 % interval",
+        "episodes",
+        "trained for",
+        "published",
+        "agent",
+    )
     lines = [_line(header), _line(["---"] * len(header))]
     for row in rows:
         steps = "?" if row.get("timesteps") is None else f"{row['timesteps']:,}"
@@ -306,7 +318,7 @@ def as_markdown(rows: Sequence[Row], published: Mapping[tuple[str, str], list[di
                 *(row["algo"], row["env"], f"{row['mean_return']:,.1f} ± {row['std_return']:,.1f}"),
                 *(f"{row['iqm_return']:,.1f}", f"{low:,.1f} … {high:,.1f}", f"{row['n_episodes']:,}", steps),
             ]
-        lines.append(_line([*cells, _published(row, published)]))
+        lines.append(_line([*cells, _published(row, published), row["agent"]]))
     return (
         "# Agents, measured\n\n"
         "Mean and standard deviation of the return over episodes, interquartile mean, 95 % bootstrap interval"

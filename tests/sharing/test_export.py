@@ -59,8 +59,9 @@ def agent(algo: str, observation_space: spaces.Space, action_space: spaces.Space
         **options,
     )
     rng = np.random.default_rng(0)
+    scale = 0.02 if observation_space in (IMAGE, SEEN) else 0.1  # wide layers would magnify rounding
     made.set_parameters(
-        {name: value + rng.normal(0, 0.1, value.shape) for name, value in made.get_parameters().items()}
+        {name: value + rng.normal(0, scale, value.shape) for name, value in made.get_parameters().items()}
     )
     if normalize:
         made.normalizer = Normalizer(observation_space, NormalizeConfig(clip_obs=2.0))

@@ -6,6 +6,7 @@ Messages say what went wrong in words of our own: a library's may hold addresses
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ class Hub:
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()
-        huggingface_hub.logging.set_verbosity_error()
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
         self._library = huggingface_hub
         self._api = huggingface_hub.HfApi(
             endpoint=os.environ.get("HF_ENDPOINT") or None, library_name="zoo", library_version=__version__

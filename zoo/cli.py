@@ -17,8 +17,22 @@ VERBS = {
     "check": "try an environment for a moment: zoo check env=my_module:MyEnv-v0",
     "plot": "draw runs, tabulate their scores, write a report: zoo plot runs/ppo2",
     "compare": "say which of two is better, and how sure that is: zoo compare runs/ppo2 runs/a2c",
+    "import": "make an agent of Stable-Baselines3 one of Zoo's: zoo import FILE.zip env=CartPole-v1",
+    "export": "write an agent's policy as ONNX or torch.export: zoo export algo=ppo2 env=CartPole-v1",
+    "benchmark": "measure a collection of agents beside published scores: zoo benchmark",
+    "push": "give an agent to others: zoo push agent=PATH to=USER/NAME",
+    "pull": "get an agent of others: zoo pull from=USER/NAME",
 }
 """What each verb does; each is a file in `zoo.commands`."""
+
+MODULES = {"import": "import_"}
+"""The files of verbs that are no names in Python."""
+
+FIRST_WORD = {"import": "file", "pull": "source"}
+"""The setting that a first word without ``=`` is the value of."""
+
+SPELLINGS = {"pull": {"from": "source"}}
+"""Settings that are called otherwise in Python, where their names are taken."""
 
 
 def main() -> None:
@@ -67,7 +81,14 @@ def run(arguments: Sequence[str]) -> int:
         raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
     from zoo.config.application import run_command
 
-    return run_command(verb, f"zoo.commands.{verb}:run", rest)
+    if verb in FIRST_WORD and rest and "=" not in rest[0] and not rest[0].startswith("-"):
+        value = rest[0].replace("\\", "\\\\").replace("'", "\\'")
+        rest[0] = f"{FIRST_WORD[verb]}='{value}'"
+    for name, spelling in SPELLINGS.get(verb, {}).items():
+        rest = [
+            f"{spelling}={word[len(name) + 1 :]}" if word.startswith(f"{name}=") else word for word in rest
+        ]
+    return run_command(verb, f"zoo.commands.{MODULES.get(verb, verb)}:run", rest)
 
 
 def usage() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zoo import cli
-from zoo.cli import VERBS, status_of
+from zoo.cli import MODULES, VERBS, status_of
 from zoo.version import __version__
 
 ZOO = str(Path(sys.executable).with_name("zoo"))
@@ -34,7 +34,7 @@ def test_every_verb_is_a_file_with_a_function_run() -> None:
     import importlib
 
     for verb in VERBS:
-        assert callable(importlib.import_module(f"zoo.commands.{verb}").run)
+        assert callable(importlib.import_module(f"zoo.commands.{MODULES.get(verb, verb)}").run)
 
 
 def test_help_imports_nothing_heavy() -> None:

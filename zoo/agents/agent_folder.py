@@ -10,6 +10,7 @@ An agent is a folder, or a zip of one, of YAML, JSON and safetensors:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -87,8 +88,22 @@ def read_agent(path: str | os.PathLike[str], *, trust: bool = False, own_env: bo
     Raises `ZooError` for a missing, damaged or untrusted agent.
     """
     folder = resolve_agent(path)
+    return _read_agent(folder, trust=trust, follow_links=trust, own_env=own_env)
+
+
+def read_as_data(path: str | os.PathLike[str]) -> AgentFiles:
+    """Read an agent from whom it may be, to show it or to hand it on: nothing may be built from it.
+
+    What it names is not looked for, links that leave it are not followed. Raises `ZooError`.
+    """
+    files = _read_agent(resolve_agent(path), trust=True, follow_links=False, own_env=True)
+    files.is_trusted = False
+    return files
+
+
+def _read_agent(folder: Path, *, trust: bool, follow_links: bool, own_env: bool) -> AgentFiles:
     origin = one_line(folder)
-    raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD), origin, trust)
+    raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD), origin, follow_links)
     for name in (CONFIG, POLICY):
         if raw[name] is None:
             raise ZooError(f"{origin} is not a whole agent: {name} is missing")
@@ -112,6 +127,26 @@ def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
     origin = one_line(folder)
     content = _read_files(folder, (CARD,), origin, trust=False)[CARD]
     return _parse_card(content, origin) if content is not None else {}
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the config alone, as data: nothing that it names is looked for. Raises `ZooError`."""
+    folder = resolve_agent(path)
+    origin = one_line(folder)
+    content = _read_files(folder, (CONFIG,), origin, trust=False)[CONFIG]
+    if content is None:
+        raise ZooError(f"{origin} is not a whole agent: {CONFIG} is missing")
+    return _parse_config(content, origin)
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """Return what changes with all by which an agent acts (SHA-256). Raises `ZooError`."""
+    folder = resolve_agent(path)
+    digest = hashlib.sha256()
+    for name in (CONFIG, POLICY, NORMALIZATION):
+        content = _read_files(folder, (name,), one_line(folder), trust=False)[name]
+        digest.update(name.encode() + hashlib.sha256(content or b"").digest())
+    return digest.hexdigest()
 
 
 def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:

@@ -5,48 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.agents.agent_folder import read_agent, read_card
-from zoo.agents.card import readme, score, steps
-from zoo.agents.finding import FoundAgent, list_agents, resolve_agent
+from zoo.agents.agent_folder import read_agent
+from zoo.agents.card import readme
+from zoo.agents.finding import resolve_agent
+from zoo.agents.listing import HEADER, ORDERS, Wanted, list_wanted
 from zoo.agents.own_runs import is_own
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.composing import env_id
 from zoo.config.paths import shown
 from zoo.errors import ZooError
+from zoo.files.plain_data import to_json
 from zoo.files.printing import one_line, printable
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """List all agents, or those of one ``algo`` or ``env``; or show the one at ``agent``."""
+    """List all agents, or those that are wanted; or show the one at ``agent``."""
     if config.get("agent") is not None:
         print(_card(str(config["agent"])))
         return
     env = None if config.get("env") is None else env_id(str(config["env"]))
-    agents = [
-        agent
-        for agent in list_agents(runs=str(config.get("runs_dir") or "runs"))
-        if _is_wanted(agent, config.get("algo"), env)
-    ]
-    if not agents:
+    wanted = Wanted(
+        algo=config.get("algo"),
+        env=env,
+        seed=config.get("seed"),
+        min_return=config.get("min_return"),
+        where=config.get("where"),
+    )
+    agents = list_wanted(wanted, runs=str(config.get("runs_dir") or "runs"))
+    order = config.get("sort")
+    if order is not None:
+        agents.sort(key=ORDERS[order])
+    if config.get("format") == "json":
+        print(to_json([agent.as_dict() for agent in agents]), end="")
+    elif agents:
+        print(_table([HEADER, *(agent.as_row() for agent in agents)]))
+    elif wanted == Wanted():
         print("there is no agent yet; zoo train algo=ppo2 env=CartPole-v1 makes one")
-        return
-    print(_table([("algo", "env", "return", "steps", "seed", "agent"), *map(_row, agents)]))
-
-
-def _is_wanted(agent: FoundAgent, algo: str | None, env: str | None) -> bool:
-    from zoo.envs.ids import folder_name
-
-    return (algo is None or agent.algo == algo) and (env is None or agent.env == folder_name(env))
-
-
-def _row(agent: FoundAgent) -> tuple[str, ...]:
-    try:
-        card = read_card(agent.path)
-    except ZooError:
-        return agent.algo, agent.env, "damaged", "?", "?", shown(agent.path)
-    seed = "?" if card.get("seed") is None else str(card["seed"])
-    env = card.get("env") or agent.env
-    return agent.algo, str(env), score(card), steps(card), seed, shown(agent.path)
+    else:
+        print("there is no such agent; `zoo agents` lists all")
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:

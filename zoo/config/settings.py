@@ -7,6 +7,7 @@ from typing import Any
 
 from zoo.config.fields import hyperparameter
 from zoo.config.plot_settings import CompareSettings, PlotSettings
+from zoo.config.sharing_settings import SHARING
 
 
 @dataclass
@@ -75,24 +76,14 @@ class CheckSettings:
     seed: int | None = hyperparameter(help="of the episode that is tried; null: drawn", ge=0)
 
 
-@dataclass
-class AgentsSettings:
-    """What `zoo agents` takes."""
-
-    algo: str | None = hyperparameter(help="only agents of this algorithm")
-    env: str | None = hyperparameter(help="only agents of this environment")
-    agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
-    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
-
-
 SETTINGS: dict[str, type[Any]] = {
     "train": TrainSettings,
     "enjoy": EnjoySettings,
     "evaluate": EvaluateSettings,
-    "agents": AgentsSettings,
     "check": CheckSettings,
     "plot": PlotSettings,
     "compare": CompareSettings,
+    **SHARING,
 }
 """The settings by command."""
 

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_file
@@ -36,11 +37,12 @@ class Zip:
     """The files of a zip; nothing is ever unpacked to a disk.
 
     All may stand in one folder inside of it: that is where they are then, unless ``main`` stands at the top.
-    Raises `UnreadableZipError`, and `ZooError` for names that lead out, links, and names that occur twice.
+    The zip may be an open file, whose ``name`` is for messages. Raises `UnreadableZipError`, and `ZooError`
+    for names that lead out, links, and names that occur twice.
     """
 
-    def __init__(self, path: Path, *, main: str) -> None:
-        self.path = path
+    def __init__(self, path: Path | BinaryIO, *, main: str, name: str | None = None) -> None:
+        self.path, self.name = path, one_line(path) if name is None else name
         try:
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()
@@ -54,6 +56,16 @@ class Zip:
             folder = f"{top.pop()}/"
             files = {name.removeprefix(folder): entry for name, entry in files.items()}
         self._entries = files
+
+    @property
+    def size(self) -> int:
+        """Bytes that all files have together, as the zip states."""
+        return sum(entry.file_size for entry in self._entries.values())
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all files."""
+        return set(self._entries)
 
     def read(self, name: str, limit: int) -> bytes | None:
         """Return a file's content, or None if there is none of that name.
@@ -93,4 +105,4 @@ class Zip:
         return files
 
     def _refused(self, name: str, problem: str) -> ZooError:
-        return ZooError(f"the zip {one_line(self.path)} is refused: `{one_line(name)}` {problem}")
+        return ZooError(f"the zip {self.name} is refused: `{one_line(name)}` {problem}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from zoo.config.settings import PlaySettings
     from zoo.envs.config import EnvConfig
     from zoo.envs.stepper import EnvStepper
+
+
+class NamesAgent(Protocol):
+    """Settings that say which agent is meant."""
+
+    algo: str | None
+    env: str | None
+    agent: str | None
+    runs_dir: str
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ def open_agent(settings: PlaySettings) -> OpenedAgent:
 
     Raises `ZooError` if there is none, or it is damaged or not trusted.
     """
-    path = _path(settings)
+    path = agent_path(settings)
     files = read_agent(path, trust=settings.trust, own_env=True)
     env = _env_config(files, settings, one_line(shown(path)))
 
@@ -75,7 +84,11 @@ def open_agent(settings: PlaySettings) -> OpenedAgent:
     return OpenedAgent(path, files, algorithm, env)
 
 
-def _path(settings: PlaySettings) -> Path:
+def agent_path(settings: NamesAgent) -> Path:
+    """Return where the agent is that ``agent=PATH``, or ``algo=`` and ``env=``, name.
+
+    Raises `ZooError` if there is none.
+    """
     if settings.agent is not None:
         if settings.algo is not None:
             raise ZooError("give either agent=PATH, or algo= and env=, not both")

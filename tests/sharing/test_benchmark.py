@@ -1,0 +1,120 @@
+"""`zoo benchmark` measures what there is, goes on where it ended, and no agent ends it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zoo.algorithms.registry import algorithm_class
+from zoo.errors import ZooError
+from zoo.training.benchmark import Benchmark, Play, as_markdown, candidates, published_scores
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+PLAY = Play(n_episodes=2, n_envs=2, deterministic=None, seed=0, trust=False)
+
+
+@pytest.fixture
+def collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two agents that act, one that is damaged, and one whose environment a stranger would import."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "agents"
+    for algo in ("a2c", "dqn"):
+        save(algo, folder / algo / "CartPole-v1")
+    foreign = save("a2c", folder / "foreign")
+    config = foreign / "config.yaml"
+    config.write_text(config.read_text().replace("id: CartPole-v1", "id: evil:CartPole-v1"))
+    damaged = save("a2c", folder / "damaged")
+    (damaged / "config.yaml").write_text("format: [")
+    return folder
+
+
+def save(algo: str, path: Path, seed: int = 1) -> Path:
+    return algorithm_class(algo)("MlpPolicy", "CartPole-v1", seed=seed, compile=False).save(path)
+
+
+def measured(folder: Path, n_jobs: int = 1, **wanted: Any) -> list[dict[str, Any]]:
+    """Measure and return the results that were new."""
+    told: list[dict[str, Any]] = []
+    options = {"algo": None, "env": None, **wanted}
+    assert Benchmark("out", PLAY).measure(candidates(str(folder), **options), n_jobs, told.append)
+    return told
+
+
+def test_table_tells_scores_and_problems_and_goes_on(collection: Path) -> None:
+    first = measured(collection, n_jobs=2)
+    assert len(first) == 4
+    problems = {row["agent"]: row["problem"] for row in first if row.get("problem")}
+    assert set(problems) == {"agents/damaged", "agents/foreign"}
+    assert "trust=true" in problems["agents/foreign"]
+    assert "config.yaml" in problems["agents/damaged"]
+    table = Path("out/benchmark.md").read_text()
+    scored = next(row for row in first if row["agent"] == "agents/a2c/CartPole-v1")
+    assert f"| a2c | CartPole-v1 | {scored['mean_return']:,.1f} ± {scored['std_return']:,.1f} |" in table
+    assert "500.0 ± 0.0 (rl-baselines3-zoo (SB3))" in table
+    assert "not measured: the agent in" in table
+    with open("out/benchmark.csv", newline="") as file:
+        assert {row["algo"] for row in csv.DictReader(file) if row["mean_return"]} == {"a2c", "dqn"}
+
+    save("dqn", collection / "dqn" / "CartPole-v1", seed=2)
+    again = measured(collection / "dqn")
+    assert [row["agent"] for row in again] == ["agents/dqn/CartPole-v1"]
+    assert not Benchmark("out", PLAY).missing(candidates(str(collection / "a2c"), None, None))
+    results = json.loads(Path("out/benchmark.json").read_text())["results"]
+    assert len(results) == 4
+
+
+def test_filters(collection: Path) -> None:
+    assert [each.algo for each in candidates(str(collection), "dqn", None)] == ["dqn"]
+    with pytest.raises(ZooError, match="no agent to measure among the 4 found"):
+        candidates(str(collection), "dqn", "Pendulum-v1")
+    with pytest.raises(ZooError, match="no such folder"):
+        candidates("nowhere", None, None)
+
+
+def test_copy_of_the_collection_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(REPOSITORY / "trained_agents" / "a2c", "trained_agents/a2c")
+    names = [each.name for each in candidates(None, "a2c", "CartPole-v1")]
+    assert names == ["trained_agents/a2c/CartPole-v1"]
+
+
+def test_of_a_run_the_best_agent_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "a2c" / "CartPole-v1" / "1"
+    for name in ("agent", "best_agent"):
+        save("a2c", run / name)
+    (run / "run.json").write_text("{}")
+    assert [each.path.name for each in candidates("runs", None, None)] == ["best_agent"]
+
+
+def test_damaged_results_are_told(tmp_path: Path) -> None:
+    (tmp_path / "benchmark.json").write_text("{")
+    with pytest.raises(ZooError, match=r"benchmark\.json is damaged"):
+        Benchmark(tmp_path, PLAY)
+
+
+def test_published_scores_name_their_source() -> None:
+    rows = [row for scores in published_scores().values() for row in scores]
+    assert all(row["source"] for row in rows)
+    assert {algo for algo, _ in published_scores()} >= {
+        "a2c",
+        "ddpg",
+        "dqn",
+        "ppo2",
+        "qrdqn",
+        "sac",
+        "td3",
+        "tqc",
+    }
+
+
+def test_text_of_a_stranger_stays_in_its_cell() -> None:
+    row = {"algo": "a|b\x1b[2J", "env": "x\n| y", "problem": "p", "agent": "a"}
+    line = as_markdown([row], {}).splitlines()[-1]
+    assert line == "| a\\|b[2J | x \\| y | not measured: p |  |  |  | ? |  | a |"

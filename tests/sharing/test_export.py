@@ -1,0 +1,217 @@
+"""What `zoo export` writes acts as the agent does, without Zoo."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.envs.config import NormalizeConfig
+from zoo.envs.normalize import Normalizer
+from zoo.errors import ZooError
+from zoo.training import deterministic_policy, exporting
+from zoo.training.deterministic_policy import DeterministicPolicy
+from zoo.training.exporting import export_agent, random_observations
+
+VECTOR = spaces.Box(np.array([-1.0, -2.5, -np.inf], np.float32), np.array([1.0, 2.5, np.inf], np.float32))
+IMAGE = spaces.Box(0, 255, (40, 36, 3), np.uint8)
+PARTS = spaces.Dict(
+    {
+        "bits": spaces.MultiBinary(3),
+        "kind": spaces.Discrete(4, start=2),
+        "kinds": spaces.MultiDiscrete([3, 2]),
+        "vector": VECTOR,
+    }
+)
+SEEN = spaces.Dict({"picture": IMAGE, "vector": VECTOR})
+NUMBERS = spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([2.0, 3.0], np.float32))
+ACTIONS = {
+    "choice": spaces.Discrete(5, start=1),
+    "numbers": NUMBERS,
+    "unbounded numbers": spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+    "choices": spaces.MultiDiscrete([3, 2, 4]),
+    "bits": spaces.MultiBinary(4),
+}
+
+
+def agent(algo: str, observation_space: spaces.Space, action_space: spaces.Space, **options: Any) -> Any:
+    """Return an agent whose actions differ from one observation to the next."""
+    normalize = options.pop("normalize", False)
+    policy = "MlpPolicy"  # dictionaries make of it what reads them
+    if observation_space is IMAGE:
+        policy = "CnnPolicy"
+    made = algorithm_class(algo)(
+        policy,
+        observation_space=observation_space,
+        action_space=action_space,
+        seed=0,
+        compile=False,
+        device="cpu",
+        **options,
+    )
+    rng = np.random.default_rng(0)
+    scale = 0.02 if observation_space in (IMAGE, SEEN) else 0.1  # wide layers would magnify rounding
+    made.set_parameters(
+        {name: value + rng.normal(0, scale, value.shape) for name, value in made.get_parameters().items()}
+    )
+    if normalize:
+        made.normalizer = Normalizer(observation_space, NormalizeConfig(clip_obs=2.0))
+        for moments in made.normalizer.moments.values():
+            moments.update(rng.normal(1.5, 3.0, (100, *moments.mean.shape)))
+    return made
+
+
+def expected(made: Any, observations: list[np.ndarray]) -> np.ndarray:
+    space = made.observation_space
+    seen = dict(zip(space, observations, strict=True)) if isinstance(space, spaces.Dict) else observations[0]
+    return made.predict(seen)[0]
+
+
+CASES = {
+    **{f"{algo} of numbers": (algo, VECTOR, NUMBERS) for algo in ("a2c", "ddpg", "sac", "td3", "tqc")},
+    **{f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"]) for algo in ("dqn", "qrdqn", "ppo2")},
+    **{f"ppo2 of {name}": ("ppo2", VECTOR, space) for name, space in ACTIONS.items()},
+    "ppo2 of images": ("ppo2", IMAGE, NUMBERS),
+    "a2c of dictionaries": ("a2c", PARTS, ACTIONS["choice"]),
+    "td3 of pictures and numbers": ("td3", SEEN, NUMBERS),
+}
+
+
+def test_every_algorithm_is_tried() -> None:
+    assert {algo for algo, _, _ in CASES.values()} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_policy_as_tensors_acts_as_the_agent(case: str, normalize: bool) -> None:
+    made = agent(*CASES[case], normalize=normalize)
+    observations = random_observations(made, 8 if CASES[case][1] in (IMAGE, SEEN) else 100, seed=1)
+    with torch.inference_mode():
+        (actions,) = DeterministicPolicy(made).eval()(*map(torch.from_numpy, observations))
+    wanted = expected(made, observations)
+    assert actions.numpy().dtype == wanted.dtype
+    np.testing.assert_allclose(actions.numpy(), wanted, rtol=1e-5, atol=1e-5)
+    assert len(np.unique(wanted, axis=0)) > 1
+
+
+def test_gsde_policy_as_tensors_acts_as_the_agent() -> None:
+    made = agent("sac", VECTOR, NUMBERS, use_sde=True)
+    observations = random_observations(made, 100)
+    with torch.inference_mode():
+        (actions,) = DeterministicPolicy(made).eval()(*map(torch.from_numpy, observations))
+    np.testing.assert_allclose(actions.numpy(), expected(made, observations), rtol=1e-5, atol=1e-5)
+
+
+WRITTEN = {
+    "mlp": ("ppo2", VECTOR, ACTIONS["choice"], False, 1000),
+    "normalised": ("sac", VECTOR, NUMBERS, True, 1000),
+    "images": ("dqn", IMAGE, ACTIONS["choice"], False, 50),
+    "dictionaries": ("a2c", PARTS, NUMBERS, True, 1000),
+}
+
+
+@pytest.fixture(scope="module")
+def onnxruntime() -> Any:
+    pytest.importorskip("onnxscript")
+    return pytest.importorskip("onnxruntime")
+
+
+def as_in_onnx(onnxruntime: Any, folder: Path, observations: list[np.ndarray]) -> np.ndarray:
+    described = json.loads((folder / "policy.json").read_text())
+    names = [each["name"] for each in described["inputs"]]
+    session = onnxruntime.InferenceSession(folder / "policy.onnx")
+    (actions,) = session.run(["action"], dict(zip(names, observations, strict=True)))
+    return actions
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_onnx_acts_as_the_agent(case: str, onnxruntime: Any, tmp_path: Path) -> None:
+    algo, observation_space, action_space, normalize, n = WRITTEN[case]
+    made = agent(algo, observation_space, action_space, normalize=normalize)
+    export_agent(made, tmp_path / "out", formats=["onnx"], title=case)
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"policy.onnx", "policy.json", "README.md"}
+    for size in (1, n):
+        observations = random_observations(made, size, seed=2)
+        actions, wanted = (
+            as_in_onnx(onnxruntime, tmp_path / "out", observations),
+            expected(made, observations),
+        )
+        assert actions.dtype == wanted.dtype
+        np.testing.assert_allclose(actions, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_onnx_of_every_algorithm_and_action_acts_as_the_agent(
+    case: str, onnxruntime: Any, tmp_path: Path
+) -> None:
+    made = agent(*CASES[case], normalize=True)
+    export_agent(made, tmp_path / "out", formats=["onnx", "torch_export"], title=case)
+    observations = random_observations(made, seed=2)
+    actions = as_in_onnx(onnxruntime, tmp_path / "out", observations)
+    np.testing.assert_allclose(actions, expected(made, observations), rtol=1e-5, atol=1e-5)
+
+
+def test_torch_export_acts_as_the_agent(tmp_path: Path) -> None:
+    made = agent("td3", SEEN, NUMBERS, normalize=True)
+    export_agent(made, tmp_path / "out", formats=["torch_export"], title="td3")
+    policy = torch.export.load(tmp_path / "out" / "policy.pt2").module()
+    for size in (1, 30):
+        observations = random_observations(made, size, seed=2)
+        with torch.inference_mode():
+            (actions,) = policy(*map(torch.from_numpy, observations))
+        np.testing.assert_allclose(actions.numpy(), expected(made, observations), rtol=1e-5, atol=1e-5)
+
+
+def test_readme_runs_with_onnxruntime_alone(onnxruntime: Any, tmp_path: Path) -> None:
+    space = spaces.Dict({"bits": spaces.MultiBinary(3), "vector": VECTOR})
+    made = agent("ppo2", space, ACTIONS["choice"], normalize=True)
+    export_agent(made, tmp_path / "out", formats=["onnx"], title="ppo2 on parts")
+    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    assert len(code.splitlines()) <= 10
+    without = "import sys; sys.modules.update(dict.fromkeys(('zoo', 'torch', 'gymnasium')))\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", without + code],
+        cwd=tmp_path / "out",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    zeros = [np.zeros((1, *part.shape), part.dtype) for part in space.values()]
+    assert ran.stdout.replace(", dtype=int64", "") == f"{[expected(made, zeros)]}\n"
+
+
+def test_policy_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = agent("sac", VECTOR, NUMBERS)
+    right = deterministic_policy._mode
+    monkeypatch.setattr(deterministic_policy, "_mode", lambda head, given: right(head, given) + 1e-3)
+    with pytest.raises(ZooError, match="acts otherwise than the agent: by up to"):
+        export_agent(made, tmp_path / "out", formats=["torch_export"], title="sac")
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ZooError, match=r"needs: pip install 'zoo\[export\]'"):
+        export_agent(agent("sac", VECTOR, NUMBERS), tmp_path / "out", formats=["onnx"], title="sac")
+
+
+def test_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(ZooError, match="holds something else than an export"):
+        export_agent(agent("sac", VECTOR, NUMBERS), tmp_path, formats=["torch_export"], title="sac")
+
+
+def test_near_ties_are_no_difference() -> None:
+    values = np.array([[0.0, 1.0], [1.0, 1.0 + 1e-7], [5.0, -5.0]], np.float32)
+    assert exporting._close(values).tolist() == [False, True, False]

@@ -1,0 +1,256 @@
+"""An agent of Stable-Baselines3 acts the same after `zoo import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from sb3_agents import CHOICE, CONTINUOUS, IMAGE, PARTS, VECTOR, Still, make, observations, saved
+from torch import nn
+
+import zoo
+from zoo.algorithms.registry import ALGORITHMS
+from zoo.envs.config import EnvConfig
+from zoo.errors import ZooError
+from zoo.training.importing import import_sb3
+from zoo.training.sb3_names import LAYERS, NAMES
+
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("sb3_contrib")
+
+CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = {
+    "a2c": ("A2C", "MlpPolicy", VECTOR, CHOICE, {}),
+    "a2c of numbers, relu, shared widths": (
+        *("A2C", "MlpPolicy", VECTOR, CONTINUOUS),
+        {"policy_kwargs": {"activation_fn": nn.ReLU, "net_arch": [16]}},
+    ),
+    "ppo of numbers": ("PPO", "MlpPolicy", VECTOR, CONTINUOUS, {}),
+    "ppo with own nets": (
+        *("PPO", "MlpPolicy", VECTOR, CHOICE),
+        {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 12, 8]}, "activation_fn": nn.ELU}},
+    ),
+    "ppo without layers": ("PPO", "MlpPolicy", VECTOR, CHOICE, {"policy_kwargs": {"net_arch": []}}),
+    "ppo of several choices": ("PPO", "MlpPolicy", VECTOR, spaces.MultiDiscrete([3, 2, 4]), {}),
+    "ppo of bits": ("PPO", "MlpPolicy", VECTOR, spaces.MultiBinary(4), {}),
+    "ppo with gSDE": ("PPO", "MlpPolicy", VECTOR, CONTINUOUS, {"use_sde": True}),
+    "ppo with squashed gSDE": (
+        *("PPO", "MlpPolicy", VECTOR, CONTINUOUS),
+        {"use_sde": True, "policy_kwargs": {"squash_output": True, "full_std": False, "use_expln": True}},
+    ),
+    "ppo of images": ("PPO", "CnnPolicy", IMAGE, CHOICE, {}),
+    "ppo of images, read twice": (
+        *("PPO", "CnnPolicy", IMAGE, CONTINUOUS),
+        {
+            "policy_kwargs": {
+                "share_features_extractor": False,
+                "features_extractor_kwargs": {"features_dim": 32},
+            }
+        },
+    ),
+    "ppo of dictionaries": ("PPO", "MultiInputPolicy", PARTS, CHOICE, {}),
+    "ppo of kinds": ("PPO", "MlpPolicy", spaces.Discrete(6), CHOICE, {}),
+    "dqn": ("DQN", "MlpPolicy", VECTOR, CHOICE, {}),
+    "dqn of images": ("DQN", "CnnPolicy", IMAGE, CHOICE, {}),
+    "dqn of dictionaries": ("DQN", "MultiInputPolicy", PARTS, CHOICE, {}),
+    "qrdqn": ("QRDQN", "MlpPolicy", VECTOR, CHOICE, {"policy_kwargs": {"n_quantiles": 7}}),
+    "sac": ("SAC", "MlpPolicy", VECTOR, CONTINUOUS, {}),
+    "sac with gSDE": ("SAC", "MlpPolicy", VECTOR, CONTINUOUS, {"use_sde": True}),
+    "sac with gSDE and an unbounded mean": (
+        *("SAC", "MlpPolicy", VECTOR, CONTINUOUS),
+        {"use_sde": True, "policy_kwargs": {"clip_mean": 0.0, "net_arch": {"pi": [16], "qf": [8]}}},
+    ),
+    "sac with a fixed temperature": ("SAC", "MlpPolicy", VECTOR, CONTINUOUS, {"ent_coef": 0.3}),
+    "sac of images": ("SAC", "CnnPolicy", IMAGE, CONTINUOUS, {"policy_kwargs": {"net_arch": [16]}}),
+    "td3": ("TD3", "MlpPolicy", VECTOR, CONTINUOUS, {}),
+    "td3 of dictionaries": (
+        "TD3",
+        "MultiInputPolicy",
+        PARTS,
+        CONTINUOUS,
+        {"policy_kwargs": {"net_arch": [16]}},
+    ),
+    "ddpg": ("DDPG", "MlpPolicy", VECTOR, CONTINUOUS, {}),
+    "tqc": ("TQC", "MlpPolicy", VECTOR, CONTINUOUS, {"policy_kwargs": {"n_critics": 3, "n_quantiles": 5}}),
+}
+
+
+def test_every_algorithm_can_be_imported() -> None:
+    assert set(NAMES) == set(LAYERS) == set(ALGORITHMS)
+    assert {name.split()[0].replace("ppo", "ppo2") for name in CASES} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_imported_agent_acts_the_same(case: str, tmp_path: Path) -> None:
+    name, policy, observation_space, action_space, options = CASES[case]
+    model = make(name, policy, Still(observation_space, action_space), **options)
+    spaces_of_env = (observation_space, action_space)
+    imported = import_sb3(saved(model, tmp_path), env_spaces=spaces_of_env).algorithm
+    assert imported.name == case.split()[0].replace("ppo", "ppo2")
+    loaded = zoo.load(imported.save(tmp_path / "imported"))
+    seen = observations(observation_space, 16 if observation_space is not VECTOR else 200)
+    expected, _ = model.predict(seen, deterministic=True)
+    actions, _ = loaded.predict(seen)
+    np.testing.assert_allclose(actions, expected, rtol=1e-5, atol=1e-5)
+    assert len(np.unique(np.asarray(expected), axis=0)) > 1
+
+
+@pytest.mark.parametrize("case", ["ppo of several choices", "ppo of bits", "sac", "dqn", "ppo of images"])
+def test_spaces_are_read_from_the_file(case: str, tmp_path: Path) -> None:
+    name, policy, observation_space, action_space, options = CASES[case]
+    model = make(name, policy, Still(observation_space, action_space), **options)
+    algorithm = import_sb3(saved(model, tmp_path)).algorithm
+    assert algorithm.observation_space == model.observation_space
+    assert algorithm.action_space == model.action_space
+
+
+def test_dictionary_of_spaces_is_read_from_the_file(tmp_path: Path) -> None:
+    model = make("PPO", "MultiInputPolicy", Still(PARTS, CHOICE))
+    algorithm = import_sb3(saved(model, tmp_path)).algorithm
+    assert algorithm.observation_space == model.observation_space
+
+
+def test_critics_and_temperature_come_too(tmp_path: Path) -> None:
+    model = make("SAC", "MlpPolicy", Still(VECTOR, CONTINUOUS), ent_coef=0.3)
+    parameters = import_sb3(saved(model, tmp_path)).algorithm.get_parameters()
+    theirs = model.critic.state_dict()
+    np.testing.assert_array_equal(parameters["critics.critics.1.2.weight"], theirs["qf1.2.weight"])
+    np.testing.assert_allclose(parameters["temperature.log"], [np.log(0.3)], rtol=1e-6)
+
+
+def test_values_of_the_critic_are_the_same(tmp_path: Path) -> None:
+    import torch
+
+    model = make("PPO", "MlpPolicy", Still(VECTOR, CHOICE))
+    algorithm = import_sb3(saved(model, tmp_path)).algorithm
+    seen = observations(VECTOR, 50)
+    with torch.no_grad():
+        expected = model.policy.predict_values(torch.from_numpy(seen)).numpy()[:, 0]
+    np.testing.assert_allclose(algorithm.acting.values({"observations": seen}), expected, atol=1e-5)
+
+
+def test_hyperparameters_come_too_and_others_are_named(tmp_path: Path) -> None:
+    model = make("PPO", "MlpPolicy", Still(VECTOR, CHOICE), gamma=0.9, clip_range=0.3, n_steps=64)
+    model.num_timesteps = 1234
+    imported = import_sb3(saved(model, tmp_path))
+    config = imported.algorithm.config
+    assert (config.gamma, config.clip_range, config.n_steps) == (0.9, 0.3, 64)
+    assert imported.algorithm.num_timesteps == 1234
+    model = make("PPO", "MlpPolicy", Still(VECTOR, CHOICE), learning_rate=lambda left: left * 1e-3)
+    assert "learning_rate" in import_sb3(saved(model, tmp_path)).unknown
+
+
+@pytest.mark.parametrize("observation_space", [VECTOR, spaces.Dict({"goal": VECTOR, "state": VECTOR})])
+def test_vecnormalize_statistics_come_too(observation_space: spaces.Space, tmp_path: Path) -> None:
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    venv = VecNormalize(DummyVecEnv([lambda: Still(observation_space, CONTINUOUS)]), clip_obs=2.0)
+    venv.reset()
+    for _ in range(50):
+        venv.step(np.zeros((1, 2), np.float32))
+    policy = "MlpPolicy" if observation_space is VECTOR else "MultiInputPolicy"
+    model = make("PPO", policy, venv)
+    venv.save(str(tmp_path / "vecnormalize.pkl"))
+    imported = import_sb3(
+        saved(model, tmp_path),
+        env=EnvConfig(id="Still-v0"),
+        env_spaces=(observation_space, CONTINUOUS),
+        normalize=tmp_path / "vecnormalize.pkl",
+    )
+    seen = observations(observation_space, 200)
+    expected, _ = model.predict(venv.normalize_obs(seen), deterministic=True)
+    loaded = zoo.load(imported.algorithm.save(tmp_path / "imported"))
+    np.testing.assert_allclose(loaded.predict(seen)[0], expected, rtol=1e-5, atol=1e-5)
+    rewards = np.array([3.0, -1.0])
+    np.testing.assert_allclose(
+        loaded.normalizer.normalize_rewards(rewards), venv.normalize_reward(rewards), rtol=1e-5
+    )
+
+
+def test_other_environment_is_refused(tmp_path: Path) -> None:
+    file = saved(make("PPO", "MlpPolicy", Still(VECTOR, CHOICE)), tmp_path)
+    other = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    with pytest.raises(
+        ZooError, match=r"observations are Box\(3,\) float32, but the environment's are Box\(4,\)"
+    ):
+        import_sb3(file, env_spaces=(other, CHOICE))
+
+
+class OwnActivation(nn.Module):
+    def forward(self, values: Any) -> Any:
+        return values
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("PPO", {"policy_kwargs": {"activation_fn": OwnActivation}}, "its non-linearity is OwnActivation"),
+        ("TRPO", {}, "an agent of TRPO, which Zoo does not have"),
+        ("CrossQ", {}, "an agent of CrossQ, which Zoo does not have"),
+    ],
+)
+def test_what_zoo_does_not_have_is_said(name: str, options: Any, problem: str, tmp_path: Path) -> None:
+    model = (
+        make(name, "MlpPolicy", Still(VECTOR, CHOICE if name != "CrossQ" else CONTINUOUS), **options)
+        if name != "TRPO"
+        else _trpo()
+    )
+    with pytest.raises(ZooError, match=problem):
+        import_sb3(saved(model, tmp_path))
+
+
+def _trpo() -> Any:
+    from sb3_contrib import TRPO
+
+    return TRPO("MlpPolicy", Still(VECTOR, CHOICE), device="cpu")
+
+
+def test_agent_of_an_old_version_acts_the_same(tmp_path: Path) -> None:
+    """Before 1.8 layers of actor and critic could be shared, and spaces were those of gym."""
+    import io
+    import zipfile
+
+    import torch
+
+    options = {"policy_kwargs": {"net_arch": [8]}}
+    model = make("PPO", "MlpPolicy", Still(VECTOR, CHOICE), **options)
+    with zipfile.ZipFile(saved(model, tmp_path)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    tensors = torch.load(io.BytesIO(members["policy.pth"]), weights_only=True)
+    shared = {
+        name.replace("policy_net", "shared_net"): value
+        for name, value in tensors.items()
+        if "mlp_extractor.value_net" not in name
+    }
+    file = io.BytesIO()
+    torch.save(shared, file)
+    members["policy.pth"] = file.getvalue()
+    members["data"] = members["data"].replace(b"gymnasium.spaces", b"gym.spaces")
+    with zipfile.ZipFile(tmp_path / "old.zip", "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    seen = observations(VECTOR, 200)
+    expected, _ = model.predict(seen, deterministic=True)
+    np.testing.assert_array_equal(import_sb3(tmp_path / "old.zip").algorithm.predict(seen)[0], expected)
+
+
+def test_imported_agent_plays_and_learns_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    from zoo.cli import run
+
+    monkeypatch.chdir(tmp_path)
+    venv = VecNormalize(make_vec_env("CartPole-v1", 2))
+    venv.reset()
+    make("PPO", "MlpPolicy", venv, n_steps=32, batch_size=32).save("it's my agent")
+    venv.save("vecnormalize.pkl")
+    assert (
+        run(["import", "it's my agent.zip", "env=CartPole-v1", "normalize=vecnormalize.pkl", "out=mine"]) == 0
+    )
+    assert run(["evaluate", "agent=mine", "n_episodes=2"]) == 0
+    agent = zoo.load("mine", "CartPole-v1", n_envs=2, compile=False)
+    agent.learn(128, reset_num_timesteps=False)
+    assert agent.normalizer.moments[""].count > 100

@@ -1,0 +1,110 @@
+"""Where agents go to and come from: a folder, a zip, or a repository on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from zoo.agents.agent_folder import (
+    AGENT_FILES,
+    CARD,
+    CONFIG,
+    NORMALIZATION,
+    POLICY,
+    README,
+    AgentFiles,
+    read_as_data,
+    write_agent,
+)
+from zoo.agents.finding import resolve_agent
+from zoo.agents.hub import Hub
+from zoo.agents.model_card import model_card
+from zoo.errors import ZooError
+from zoo.files.atomic import atomic_file
+from zoo.files.opening import Folder
+from zoo.files.printing import one_line
+
+VIDEO_LIMIT = 512 * 2**20
+VIDEO_ENDINGS = (".mp4", ".gif")
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def is_repository(place: str) -> bool:
+    """Whether ``place`` is USER/NAME on the Hub, and neither there as a path nor written as one."""
+    path = Path(place).expanduser()
+    is_path = place.startswith(("/", ".", "~")) or place.endswith(("/", ".zip")) or path.exists()
+    return not is_path and _REPOSITORY.fullmatch(place) is not None
+
+
+def push(
+    agent: Path, to: str, *, private: bool = False, video: Path | None = None, message: str | None = None
+) -> str:
+    """Give the agent at ``agent`` to a place, with its page and its video; return where it is then.
+
+    Raises `ZooError`.
+    """
+    files = read_as_data(agent)
+    film = None if video is None else _film(video)
+    if not is_repository(to):
+        return _push_to_path(files, Path(to).expanduser(), video)
+    with tempfile.TemporaryDirectory() as folder:
+        staged = write_agent(Path(folder, "agent"), files)
+        name = None if video is None else f"replay{video.suffix.lower()}"
+        (staged / README).write_text(model_card(files.card, files.config, name), encoding="utf-8")
+        contents = {each: (staged / each).read_bytes() for each in AGENT_FILES if (staged / each).is_file()}
+        if name is not None and film is not None:
+            contents[name] = film
+        title = f"{files.config['algo']['name']} on {(files.config.get('env') or {}).get('id', '?')}"
+        return Hub().push(to, contents, private=private, message=message or f"Agent: {one_line(title)}")
+
+
+def _push_to_path(files: AgentFiles, path: Path, video: Path | None) -> str:
+    if video is not None and path.suffix == ".zip":
+        raise ZooError("a zip of an agent takes no video; push to a folder, or leave video= out")
+    written = write_agent(path, files)
+    if video is not None:
+        name = f"replay{video.suffix.lower()}"
+        (written / README).write_text(model_card(files.card, files.config, name), encoding="utf-8")
+        with open(video, "rb") as source, atomic_file(written / name) as file:
+            shutil.copyfileobj(source, file)
+    return one_line(written, 1000)
+
+
+def _film(video: Path) -> bytes:
+    if video.suffix.lower() not in VIDEO_ENDINGS:
+        raise ZooError(f"video={one_line(video)}: expected a file that ends in {' or '.join(VIDEO_ENDINGS)}")
+    content = Folder(video.parent, follow_links=True).read(video.name, VIDEO_LIMIT)
+    if content is None:
+        raise ZooError(f"there is no video at {one_line(video)}")
+    return content
+
+
+def pull(source: str, to: str | None = None, *, revision: str | None = None) -> tuple[Path, AgentFiles]:
+    """Get an agent from a place, as data; return where it is now, and what it says.
+
+    Only an agent's own files are taken, links are not followed, and nothing in them is run or imported. What
+    it would need trust for is asked when it is played. Raises `ZooError`.
+    """
+    if is_repository(source):
+        with tempfile.TemporaryDirectory() as folder:
+            wanted = (CONFIG, POLICY, NORMALIZATION, CARD)
+            fetched = Hub().pull(source, wanted, Path(folder), revision=revision)
+            for needed in (CONFIG, POLICY):
+                if needed not in fetched:
+                    raise ZooError(f"{source} on the Hub is not an agent of Zoo's: it has no {needed}")
+            return _kept(Path(folder), source.rpartition("/")[2], to)
+    if revision is not None:
+        raise ZooError("revision= is for repositories on the Hub")
+    found = resolve_agent(source)
+    # A run's best_agent, or a zip, is called after what holds it.
+    name = found.stem if found.is_file() else Path(source).expanduser().resolve().name
+    return _kept(found, name, to)
+
+
+def _kept(found: Path, name: str, to: str | None) -> tuple[Path, AgentFiles]:
+    files = read_as_data(found)
+    path = Path(to).expanduser() if to is not None else Path("pulled", name)
+    return write_agent(path, files), files

@@ -1,0 +1,44 @@
+"""`zoo export`: an agent's deterministic policy as a file that runs without Zoo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo.config.fields import build
+from zoo.config.paths import shown
+from zoo.config.sharing_settings import ExportSettings
+from zoo.errors import ZooError
+from zoo.files.printing import one_line
+from zoo.training.opened_agent import agent_path
+
+FORMATS = {"onnx": ["onnx"], "torch_export": ["torch_export"], "both": ["onnx", "torch_export"]}
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Export the agent that the config names."""
+    settings = build(ExportSettings, config, "")
+    path = agent_path(settings)
+    origin = one_line(shown(path))
+
+    from zoo.agents.agent_folder import read_agent
+    from zoo.algorithms.registry import algorithm_class
+    from zoo.envs.ids import folder_name
+    from zoo.training.exporting import export_agent
+
+    # No environment is made, so what it names is never followed.
+    files = read_agent(path, trust=settings.trust, own_env=True)
+    name = str(files.config["algo"]["name"])
+    agent = algorithm_class(name).from_files(files, device="cpu", compile=False)
+    env = one_line((files.config.get("env") or {}).get("id", "an environment of its own"))
+    out = Path(settings.out or Path("exported", f"{name}-{folder_name(env)}")).expanduser()
+    try:
+        differences = export_agent(agent, out, formats=FORMATS[settings.format], title=f"{name} on {env}")
+    except ZooError as error:
+        raise ZooError(f"can't export {origin}: {error}") from error
+    print(f"agent   {origin}")
+    for file, difference in differences.items():
+        place = one_line(shown(out.absolute() / file))
+        print(f"wrote   {place}, differs from the agent by {difference:.1e} at most")
+    print(f"use it  {one_line(shown(out.absolute() / 'README.md'))}")

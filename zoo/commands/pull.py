@@ -1,0 +1,35 @@
+"""`zoo pull`: an agent from the Hugging Face Hub, a folder or a zip, taken as data."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.agents.card import score, steps
+from zoo.agents.trust import refuse_foreign_code
+from zoo.config.fields import build
+from zoo.config.paths import shown
+from zoo.config.sharing_settings import PullSettings
+from zoo.errors import ZooError
+from zoo.files.printing import one_line
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Pull the agent that the config names, and say what would need trust."""
+    from zoo.agents.places import pull
+
+    settings = build(PullSettings, config, "")
+    if settings.source is None:
+        raise ZooError("from where? from=USER/NAME (Hugging Face Hub), from=FOLDER or from=FILE.zip")
+    path, files = pull(settings.source, settings.to, revision=settings.revision)
+    place = one_line(shown(path.absolute()))
+    env = (files.config.get("env") or {}).get("id")
+    name = f"{one_line(files.config['algo']['name'], 40)} on {one_line(env, 80)}"
+    print(f"agent  {place}")
+    print(f"       {name}, trained for {steps(files.card)} steps, return {score(files.card)}")
+    try:
+        refuse_foreign_code(files.config, place)
+    except ZooError as refusal:
+        print(f"note   {refusal}")
+    print(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}")

@@ -1,0 +1,332 @@
+"""Measuring a collection of agents, each in a process of its own, and the table beside published scores."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
+from zoo.agents.finding import list_agents
+from zoo.config.local_launcher import RunningJobs
+from zoo.config.paths import shown
+from zoo.envs.ids import folder_name
+from zoo.errors import INTERRUPTED, ZooError
+from zoo.files import atomic
+from zoo.files.opening import TEXT_LIMIT, Folder
+from zoo.files.plain_data import parse_json
+from zoo.files.printing import one_line
+
+RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"
+PUBLISHED = Path(__file__).with_name("published_scores.csv")
+
+OUR_NAMES = {"ppo": "ppo2"}
+"""What published scores call an algorithm that has another name here."""
+
+COLUMNS = (
+    *("algo", "env", "mean_return", "std_return", "iqm_return", "ci95_low", "ci95_high", "n_episodes"),
+    *("timesteps", "published", "problem", "agent"),
+)
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An agent to measure; ``problem`` says why it can't be."""
+
+    path: Path
+    algo: str
+    env: str
+    timesteps: int | None = None
+    fingerprint: str | None = None
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        return one_line(shown(self.path.absolute()), 300)
+
+
+@dataclass(frozen=True)
+class Play:
+    """How the agents play: what a result stands for, beside the agent."""
+
+    n_episodes: int
+    n_envs: int
+    deterministic: bool | None
+    seed: int
+    trust: bool
+
+    def as_key(self) -> dict[str, Any]:
+        """Return what another result would come from."""
+        return {key: value for key, value in vars(self).items() if key != "trust"}
+
+
+def candidates(folder: str | None, algo: str | None, env: str | None) -> list[Candidate]:
+    """Return the agents below ``folder``, or of the collections, that are wanted. Raises `ZooError`."""
+    if folder is None:
+        paths = [agent.path for agent in list_agents(runs=os.devnull)]
+    else:
+        root = Path(folder).expanduser()
+        if not root.is_dir():
+            raise ZooError(f"agents={one_line(folder)}: there is no such folder")
+        paths = _below(root)
+    found = [_candidate(path) for path in paths]
+    if folder is None:  # the collection in the working folder is often a copy of Zoo's own
+        found = list({each.fingerprint or each.name: each for each in reversed(found)}.values())[::-1]
+    wanted = [
+        each
+        for each in found
+        if (algo is None or each.algo == algo) and (env is None or folder_name(each.env) == folder_name(env))
+    ]
+    if not wanted:
+        raise ZooError(f"there is no agent to measure{f' among the {len(found)} found' if found else ''}")
+    return wanted
+
+
+def _below(root: Path) -> list[Path]:
+    """Return the agents below a folder, of a run its best one; no link is followed."""
+    found: list[Path] = []
+    for parent, folders, files in os.walk(root):
+        here = Path(parent)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "run.json" in files:
+            best = next(
+                (here / name for name in ("best_agent", "agent") if (here / name / POLICY).is_file()), None
+            )
+            found += [] if best is None else [best]
+            folders.clear()
+        elif POLICY in files:
+            found.append(here)
+            folders.clear()
+        else:
+            found += [here / name for name in sorted(files) if name.endswith(".zip")]
+    return found
+
+
+def _candidate(path: Path) -> Candidate:
+    try:
+        config, card = read_config(path), read_card(path)
+        env = (config.get("env") or {}).get("id")
+        return Candidate(
+            path,
+            one_line(config["algo"]["name"], 40),
+            "?" if env is None else one_line(env, 80),
+            card.get("timesteps"),
+            fingerprint(path),
+        )
+    except ZooError as error:
+        return Candidate(path, one_line(path.parent.name, 40), one_line(path.name, 80), problem=str(error))
+
+
+class Benchmark:
+    """Results in a folder: those that are there are kept, those that are missing get measured."""
+
+    def __init__(self, folder: str | Path, play: Play) -> None:
+        self.folder, self.play = Path(folder).expanduser(), play
+        self._rows = self._read()
+        self._lock = Lock()
+
+    def missing(self, agents: Sequence[Candidate]) -> list[Candidate]:
+        """Return the agents that have no result of this kind yet, or another one than the agent now."""
+        return [each for each in agents if each.problem is None and not self._has(each)]
+
+    def measure(self, agents: Sequence[Candidate], n_jobs: int, told: Callable[[Row], None]) -> bool:
+        """Measure what is missing, ``n_jobs`` agents at a time; all files are up to date after each of them.
+
+        Returns False if it was interrupted.
+        """
+        for each in agents:
+            if each.problem is not None:
+                self._keep(each, {"problem": each.problem}, told)
+        waiting = self.missing(agents)
+        cores = len(os.sched_getaffinity(0))
+        at_once = max(1, min(len(waiting), n_jobs if n_jobs > 0 else cores))
+        running = RunningJobs()
+        threads = str(max(1, cores // at_once))
+
+        def measured(agent: Candidate) -> None:
+            result = _in_a_process(agent, self.play, running, threads)
+            if result is not None:
+                self._keep(agent, result, told)
+
+        with running.heeding_signals(), ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(measured, waiting))
+        self._write()
+        return not running.is_ending
+
+    def rows(self) -> list[Row]:
+        """Return all results, ordered by environment and algorithm, the best first."""
+        return sorted(
+            self._rows.values(),
+            key=lambda row: (
+                row["env"],
+                row["algo"],
+                -(row.get("mean_return") or float("-inf")),
+                row["agent"],
+            ),
+        )
+
+    def _has(self, agent: Candidate) -> bool:
+        row = self._rows.get(agent.name)
+        return (
+            row is not None
+            and row.get("problem") is None
+            and row.get("fingerprint") == agent.fingerprint
+            and row.get("play") == self.play.as_key()
+        )
+
+    def _keep(self, agent: Candidate, result: Mapping[str, Any], told: Callable[[Row], None]) -> None:
+        row = {
+            "agent": agent.name,
+            "algo": agent.algo,
+            "env": agent.env,
+            "timesteps": agent.timesteps,
+            "fingerprint": agent.fingerprint,
+            "play": self.play.as_key(),
+            **result,
+        }
+        with self._lock:
+            self._rows[agent.name] = row
+            self._write()
+            told(row)
+
+    def _read(self) -> dict[str, Row]:
+        if not self.folder.is_dir():
+            return {}
+        try:
+            content = Folder(self.folder).read(RESULTS, TEXT_LIMIT)
+            rows = parse_json(content or b'{"results": []}')["results"]
+            return {
+                row["agent"]: row
+                for row in rows
+                if isinstance(row["algo"], str) and Path(row["agent"]).exists()
+            }
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise ZooError(
+                f"{one_line(self.folder / RESULTS)} is damaged ({one_line(error)});"
+                " remove it, or choose another folder: out=DIR"
+            ) from error
+
+    def _write(self) -> None:
+        rows, published = self.rows(), published_scores()
+        atomic.write_json(self.folder / RESULTS, {"results": rows})
+        atomic.write_text(self.folder / ROWS, as_csv(rows, published))
+        atomic.write_text(self.folder / TABLE, as_markdown(rows, published))
+
+
+def _in_a_process(agent: Candidate, play: Play, running: RunningJobs, threads: str) -> dict[str, Any] | None:
+    """Return an agent's result, or the problem with it; None if no more may start."""
+    with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as output:
+        arguments = {**vars(play), "path": str(agent.path), "report": report.fileno()}
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r};"
+            " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+            f" from zoo.training.benchmark_job import main; main(**{arguments!r})"
+        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": threads},
+                pass_fds=[report.fileno()],
+                start_new_session=True,
+            )
+
+        status = running.run(start)
+        report.seek(0)
+        reported = report.read()
+        if reported:
+            result: dict[str, Any] = json.loads(reported)
+            return None if running.is_ending and result.get("problem") else result
+        if status is None or running.is_ending:
+            return None
+        output.seek(0)
+        last = output.read()[-1000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
+        how = "was interrupted" if status == INTERRUPTED else f"ended with status {status}"
+        return {"problem": one_line(f"its process {how}{f': {last}' if last else ''}")}
+
+
+# Published scores
+
+
+def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
+    """Return what others have published, by algorithm (our name) and environment."""
+    scores: dict[tuple[str, str], list[dict[str, str]]] = {}
+    with open(PUBLISHED, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            algo = OUR_NAMES.get(row["algo"], row["algo"])
+            scores.setdefault((algo, row["env"]), []).append(row)
+    return scores
+
+
+def _published(row: Row, scores: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
+    return "; ".join(
+        f"{float(each['mean_return']):,.1f} ± {float(each['std_return'] or 0):,.1f} ({each['source']})"
+        for each in scores.get((row["algo"], row["env"]), [])
+    )
+
+
+# Tables
+
+
+def as_csv(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
+    """Return the results as CSV."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        low, high = row.get("ci95") or (None, None)
+        writer.writerow({**row, "ci95_low": low, "ci95_high": high, "published": _published(row, published)})
+    return file.getvalue()
+
+
+def as_markdown(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
+    """Return the results as a page."""
+    header = (
+        "algo",
+        "env",
+        "return",
+        "IQM",
+        "95 % interval",
+        "episodes",
+        "trained for",
+        "published",
+        "agent",
+    )
+    lines = [_line(header), _line(["---"] * len(header))]
+    for row in rows:
+        steps = "?" if row.get("timesteps") is None else f"{row['timesteps']:,}"
+        if row.get("problem") is not None:
+            cells = [row["algo"], row["env"], f"not measured: {row['problem']}", "", "", "", steps]
+        else:
+            low, high = row["ci95"]
+            cells = [
+                *(row["algo"], row["env"], f"{row['mean_return']:,.1f} ± {row['std_return']:,.1f}"),
+                *(f"{row['iqm_return']:,.1f}", f"{low:,.1f} … {high:,.1f}", f"{row['n_episodes']:,}", steps),
+            ]
+        lines.append(_line([*cells, _published(row, published), row["agent"]]))
+    return (
+        "# Agents, measured\n\n"
+        "Mean and standard deviation of the return over episodes, interquartile mean, 95 % bootstrap interval"
+        " of the mean. Published scores are those of the named collections' own agents and episodes.\n\n"
+        + "\n".join(lines)
+        + "\n"
+    )
+
+
+def _line(cells: Sequence[Any]) -> str:
+    return "| " + " | ".join(one_line(cell, 300).replace("|", "\\|") for cell in cells) + " |"

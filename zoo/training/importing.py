@@ -1,0 +1,360 @@
+"""An agent of Stable-Baselines3 as one of Zoo's: the same actions for the same observations."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from zoo.agents.agent_folder import AgentFiles
+from zoo.agents.sb3_spaces import UnknownSpaceError, printed_space
+from zoo.agents.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
+from zoo.algorithms.registry import algorithm_class
+from zoo.algorithms.saving import agent_config
+from zoo.config.fields import build
+from zoo.envs.config import EnvConfig
+from zoo.envs.spaces import channels_first, describe, is_image, spaces_differ
+from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
+from zoo.files.tensors import Arrays
+from zoo.memory.config import memory_config
+from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
+from zoo.policies.networks import activation_class
+from zoo.training.sb3_names import LAYERS, NAMES, Layout, renamed, widths
+from zoo.training.sb3_normalization import normalization, normalize_section
+
+Space = spaces.Space[Any]
+
+ON_POLICY = ("a2c", "ppo2")
+
+_MODULES = {
+    "stable_baselines3.dqn.policies": ("dqn",),
+    "stable_baselines3.sac.policies": ("sac",),
+    "stable_baselines3.td3.policies": ("td3", "ddpg"),
+    "sb3_contrib.qrdqn.policies": ("qrdqn",),
+    "sb3_contrib.tqc.policies": ("tqc",),
+    "stable_baselines3.common.policies": ("ppo2", "a2c"),
+}
+"""Which algorithms the policies of a module of SB3 belong to."""
+
+_ELSEWHERE = {
+    "sb3_contrib.common.recurrent.policies": "RecurrentPPO",
+    "sb3_contrib.common.maskable.policies": "MaskablePPO",
+    "sb3_contrib.ars.policies": "ARS",
+    "sb3_contrib.crossq.policies": "CrossQ",
+}
+
+_EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
+_CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+\d.e]+)\)+")
+
+
+@dataclass(frozen=True)
+class ImportedAgent:
+    """An agent of Zoo's, and what of it the file could not say."""
+
+    algorithm: Any
+    card: dict[str, Any]
+    unknown: list[str] = field(default_factory=list)
+
+
+def import_sb3(
+    file: str | Path,
+    *,
+    algo: str | None = None,
+    env: EnvConfig | None = None,
+    env_spaces: tuple[Space, Space] | None = None,
+    normalize: str | Path | None = None,
+    activation: str | None = None,
+) -> ImportedAgent:
+    """Make an agent of Zoo's out of the zip that SB3's ``save`` wrote; nothing in it is unpickled.
+
+    ``env`` and ``env_spaces`` are those of the environment that it acts in; without them the spaces are read
+    from what the file prints of them. ``normalize`` is the file that `VecNormalize.save` wrote. ``algo`` and
+    ``activation`` are for files that don't say them. Raises `ZooError` for what can't be known, or not be
+    built here.
+    """
+    files = read_sb3(file)
+    try:
+        return _imported(files, algo, env, env_spaces, normalize, activation)
+    except ZooError as error:
+        raise ZooError(f"can't import {files.origin}: {error}") from error
+
+
+def _imported(
+    files: Sb3Files,
+    algo: str | None,
+    env: EnvConfig | None,
+    env_spaces: tuple[Space, Space] | None,
+    normalize: str | Path | None,
+    activation: str | None,
+) -> ImportedAgent:
+    name = _algorithm(files, algo)
+    observation_space, action_space = _spaces(files, env_spaces)
+    _check_spaces(name, files, observation_space, action_space)
+    config, unknown = _hyperparameters(name, files, action_space)
+    policy = _policy(name, files, observation_space, activation)
+    statistics = None if normalize is None else read_vecnormalize(normalize)
+    if env is not None and statistics is not None:
+        env = dataclasses.replace(env, normalize=normalize_section(statistics))
+    algorithm_type = algorithm_class(name)
+    agent_files = AgentFiles(
+        config=agent_config(
+            *(name, config, policy, env, _whole(files.plain("n_envs")) or 1, observation_space, action_space),
+            memory_config(None) if algorithm_type.has_replay else None,
+        ),
+        tensors=_tensors(name, files, observation_space, action_space),
+        normalization=None if statistics is None else normalization(statistics, observation_space),
+        card={"timesteps": _whole(files.plain("num_timesteps")) or 0},
+    )
+    algorithm = algorithm_type.from_files(agent_files, device="cpu", compile=False)
+    card = {
+        "seed": _whole(files.plain("seed")),
+        "timesteps": algorithm.num_timesteps,
+        "imported_from": f"Stable-Baselines3 {files.version or 'of an unknown version'}",
+    }
+    return ImportedAgent(algorithm, card, unknown)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+# Which algorithm
+
+
+def _algorithm(files: Sb3Files, given: str | None) -> str:
+    if given is not None:
+        name = "ppo2" if given == "ppo" else given
+        if name not in NAMES:
+            raise ZooError(f"unknown algorithm '{given}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
+        return name
+    module = files.printed("policy_class").get("__module__")
+    if not isinstance(module, str):
+        raise ZooError("it does not say which algorithm it is of; give algo=NAME")
+    if module in _ELSEWHERE:
+        raise ZooError(f"it is an agent of {_ELSEWHERE[module]}, which Zoo does not have")
+    known = _MODULES.get(module)
+    if known is None:
+        raise ZooError(
+            f"its policy is a class of somebody's own, in {one_line(module, 80)};"
+            " if it computes as SB3's does, say of which algorithm it is: algo=NAME"
+        )
+    if known == ("ppo2", "a2c"):
+        return _actor_critic(files)
+    if known == ("td3", "ddpg"):
+        is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
+        return "td3" if is_twin or (files.plain("policy_delay") or 1) != 1 else "ddpg"
+    return known[0]
+
+
+def _actor_critic(files: Sb3Files) -> str:
+    if "clip_range" in files.data:
+        return "ppo2"
+    if "cg_max_steps" in files.data:
+        raise ZooError("it is an agent of TRPO, which Zoo does not have")
+    return "a2c"
+
+
+# Spaces
+
+
+def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, Space]:
+    found = []
+    for index, what in enumerate(("observation_space", "action_space")):
+        try:
+            own: Space | None = printed_space(files.printed(what))
+        except UnknownSpaceError as error:
+            if given is None:
+                raise ZooError(
+                    f"its {what.replace('_', ' ')} can't be known: {error}; name its environment: env=ID"
+                ) from error
+            own = None
+        if given is None:
+            assert own is not None
+            found.append(own)
+        else:
+            found.append(_fitting(own, given[index], "observations" if index == 0 else "actions"))
+    return found[0], found[1]
+
+
+def _fitting(own: Space | None, given: Space, what: str) -> Space:
+    """Return the environment's space. SB3 moves the channels of images to the front, Zoo's policies do."""
+    if own is None or spaces_differ(own, given) is None or spaces_differ(own, _channels_moved(given)) is None:
+        return given
+    raise ZooError(f"its {what} are {describe(own)}, but the environment's are {describe(given)}")
+
+
+def _channels_moved(space: Space) -> Space:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(key, _channels_moved(part)) for key, part in space.items()])
+    if not isinstance(space, spaces.Box) or not is_image(space) or len(space.shape) != 3:
+        return space
+    if channels_first(space.shape):
+        return space
+    low, high = (np.moveaxis(bound, -1, 0) for bound in (space.low, space.high))
+    return spaces.Box(low, high, dtype=space.dtype.type)
+
+
+def _check_spaces(name: str, files: Sb3Files, observation_space: Space, action_space: Space) -> None:
+    supported = algorithm_class(name).supported_actions
+    if not isinstance(action_space, supported):
+        raise ZooError(f"{name} can't act in its action space, {describe(action_space)}")
+    starts = getattr(action_space, "start", 0)
+    if np.any(np.asarray(starts) != 0):
+        raise ZooError(f"its actions, {describe(action_space)}, do not start at 0, where SB3's do")
+    parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
+    reads_images = any(".cnn." in tensor for tensor in files.tensors)
+    for part in parts:
+        if not isinstance(part, spaces.Box) or part.dtype != np.uint8:
+            continue
+        if is_image(part) and not reads_images:
+            raise ZooError(f"it flattens images, {describe(part)}, which SB3 and Zoo do in different orders")
+        if reads_images and _policy_kwargs(files).get("normalize_images", True) is not True:
+            raise ZooError("it reads images that are not divided by 255 (normalize_images=False)")
+
+
+# Hyperparameters
+
+
+def _hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[Any, list[str]]:
+    """Return the config as far as the file says it, and what it does not say."""
+    config_class = algorithm_class(name).config_class
+    values: dict[str, Any] = {"dqn": {"double": False, "dueling": False}}.get(name, {})
+    unknown = []
+    for each in dataclasses.fields(config_class):
+        if each.name in values or each.name not in files.data:
+            continue
+        value = _value(files.data[each.name])
+        try:
+            build(config_class, {each.name: value}, "algo")
+        except ZooError:
+            unknown.append(each.name)
+        else:
+            values[each.name] = value
+    return build(config_class, {**values, **_sizes(name, files, action_space)}, "algo"), unknown
+
+
+def _value(value: Any) -> Any:
+    """Return a plain value, or the number of a printed constant schedule; else what no config takes."""
+    if not is_pickled(value):
+        return value
+    match = _CONSTANT.fullmatch(str(value.get("value_schedule", "")))
+    return object() if match is None else float(match[1])
+
+
+def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
+    """Return what tensors' shapes say: the numbers of critics and of quantiles."""
+    critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
+    sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
+    if name == "tqc":
+        sizes["n_quantiles"] = _outputs(files.tensors, "critic.qf0")
+    if name == "qrdqn":
+        assert isinstance(action_space, spaces.Discrete)
+        sizes["n_quantiles"] = _outputs(files.tensors, "quantile_net.quantile_net") // int(action_space.n)
+    return sizes
+
+
+def _outputs(tensors: Arrays, prefix: str) -> int:
+    found = [
+        (int(match[1]), len(tensor))
+        for name, tensor in tensors.items()
+        if (match := re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.bias", name)) and tensor.ndim == 1
+    ]
+    if not found:
+        raise ZooError(f"it has no `{prefix}`")
+    return max(found)[1]
+
+
+# Networks
+
+
+def _policy_kwargs(files: Sb3Files) -> Mapping[str, Any]:
+    return files.printed("policy_kwargs")
+
+
+def _policy(name: str, files: Sb3Files, observation_space: Space, activation: str | None) -> PolicyConfig:
+    kwargs, tensors = _policy_kwargs(files), files.tensors
+    extractor = _class_name(kwargs.get("features_extractor_class", "FlattenExtractor'>"))
+    if extractor not in _EXTRACTORS:
+        raise ZooError(
+            f"its features come from {one_line(extractor, 80)}, a class of its own;"
+            f" Zoo has {', '.join(_EXTRACTORS)}"
+        )
+    if isinstance(observation_space, spaces.Dict):
+        policy = POLICIES["MultiInputPolicy"]
+    else:
+        policy = POLICIES["CnnPolicy" if any(".cnn." in tensor for tensor in tensors) else "MlpPolicy"]
+    features = [len(tensor) for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
+    sizes = {net: widths(tensors, *prefix) for net, prefix in LAYERS[name].items()}
+    options: dict[str, Any] = {
+        "net_arch": sizes["qf"] if set(sizes) == {"qf"} else sizes,
+        "activation": activation or _activation(name, kwargs),
+        "features_dim": features[0] if features else policy.features_dim,
+        "share_encoder": not _has_critic_encoder(name, tensors),
+    }
+    if files.plain("use_sde") is True and name in (*ON_POLICY, "sac", "tqc"):
+        for option in ("log_std_init", "full_std", "use_expln", "clip_mean"):
+            if option in kwargs:
+                options[option] = kwargs[option]
+        if name in ON_POLICY and kwargs.get("squash_output") is True:
+            options["squash_output"] = True
+    elif kwargs.get("squash_output") is True and name in ON_POLICY:
+        raise ZooError("it squashes actions without state-dependent exploration, which Zoo does not")
+    return build(PolicyConfig, {**dataclasses.asdict(policy), **options}, "policy")
+
+
+def _class_name(printed: Any) -> str:
+    return str(printed).rpartition(".")[2].removesuffix("'>")
+
+
+def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
+    if "activation_fn" not in kwargs:
+        return "tanh" if name in ON_POLICY else "relu"
+    printed = _class_name(kwargs["activation_fn"])
+    for ours in ACTIVATIONS:
+        if activation_class(ours).__name__ == printed:
+            return ours
+    raise ZooError(
+        f"its non-linearity is {one_line(printed, 80)}; Zoo has {', '.join(ACTIVATIONS)}"
+        " (activation=NAME says which it is, if it is one of them)"
+    )
+
+
+def _has_critic_encoder(name: str, tensors: Arrays) -> bool:
+    """Whether the critic of an on-policy agent reads by weights of its own."""
+    if name not in ON_POLICY:
+        return False
+    prefix = "vf_features_extractor."
+    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    actors = {key: tensors.get(f"features_extractor.{key}", tensor) for key, tensor in own.items()}
+    return any(not np.array_equal(tensor, actors[key]) for key, tensor in own.items())
+
+
+def _tensors(name: str, files: Sb3Files, observation_space: Space, action_space: Space) -> Arrays:
+    tensors = files.tensors
+    network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c"}
+    prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
+    layout = Layout(
+        action="mean" if isinstance(action_space, spaces.Box) else "logits",
+        output=0 if prefix is None else 2 * len(widths(tensors, prefix)),
+        has_critic_encoder=_has_critic_encoder(name, tensors),
+        keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],
+    )
+    found = {ours: tensors[theirs] for theirs, ours in renamed(name, tensors, layout).items()}
+    if name in ("sac", "tqc"):
+        found["temperature.log"] = _log_ent_coef(files.variables)
+    return {ours: np.asarray(tensor, np.float32) for ours, tensor in found.items()}
+
+
+def _log_ent_coef(variables: Arrays) -> np.ndarray[Any, Any]:
+    if "log_ent_coef" in variables:
+        return variables["log_ent_coef"].reshape(1)
+    if "ent_coef_tensor" in variables and np.all(variables["ent_coef_tensor"] > 0):
+        return np.log(variables["ent_coef_tensor"]).reshape(1)
+    return np.zeros(1, np.float32)

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
-from zoo import DQN, SAC, make_vec_env
+from zoo import DDPG, DQN, SAC, make_vec_env
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
 from zoo.errors import ZooError
 
@@ -162,6 +162,19 @@ def test_each_environment_explores_by_itself() -> None:
     assert n_greedy.var() == pytest.approx(8 * 0.51 * 0.49, rel=0.35)
     actions = np.array([[step.action for step in env.log] for env in envs])
     assert len(np.unique(actions)) == 50
+
+
+@pytest.mark.parametrize(("algorithm", "noise"), [(DDPG, {"desired_action_std": 1.0}), (DQN, True)])
+def test_noise_on_parameters_is_as_strong_in_other_environments_as_it_was(algorithm: Any, noise: Any) -> None:
+    actions: spaces.Space[Any] = spaces.Discrete(3) if algorithm is DQN else BOX
+    settings = {"learning_starts": 0, "batch_size": 8, "train_freq": 4, "gradient_steps": 1}
+    env, _ = logged_vector_env("own", actions)
+    model = algorithm(SMALL, env, seed=0, compile=False, parameter_noise=noise, **settings)
+    at_first = model.exploration.perturbed.std
+    adapted = model.learn(40).exploration.perturbed.std
+    assert adapted != at_first
+    model.set_env(logged_vector_env("own", actions)[0])
+    assert model.exploration.perturbed.std == adapted
 
 
 def test_exploration_falls_over_its_fraction_of_training() -> None:

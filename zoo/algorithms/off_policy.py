@@ -155,7 +155,10 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.memory.relabelling = relabelling
         self.memory.transforms = () if self.normalizer is None else (self._normalize,)
         self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
-        self.exploration = self._make_exploration()
+        exploration = self._make_exploration()
+        if hasattr(self, "exploration"):
+            exploration.take_over(self.exploration)
+        self.exploration = exploration
         self._uncredited = 0
 
     def _make_sampler(self) -> Sampler:

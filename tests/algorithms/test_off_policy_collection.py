@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
 from zoo import DDPG, DQN, SAC, make_vec_env
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 SMALL = {"net_arch": [8]}
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
@@ -281,6 +282,36 @@ def test_nothing_is_learned_before_the_first_steps_are_taken() -> None:
     assert all(np.array_equal(before[name], value) for name, value in model.get_parameters().items())
     model.learn(2, reset_num_timesteps=False)
     assert model.n_updates == 2
+
+
+def warns_of_learning_nothing(model: DQN, n_steps: int, **options: Any) -> bool:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.learn(n_steps, **options)
+    remarks = [str(each.message) for each in caught if issubclass(each.category, ZooWarning)]
+    assert all("nothing will be learned" in remark and "\n" not in remark for remark in remarks)
+    assert len(remarks) <= 1
+    return bool(remarks)
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("gradient_steps", [1, -1])
+@pytest.mark.parametrize("starts", [0, 11, 12])
+def test_a_run_without_an_update_is_told_beforehand(starts: int, gradient_steps: int, n_envs: int) -> None:
+    for train_freq, n_steps in itertools.product((1, 4, 6), (5, 11, 12, 13, 15, 18)):
+        model = dqn(
+            many_actions(n_envs)[0],
+            learning_starts=starts,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+        )
+        assert warns_of_learning_nothing(model, n_steps) == (model.n_updates == 0)
+
+
+def test_a_run_that_goes_on_after_updates_is_told_of_nothing() -> None:
+    model = dqn(many_actions(1)[0], learning_starts=10, train_freq=10).learn(20)
+    assert not warns_of_learning_nothing(model, 5, reset_num_timesteps=False)
+    assert warns_of_learning_nothing(model, 5)
 
 
 class Counted(DQN):

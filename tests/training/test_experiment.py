@@ -534,3 +534,13 @@ def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_b
     assert torch.backends.mkldnn.matmul.fp32_precision == "none"  # type: ignore[attr-defined]
     with pytest.raises(ZooError, match=r"can't take precision=float32 \(the run has bf16\)"):
         zoo.compose("train", [f"resume={run.path}", "precision=float32"])
+
+
+def test_a_run_that_will_learn_nothing_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["tuned=none", "n_timesteps=150", "algo.learning_starts=100", "algo.train_freq=100"]
+    quiet = ["progress_bar=false", "logger=none", "callbacks=none", "compile=false", "threads=1"]
+    train(zoo.compose("train", ["algo=dqn", "env=CartPole-v1", *settings, *quiet]))
+    told = [line for line in capsys.readouterr().err.splitlines() if "learned" in line]
+    assert told == [
+        "zoo: nothing will be learned in 150 steps: learning_starts=100 and train_freq=100 leave no update"
+    ]

@@ -87,3 +87,24 @@ def test_folder_that_is_no_run_is_refused() -> None:
 
 def test_null_resumes_nothing() -> None:
     assert zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", "resume=null"]).resume is None
+
+
+@pytest.mark.parametrize(
+    ("memory", "given", "is_same"),
+    [
+        ("[prioritized,hindsight]", "[hindsight,prioritized]", True),
+        ("[hindsight,prioritized]", "[prioritized,hindsight]", True),
+        ("[hindsight,prioritized]", "hindsight", False),
+        ("hindsight", "[hindsight]", True),
+        ("hindsight", "uniform", False),
+    ],
+)
+def test_the_order_of_memories_means_nothing(memory: str, given: str, is_same: bool) -> None:
+    config = zoo.compose("train", ["algo=dqn", "env=Zoo/BitFlipping-v0", f"memory={memory}"])
+    Path(RUN).mkdir(parents=True)
+    Path(RUN, "config.yaml").write_text(OmegaConf.to_yaml(config))
+    if is_same:
+        assert zoo.compose("train", [f"resume={RUN}", f"memory={given}"]).memory == config.memory
+        return
+    with pytest.raises(ZooError, match="can't take memory="):
+        zoo.compose("train", [f"resume={RUN}", f"memory={given}"])

@@ -471,6 +471,8 @@ def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> 
     model: OffPolicyAlgorithm[Any] = algorithm(SMALL, env, buffer_size=100, optimize_memory_usage=optimize)
     told = algorithm.memory_bytes(model.config, model.observation_space, model.action_space)
     taken = sum(column.nbytes for column in model.memory.columns.values())
+    if model.memory._final is not None:
+        taken += model.memory._final.nbytes
     assert told == taken
 
 

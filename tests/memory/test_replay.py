@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from zoo.files.trees import join, split
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.replay import ReplayMemory, replay_bytes
-from zoo.memory.sampling import Drawn, UniformSampler
+from zoo.memory.sampling import Drawn, Rings, UniformSampler
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
 Array = np.ndarray
@@ -390,9 +390,9 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
 class NewestWithWeights(UniformSampler):
     """Draws the newest transition of each environment, and says how much it counts."""
 
-    def draw(self, rng: Any, shape: Any, heads: Array, sizes: Array, length: int, progress: float) -> Drawn:
-        envs = np.arange(np.prod(shape)).reshape(shape) % len(heads)
-        return Drawn((heads[envs] - 1) % length, envs, 0.5 + envs.astype(np.float32))
+    def draw(self, rng: Any, shape: Any, rings: Rings, progress: float) -> Drawn:
+        envs = np.arange(np.prod(shape)).reshape(shape) % len(rings.heads)
+        return Drawn((rings.heads[envs] - 1) % rings.length, envs, 0.5 + envs.astype(np.float32))
 
 
 def test_a_sampler_decides_what_is_drawn_and_how_much_it_counts_and_transforms_follow_in_order() -> None:

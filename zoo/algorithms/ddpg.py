@@ -31,14 +31,11 @@ from zoo.optim.program import Outcome
 from zoo.optim.state import State
 from zoo.optim.weight_decay import WeightDecay
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.config import PolicyConfig
-from zoo.policies.critics import ContinuousCritics
-from zoo.policies.deterministic_actor import DETERMINISTIC_WIDTHS, DeterministicActor
+from zoo.policies.deterministic_policy import DeterministicPolicy
 from zoo.policies.exploration import (
     Exploration,
     StochasticExploration,
 )
-from zoo.policies.networks import uniform
 from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import (
     NoisyActor,
@@ -87,20 +84,11 @@ class DDPGConfig(ContinuousConfig):
     )
 
 
-class DDPGPolicy(nn.Module):
+class DDPGPolicy(DeterministicPolicy):
     """Actor and critic."""
 
-    def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
-    ) -> None:
-        super().__init__()
-        self.actor = DeterministicActor(
-            observation_space, action_space, config, last_layer_range=LAST_LAYER_RANGE
-        )
-        self.critics = ContinuousCritics(
-            observation_space, action_space, config, n_critics=1, widths=DETERMINISTIC_WIDTHS
-        )
-        uniform(self.critics.critics[0][-1], LAST_LAYER_RANGE)  # type: ignore[index]
+    def __init__(self, *spaces_and_config: Any) -> None:
+        super().__init__(*spaces_and_config, n_critics=1, last_layer_range=LAST_LAYER_RANGE)
 
 
 class DDPG(OffPolicyAlgorithm[DDPGConfig]):

@@ -58,6 +58,7 @@ class OffPolicyConfig:
     )
     batch_size: int = hyperparameter(64, "transitions in a gradient step", unit="transitions", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
+    tau: float = hyperparameter(0.005, "how far a target update goes; 1: a copy", gt=0, le=1)
     train_freq: int | list[Any] | dict[str, Any] = hyperparameter(
         1, "environment steps between updates; [1, episode] counts episodes", ge=1
     )
@@ -73,7 +74,6 @@ class OffPolicyConfig:
 class ContinuousConfig(OffPolicyConfig):
     """Hyperparameters common to those whose actions are numbers and whose targets follow slowly."""
 
-    tau: float = hyperparameter(0.005, "how far a target update goes", gt=0, le=1)
     action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
         None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
     )
@@ -84,6 +84,15 @@ class ContinuousConfig(OffPolicyConfig):
     def make_noise(self, n_actions: int) -> NormalNoise | OrnsteinUhlenbeckNoise | None:
         """Return the noise that is added to actions of so many numbers, None if there is none."""
         return make_action_noise(self.action_noise, n_actions)
+
+
+@dataclass
+class SeveralCriticsConfig(ContinuousConfig):
+    """Hyperparameters common to those of them that have several critics."""
+
+    n_critics: int = hyperparameter(
+        2, "critics; targets are made of the smallest value (tqc: of the quantiles of all)", ge=1
+    )
 
 
 Config = TypeVar("Config", bound=OffPolicyConfig)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from gymnasium import spaces
 
+from zoo.config.fields import hyperparameter
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
+
+
+@dataclass
+class SdeConfig:
+    """Hyperparameters of the algorithms that have state-dependent exploration."""
+
+    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
+    sde_sample_freq: int = hyperparameter(
+        -1, "steps after which gSDE draws a new function; -1: when a collection starts", unit="steps", ge=-1
+    )
 
 
 def sde_options(config: Any) -> dict[str, Any]:

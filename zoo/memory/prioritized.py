@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from zoo.memory.config import PrioritizedConfig
-from zoo.memory.sampling import Drawn
+from zoo.memory.sampling import Drawn, Rings
 from zoo.memory.sum_tree import SumTree
 from zoo.optim.schedules import Schedule
 
@@ -65,17 +65,11 @@ class PrioritizedSampler:
             self.tree.set(empty, 0.0)
 
     def draw(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        heads: Array,
-        sizes: Array,
-        length: int,
-        progress: float,
+        self, rng: np.random.Generator, shape: tuple[int, ...], rings: Rings, progress: float
     ) -> Drawn:
         """Draw independently by priority, with weights for the β of this ``progress``."""
         self._take_in_new()
-        self._give_up(heads, sizes == length)
+        self._give_up(rings.heads, rings.sizes == rings.length)
         self._drawn, numbers = self.tree.draw(rng, math.prod(shape))
         weights = (numbers / self.tree.smallest) ** -self.beta(progress)
         positions, envs = np.divmod(self._drawn.reshape(shape), self.n_envs)

@@ -22,7 +22,7 @@ from zoo.memory.episodes import Episodes
 from zoo.memory.experience import Experience
 from zoo.memory.final_observations import FinalObservations
 from zoo.memory.n_step import Windows, summed, windows_of
-from zoo.memory.sampling import Sampler, UniformSampler
+from zoo.memory.sampling import Rings, Sampler, UniformSampler
 from zoo.memory.segments import Segments
 
 Array = np.ndarray
@@ -239,7 +239,7 @@ class ReplayMemory:
 
     def sample(self, rng: np.random.Generator, shape: tuple[int, ...], progress: float = 1.0) -> Batch:
         """Draw transitions: columns of shape (*shape, …), transformed. ``progress`` is that of training."""
-        drawn = self.sampler.draw(rng, shape, self._heads, self._sizes, self.length, progress)
+        drawn = self.sampler.draw(rng, shape, Rings(self._heads, self._sizes, self.length), progress)
         windows = windows_of(
             *(drawn.positions, drawn.envs, self.n_step),
             *(self._heads, self.length, self.columns["ended"]),

@@ -35,6 +35,11 @@ def check_sde_options(
 
     ``squashes``: its actions lie in [−1, 1] in any case.
     """
+    if policy.log_std_init is not None and policy._target_ is None and not _has_box(action_space):
+        raise ZooError(
+            "`policy.log_std_init` is of the deviation of Box actions, but the env's are"
+            f" {describe(action_space)}; leave it out"
+        )
     if not getattr(config, "use_sde", False):
         _refuse_all(name, config, policy, squashes=squashes)
         return
@@ -44,6 +49,14 @@ def check_sde_options(
         raise ZooError("`algo.sde_sample_freq=0`: expected at least 1, or -1 (when a collection starts)")
     if squashes and policy.squash_output is False:
         raise ZooError(f"`policy.squash_output=false`: {name} squashes all its actions; leave it out")
+
+
+def _has_box(space: spaces.Space[Any]) -> bool:
+    """Whether some actions are numbers from a range."""
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return any(_has_box(part) for part in parts)
+    return isinstance(space, spaces.Box)
 
 
 def _refuse_all(name: str, config: Any, policy: PolicyConfig, *, squashes: bool) -> None:

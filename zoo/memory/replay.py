@@ -277,11 +277,11 @@ class ReplayMemory:
         batch = {
             name: self._gathered(column, last if name in OUTCOME or name.startswith("next_") else first)
             for name, column in self.columns.items()
-            if name != "rewards"
+            if name != "rewards" and (name != "ended" or self.optimize_memory_usage)
         }
         batch["rewards"] = self._gathered(self.columns["rewards"], steps)
-        ended = batch.pop("ended")
         if self.optimize_memory_usage:
+            ended = batch.pop("ended")
             for name in self.shown:
                 batch[f"next_{name}"] = self._followed(windows.last, windows.envs, ended, name)
         batch["terminated"] = batch["terminated"].astype(np.float32)

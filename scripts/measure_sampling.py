@@ -3,8 +3,8 @@
     python scripts/measure_sampling.py
     python scripts/measure_sampling.py --work hindsight --rounds 30 --output sampling.json
 
-Prints one JSON object: microseconds a batch, medians over all batches, and their ratio. Both fill their memory
-with the same transitions and give tensors. Stable-Baselines3 has no prioritised replay, so Zoo's uniform
+Prints one JSON object: microseconds a batch, medians over all batches, and their ratio. Both memories hold
+the same transitions and give tensors. Stable-Baselines3 has no prioritised replay, so Zoo's uniform
 replay of the same memory is what that is compared with. ``draw`` is the choice of places alone.
 """
 

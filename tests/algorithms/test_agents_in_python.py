@@ -466,7 +466,7 @@ def test_a_loaded_agent_may_have_other_hyperparameters(tmp_path: Path) -> None:
 def test_a_hyperparameter_that_makes_other_networks_is_named(
     algorithm: Any, env: str, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    path = algorithm({"net_arch": [8]}, env, buffer_size=100, seed=0).save(tmp_path / "agent")
+    path = algorithm({"net_arch": [8]}, env, buffer_size=200, seed=0).save(tmp_path / "agent")
     with pytest.raises(ZooError, match=message) as refused:
         zoo.load(path, **options)
     assert "parameters fit other networks" in str(refused.value)

@@ -228,15 +228,16 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         given = {name: value for name, value in parameters.items() if name in MOMENTS}
         others = {name: value for name, value in parameters.items() if name not in given}
         self._check_parameters(others, exact_match=exact_match)
-        moments = self._moments(given)
+        moments = self._moments(given, has_critic=any(name.startswith("critics.") for name in others))
         self.units.restart(self.program.state)
         super().set_parameters(others, exact_match)
         self.units.resumed(self.program.state, moments)
 
-    def _moments(self, given: Mapping[str, Array]) -> dict[str, Tensor]:
+    def _moments(self, given: Mapping[str, Array], *, has_critic: bool) -> dict[str, Tensor]:
         """Return the moments to go on with: those given, else those of now."""
         if not given:
-            if self.config.normalize_returns and not self.config.enable_popart and self.n_updates == 0:
+            jumps = self.config.normalize_returns and not self.config.enable_popart
+            if jumps and has_critic and self.n_updates == 0:
                 warnings.warn(MOMENTS_MISSING, stacklevel=4)
             return self.units.moments(self.program.state)
         check_tensors(dict.fromkeys(MOMENTS, ()), given)

@@ -23,6 +23,10 @@ class NotFiniteError(ZooError):
     """A NaN or an infinity where learning can't go on with one: from an environment, or in parameters."""
 
 
+class ZooWarning(UserWarning):
+    """What a user should know and need not mend: the command line prints the message in one line."""
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the name closest to ``name``, or "" if none is close."""
     candidates = list(names)

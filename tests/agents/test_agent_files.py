@@ -17,6 +17,7 @@ import safetensors.numpy
 import yaml
 
 from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, read_card, write_agent
+from zoo.agents.card import readme, score, steps
 from zoo.errors import ZooError
 from zoo.files import opening
 
@@ -186,6 +187,19 @@ def test_missing_agent_names_the_nearest_one(folder: Path) -> None:
 def test_missing_file_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
     assert refusal(folder) == f"{folder} is not a whole agent: {name} is missing"
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), 1e308, float("inf"), float("nan")])
+def test_numbers_that_no_score_has_are_shown_as_none(folder: Path, number: float) -> None:
+    names = ["mean_return", "std_return", "success_rate"]
+    if isinstance(number, int):
+        names += ["n_eval_episodes", "timesteps"]
+    (folder / "card.json").write_text(json.dumps(dict.fromkeys(names, number)))
+    card = read_card(folder)
+    assert score(card) == "not evaluated"
+    assert score({**card, "mean_return": 5.0}) == "5.0"
+    assert steps(card) == "?"
+    assert "| Return | not evaluated |" in readme(card, {})
 
 
 def test_empty_folder_is_no_agent(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +18,8 @@ BATCH = 16
 N_OBSERVED, N_ACTIONS = 3, 2
 RATE = 2.0**-7
 """Numbers like this one are the same in single and double precision."""
+
+SETTINGS = {"gamma": 0.875, "tau": 0.125, "learning_rate": RATE, "batch_size": BATCH}
 
 
 class Nowhere(gym.Env[Any, Any]):
@@ -116,3 +118,43 @@ def distance(ours: Tensor, theirs: nn.Module, start: Tensor) -> float:
     way = (reached - start).abs().max()
     assert way > 1e-3
     return ((ours - reached).abs().max() / way).item()
+
+
+def ours(algorithm: type[Any], dtype: torch.dtype, **settings: Any) -> Any:
+    """Return an algorithm of Zoo's with small networks in this precision, to learn from given batches."""
+
+    class InPrecision(algorithm):  # type: ignore[misc]
+        def _make_policy(self) -> nn.Module:
+            return in_precision(super()._make_policy(), dtype)
+
+    model = InPrecision({"net_arch": [8, 8]}, Nowhere(), seed=0, compile=False, **settings)
+    model._progress_before = 0.0
+    return model
+
+
+def largest_distance_after(
+    calls: Sequence[int],
+    model: Any,
+    peer: Any,
+    parts: Mapping[str, tuple[nn.Module, nn.Module]],
+    dtype: torch.dtype,
+    noise: Callable[[Tensor, int], Tensor],
+) -> float:
+    """Take so many gradient steps in each call with both; return the largest `distance` of any network.
+
+    ``parts`` are, by their names in our state, our networks with the weights to start from and the peer's.
+    ``noise`` draws for the actions of a batch, and so many steps, what the peer draws from torch's generator.
+    """
+    for source, destination in parts.values():
+        copy_weights(source, destination)
+    state = model.program.state
+    start = {name: state[name].clone() for name in parts}
+    for call, n_steps in enumerate(calls):
+        rows = batches(n_steps, call, dtype)
+        give(peer, rows)
+        torch.manual_seed(call)
+        peer.train(n_steps, BATCH)
+        torch.manual_seed(call)
+        model.rng = Prepared(noise(rows["actions"][0], n_steps))
+        model._learn_from(rows, n_steps)
+    return max(distance(state[name], network, start[name]) for name, (_, network) in parts.items())

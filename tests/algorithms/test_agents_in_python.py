@@ -449,6 +449,29 @@ def test_a_loaded_agent_may_have_other_hyperparameters(tmp_path: Path) -> None:
             zoo.load(path, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options", "message"),
+    [
+        (
+            SAC,
+            "Pendulum-v1",
+            {"use_sde": True, "gamma": 0.5},
+            r"gamma=0\.5 .*, use_sde=True \(the agent has False\)",
+        ),
+        (TD3, "Pendulum-v1", {"n_critics": 3}, r"n_critics=3 \(the agent has 2\)"),
+        (DQN, "CartPole-v1", {"dueling": False}, r"dueling=False \(the agent has True\)"),
+        (QRDQN, "CartPole-v1", {"n_quantiles": 7}, r"n_quantiles=7 \(the agent has 200\)"),
+    ],
+)
+def test_a_hyperparameter_that_makes_other_networks_is_named(
+    algorithm: Any, env: str, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = algorithm({"net_arch": [8]}, env, buffer_size=200, seed=0).save(tmp_path / "agent")
+    with pytest.raises(ZooError, match=message) as refused:
+        zoo.load(path, **options)
+    assert "parameters fit other networks" in str(refused.value)
+
+
 def test_changed_hyperparameters_replace_what_the_files_hold_of_them(tmp_path: Path) -> None:
     env = zoo.envs.EnvConfig(id="Pendulum-v1", normalize=True)
     sac = SAC(SMALL, env, seed=0, compile=False, learning_starts=8)

@@ -12,10 +12,26 @@ from gymnasium import spaces
 from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.base import Algorithm
 
-NARROW = {"log_std_init": -1.0}
+
+def narrow(space: str) -> dict[str, Any]:
+    """Return a policy whose actions, where they are numbers, begin with little noise."""
+    return {"log_std_init": -1.0} if space == "Box" else {}
+
 
 PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
 A2C_SETTINGS = {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.0, "ent_coef": 0.0}
+
+RUN: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
+
+OFF_POLICY_SETTINGS = {**RUN, "learning_starts": 100, "gamma": 0.0, "train_freq": 4, "gradient_steps": 2}
+CONTINUOUS_SETTINGS = {**OFF_POLICY_SETTINGS, "learning_rate": 3e-3, "batch_size": 64}
+CORRIDOR_SETTINGS = {
+    "learning_starts": 200,
+    "learning_rate": 3e-3,
+    "gamma": 0.9,
+    "target_update_interval": 100,
+    "exploration_fraction": 0.6,
+}
 
 
 def mean_reward(model: Algorithm[Any], env_id: str, n_steps: int = 30) -> float:
@@ -35,7 +51,7 @@ def mean_reward(model: Algorithm[Any], env_id: str, n_steps: int = 30) -> float:
 )
 def test_ppo2_names_what_it_sees(space: str, enough: float) -> None:
     env_id = f"Zoo/Identity{space}-v0"
-    model = PPO2(NARROW, env_id, n_envs=8, seed=0, compile=False, threads=1, **PPO2_SETTINGS).learn(8000)
+    model = PPO2(narrow(space), env_id, n_envs=8, **RUN, **PPO2_SETTINGS).learn(8000)
     assert mean_reward(model, env_id) >= enough
 
 
@@ -44,7 +60,7 @@ def test_ppo2_names_what_it_sees(space: str, enough: float) -> None:
 )
 def test_a2c_names_what_it_sees(space: str, enough: float) -> None:
     env_id = f"Zoo/Identity{space}-v0"
-    model = A2C(NARROW, env_id, n_envs=8, seed=0, compile=False, threads=1, **A2C_SETTINGS).learn(16_000)
+    model = A2C(narrow(space), env_id, n_envs=8, **RUN, **A2C_SETTINGS).learn(16_000)
     assert mean_reward(model, env_id) >= enough
 
 
@@ -58,15 +74,9 @@ def test_q_learning_names_what_it_sees(algorithm: Any, settings: dict[str, Any])
         "MlpPolicy",
         env_id,
         n_envs=4,
-        seed=0,
-        compile=False,
-        threads=1,
-        learning_starts=100,
-        gamma=0.0,
         learning_rate=2e-3,
         exploration_fraction=0.5,
-        train_freq=4,
-        gradient_steps=2,
+        **OFF_POLICY_SETTINGS,
         **settings,
     ).learn(1500)
     assert mean_reward(model, env_id) >= 0.98
@@ -79,17 +89,10 @@ def test_q_learning_explores_by_noise_on_its_parameters(algorithm: Any, extra: d
     model = algorithm(
         *({"net_arch": [32]}, env_id),
         n_envs=4,
-        seed=0,
-        compile=False,
-        threads=1,
-        learning_starts=0,
-        gamma=0.0,
         learning_rate=3e-3,
         exploration_fraction=0.9,
-        train_freq=4,
-        gradient_steps=2,
         parameter_noise=True,
-        **extra,
+        **{**OFF_POLICY_SETTINGS, "learning_starts": 0, **extra},
     ).learn(2000)
     assert mean_reward(model, env_id) >= 0.98
 
@@ -101,15 +104,7 @@ def test_sac_and_tqc_name_what_they_see(algorithm: Any) -> None:
         {"net_arch": [64, 64]},
         env_id,
         n_envs=4,
-        seed=0,
-        compile=False,
-        threads=1,
-        learning_starts=100,
-        gamma=0.0,
-        learning_rate=3e-3,
-        batch_size=64,
-        train_freq=4,
-        gradient_steps=2,
+        **CONTINUOUS_SETTINGS,
     ).learn(1500)
     assert mean_reward(model, env_id) >= 0.85
     assert np.exp(model.policy.temperature.log.item()) < 0.3
@@ -121,15 +116,7 @@ def test_td3_names_what_it_sees() -> None:
         {"net_arch": [64, 64]},
         env_id,
         n_envs=4,
-        seed=0,
-        compile=False,
-        threads=1,
-        learning_starts=100,
-        gamma=0.0,
-        learning_rate=3e-3,
-        batch_size=64,
-        train_freq=4,
-        gradient_steps=2,
+        **CONTINUOUS_SETTINGS,
         action_noise={"type": "normal", "std": 0.3},
     ).learn(1500)
     assert mean_reward(model, env_id) >= 0.85
@@ -150,16 +137,8 @@ def test_ddpg_names_what_it_sees(exploring: dict[str, Any]) -> None:
         {"net_arch": [32, 32]},
         env_id,
         n_envs=4,
-        seed=0,
-        compile=False,
-        threads=1,
-        learning_starts=100,
-        gamma=0.0,
-        learning_rate=3e-3,
         actor_learning_rate=1e-3,
-        batch_size=64,
-        train_freq=4,
-        gradient_steps=2,
+        **CONTINUOUS_SETTINGS,
         **exploring,
     ).learn(1500)
     assert mean_reward(model, env_id) >= 0.95
@@ -174,7 +153,7 @@ def test_ddpg_names_what_it_sees(exploring: dict[str, Any]) -> None:
 )
 def test_ppo2_learns_from_images_and_dictionaries(policy: Any, env_id: str, n_timesteps: int) -> None:
     settings = {**PPO2_SETTINGS, "learning_rate": 1e-3}
-    model = PPO2(policy, env_id, n_envs=8, seed=0, compile=False, threads=1, **settings).learn(n_timesteps)
+    model = PPO2(policy, env_id, n_envs=8, **RUN, **settings).learn(n_timesteps)
     assert mean_reward(model, env_id) >= 0.93
 
 
@@ -245,57 +224,25 @@ def corridor() -> gym.Env[int, int]:
     [
         (PPO2, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
         (A2C, 8000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
+        (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4}),
+        (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4, "memory": {"prioritized": {}}}),
+        (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10}),
         (
-            DQN,
+            QRDQN,
             4000,
             {
-                "learning_starts": 200,
-                "learning_rate": 3e-3,
-                "gamma": 0.9,
-                "target_update_interval": 100,
-                "train_freq": 4,
-                "exploration_fraction": 0.6,
-            },
-        ),
-        (
-            DQN,
-            4000,
-            {
-                "learning_starts": 200,
-                "learning_rate": 3e-3,
-                "gamma": 0.9,
-                "target_update_interval": 100,
-                "train_freq": 4,
-                "exploration_fraction": 0.6,
+                **CORRIDOR_SETTINGS,
+                "n_quantiles": 10,
+                "double": True,
+                "dueling": True,
                 "memory": {"prioritized": {}},
             },
         ),
-        *[
-            (
-                QRDQN,
-                4000,
-                {
-                    "learning_starts": 200,
-                    "learning_rate": 3e-3,
-                    "gamma": 0.9,
-                    "target_update_interval": 100,
-                    "exploration_fraction": 0.6,
-                    "n_quantiles": 10,
-                    **extra,
-                },
-            )
-            for extra in (
-                {},
-                {"double": True, "dueling": True, "memory": {"prioritized": {}}},
-            )
-        ],
     ],
 )
 def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, settings: dict[str, Any]) -> None:
     env = make_vec_env(corridor, 4)
-    model = algorithm({"net_arch": [32]}, env, seed=0, compile=False, threads=1, **settings).learn(
-        n_timesteps
-    )
+    model = algorithm({"net_arch": [32]}, env, **RUN, **settings).learn(n_timesteps)
     actions, _ = model.predict(np.arange(1, 6))
     assert actions.tolist() == [4] * 5
     if algorithm in (DQN, QRDQN):

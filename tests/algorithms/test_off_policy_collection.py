@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -13,9 +14,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
-from zoo import DQN, SAC, make_vec_env
+from zoo import DDPG, DQN, SAC, make_vec_env
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 SMALL = {"net_arch": [8]}
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
@@ -91,7 +92,7 @@ def test_another_environment_of_the_same_kind_adds_to_what_was_learned_from(
     newest = (model.memory._heads - 1) % model.memory.length, np.arange(3)
     assert model.memory.columns["ended"][newest].all()
     model.learn(60, reset_num_timesteps=False)
-    assert not recwarn
+    assert all(each.category is ZooWarning for each in recwarn)  # of learning nothing, which is meant
     assert len(model.memory) == model.num_timesteps >= 180
     assert_led_to_what_followed(model, [*envs, *others], under_way)
 
@@ -111,7 +112,7 @@ def test_masks_that_are_known_only_after_a_reset_keep_the_memory_or_not(
     model.set_env(masking)
     model.learn(30, reset_num_timesteps=False)
     assert len(model.memory) == 60
-    assert not recwarn
+    assert all(each.category is ZooWarning for each in recwarn)  # of learning nothing, which is meant
     free = Logged((9,), model.action_space)
     free.observation_space = model.observation_space
     free._drawn = lambda: model.observation_space.sample()  # type: ignore[method-assign]
@@ -162,6 +163,19 @@ def test_each_environment_explores_by_itself() -> None:
     assert n_greedy.var() == pytest.approx(8 * 0.51 * 0.49, rel=0.35)
     actions = np.array([[step.action for step in env.log] for env in envs])
     assert len(np.unique(actions)) == 50
+
+
+@pytest.mark.parametrize(("algorithm", "noise"), [(DDPG, {"desired_action_std": 1.0}), (DQN, True)])
+def test_noise_on_parameters_is_as_strong_in_other_environments_as_it_was(algorithm: Any, noise: Any) -> None:
+    actions: spaces.Space[Any] = spaces.Discrete(3) if algorithm is DQN else BOX
+    settings = {"learning_starts": 0, "batch_size": 8, "train_freq": 4, "gradient_steps": 1}
+    env, _ = logged_vector_env("own", actions)
+    model = algorithm(SMALL, env, seed=0, compile=False, parameter_noise=noise, **settings)
+    at_first = model.exploration.perturbed.std
+    adapted = model.learn(40).exploration.perturbed.std
+    assert adapted != at_first
+    model.set_env(logged_vector_env("own", actions)[0])
+    assert model.exploration.perturbed.std == adapted
 
 
 def test_exploration_falls_over_its_fraction_of_training() -> None:
@@ -268,6 +282,36 @@ def test_nothing_is_learned_before_the_first_steps_are_taken() -> None:
     assert all(np.array_equal(before[name], value) for name, value in model.get_parameters().items())
     model.learn(2, reset_num_timesteps=False)
     assert model.n_updates == 2
+
+
+def warns_of_learning_nothing(model: DQN, n_steps: int, **options: Any) -> bool:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.learn(n_steps, **options)
+    remarks = [str(each.message) for each in caught if issubclass(each.category, ZooWarning)]
+    assert all("nothing will be learned" in remark and "\n" not in remark for remark in remarks)
+    assert len(remarks) <= 1
+    return bool(remarks)
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("gradient_steps", [1, -1])
+@pytest.mark.parametrize("starts", [0, 11, 12])
+def test_a_run_without_an_update_is_told_beforehand(starts: int, gradient_steps: int, n_envs: int) -> None:
+    for train_freq, n_steps in itertools.product((1, 4, 6), (5, 11, 12, 13, 15, 18)):
+        model = dqn(
+            many_actions(n_envs)[0],
+            learning_starts=starts,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+        )
+        assert warns_of_learning_nothing(model, n_steps) == (model.n_updates == 0)
+
+
+def test_a_run_that_goes_on_after_updates_is_told_of_nothing() -> None:
+    model = dqn(many_actions(1)[0], learning_starts=10, train_freq=10).learn(20)
+    assert not warns_of_learning_nothing(model, 5, reset_num_timesteps=False)
+    assert warns_of_learning_nothing(model, 5)
 
 
 class Counted(DQN):
@@ -419,6 +463,67 @@ def test_images_are_stored_as_bytes() -> None:
     assert "next_observations" not in once.memory.columns
 
 
+def bytes_of(model: OffPolicyAlgorithm[Any]) -> int:
+    """Return what all arrays of a memory take, whatever they are called."""
+    seen: dict[int, int] = {}
+
+    def look(value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            owner = value if value.base is None else value.base
+            seen[id(owner)] = owner.nbytes
+        elif isinstance(value, dict | list | tuple):
+            for part in value.values() if isinstance(value, dict) else value:
+                look(part)
+        elif type(value).__module__.startswith("zoo.memory"):
+            look(vars(value))
+
+    look(vars(model.memory))
+    return sum(seen.values())
+
+
+def test_storing_observations_once_takes_half_the_memory() -> None:
+    plain, once = (
+        DQN(
+            {"encoder": "cnn", "features_dim": 8},
+            "Zoo/IdentityImage-v0",
+            buffer_size=2000,
+            optimize_memory_usage=optimize,
+            learning_starts=1000,
+            seed=0,
+        ).learn(200)
+        for optimize in (False, True)
+    )
+    assert bytes_of(plain) > 2000 * 2 * 36 * 36
+    assert 0.5 < bytes_of(once) / bytes_of(plain) < 0.52
+
+
+@pytest.mark.parametrize("room", [1000, 120])
+@pytest.mark.parametrize("algorithm", [DQN, SAC])
+def test_storing_observations_once_trains_to_the_same_weights(algorithm: Any, room: int) -> None:
+    """It holds a transition of each environment less, so it gets room for one more; also in a full ring."""
+    actions: spaces.Space[Any] = spaces.Discrete(3) if algorithm is DQN else BOX
+    plain, once = (
+        algorithm(
+            SMALL,
+            logged_vector_env("own", actions)[0],
+            seed=0,
+            compile=False,
+            learning_starts=30,
+            batch_size=8,
+            train_freq=6,
+            gradient_steps=2,
+            buffer_size=room + 3 * optimize,
+            optimize_memory_usage=optimize,
+        )
+        for optimize in (False, True)
+    )
+    for _ in range(10):
+        for model in (plain, once):
+            model.learn(30, reset_num_timesteps=False)
+        assert all(torch.equal(once.program.state[name], each) for name, each in plain.program.state.items())
+    assert plain.n_updates > 80
+
+
 @pytest.mark.parametrize("name", ["dqn", "sac"])
 @pytest.mark.parametrize("optimize", [False, True])
 def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> None:
@@ -427,6 +532,8 @@ def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> 
     model: OffPolicyAlgorithm[Any] = algorithm(SMALL, env, buffer_size=100, optimize_memory_usage=optimize)
     told = algorithm.memory_bytes(model.config, model.observation_space, model.action_space)
     taken = sum(column.nbytes for column in model.memory.columns.values())
+    if model.memory._final is not None:
+        taken += model.memory._final.nbytes
     assert told == taken
 
 

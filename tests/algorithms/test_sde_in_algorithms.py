@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import zoo
-from zoo import A2C, DQN, PPO2, SAC, make_vec_env
+from zoo import A2C, DQN, PPO2, QRDQN, SAC, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.sac import SACPolicy
 from zoo.errors import ZooError
@@ -233,6 +233,15 @@ def test_it_learns_to_name_what_it_sees(name: str) -> None:
         (SAC, "Pendulum-v1", {"use_expln": True}, {}, "`policy.use_expln` .* needs"),
         (SAC, "Pendulum-v1", {"clip_mean": 2.0}, {}, "`policy.clip_mean` .* needs"),
         (SAC, "Pendulum-v1", {"log_std_init": -2.0}, {}, "`policy.log_std_init` .* needs"),
+        (
+            DQN,
+            "CartPole-v1",
+            {"log_std_init": -2.0},
+            {},
+            r"`policy.log_std_init` .* Box actions, but .*Discrete\(2\)",
+        ),
+        (QRDQN, "CartPole-v1", {"log_std_init": 0}, {}, "`policy.log_std_init` .* leave it out"),
+        (PPO2, "CartPole-v1", {"log_std_init": -2.0}, {}, "`policy.log_std_init` .* leave it out"),
         (SAC, "Pendulum-v1", {"squash_output": False}, {"use_sde": True}, "sac squashes all its actions"),
         (DQN, "CartPole-v1", {"use_expln": True}, {}, "`policy.use_expln` .* is nothing that dqn has"),
         (DQN, "CartPole-v1", {}, {"use_sde": True}, "unknown key `dqn.use_sde`"),

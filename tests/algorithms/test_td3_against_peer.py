@@ -7,19 +7,8 @@ from typing import Any
 import pytest
 import stable_baselines3
 import torch
-from peer_updates import (
-    BATCH,
-    RATE,
-    Nowhere,
-    Prepared,
-    batches,
-    copy_weights,
-    distance,
-    give,
-    in_precision,
-    peer_of,
-)
-from torch import Tensor, nn
+from peer_updates import SETTINGS, Nowhere, largest_distance_after, ours, peer_of
+from torch import Tensor
 
 from zoo import TD3
 from zoo.optim.program import Outcome
@@ -29,22 +18,14 @@ CALLS = (1, 3, 2, 5, 1, 1)
 """Gradient steps of one update after the other: rounds of 2 or 3 begin in one and end in another."""
 
 EXACT = {torch.float32: 1e-4, torch.float64: 1e-11}
-SETTINGS = {"gamma": 0.875, "tau": 0.125, "learning_rate": RATE, "batch_size": BATCH}
 
 
 def largest_distance(
     dtype: torch.dtype, algorithm: type[TD3] = TD3, changed: Any = None, n_critics: int = 2, **settings: Any
 ) -> float:
     """Take the same steps with both; ``changed`` are settings of ours alone."""
-
-    class InPrecision(algorithm):  # type: ignore[misc, valid-type]
-        def _make_policy(self) -> nn.Module:
-            return in_precision(super()._make_policy(), dtype)
-
     settings = {**SETTINGS, **settings}
-    own = {**settings, "n_critics": n_critics, **(changed or {})}
-    model = InPrecision({"net_arch": [8, 8]}, Nowhere(), seed=0, compile=False, **own)
-    model._progress_before = 0.0
+    model = ours(algorithm, dtype, **{**settings, "n_critics": n_critics, **(changed or {})})
     with torch.no_grad():
         model.policy.actor.head.action.weight.mul_(5.0)  # so that some actions are at their bounds
     model._copy_to_targets()
@@ -57,21 +38,13 @@ def largest_distance(
         "target_actor": (model.policy.actor, peer.actor_target),
         "target_critics": (model.policy.critics, peer.critic_target),
     }
-    for source, destination in parts.values():
-        copy_weights(source, destination)
-    state = model.program.state
-    start = {name: state[name].clone() for name in parts}
-    for call, n_steps in enumerate(CALLS):
-        rows = batches(n_steps, call, dtype)
-        give(peer, rows)
-        torch.manual_seed(call)
-        peer.train(n_steps, BATCH)
-        torch.manual_seed(call)
-        noise = torch.stack([rows["actions"][0].clone().normal_() for _ in range(n_steps)])
-        model.rng = Prepared(noise)
-        model._learn_from(rows, n_steps)
+    largest = largest_distance_after(CALLS, model, peer, parts, dtype, noise)
     assert model.n_updates == peer._n_updates == sum(CALLS)
-    return max(distance(state[name], network, start[name]) for name, (_, network) in parts.items())
+    return largest
+
+
+def noise(actions: Tensor, n_steps: int) -> Tensor:
+    return torch.stack([actions.clone().normal_() for _ in range(n_steps)])
 
 
 @pytest.mark.parametrize("dtype", EXACT, ids=str)

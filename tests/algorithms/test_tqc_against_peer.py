@@ -8,18 +8,7 @@ from typing import Any
 import pytest
 import sb3_contrib
 import torch
-from peer_updates import (
-    BATCH,
-    RATE,
-    Nowhere,
-    Prepared,
-    batches,
-    copy_weights,
-    distance,
-    give,
-    in_precision,
-    peer_of,
-)
+from peer_updates import RATE, SETTINGS, Nowhere, largest_distance_after, ours, peer_of
 from torch import Tensor, nn
 
 from zoo import TQC
@@ -27,7 +16,6 @@ from zoo.algorithms.quantile_loss import quantile_huber
 
 CALLS = (1, 3, 2, 4)
 EXACT = {torch.float32: 1e-4, torch.float64: 1e-10}
-SETTINGS = {"gamma": 0.875, "tau": 0.125, "learning_rate": RATE, "batch_size": BATCH}
 CRITICS = {"n_critics": 2, "n_quantiles": 8}
 """Eighths are the same in both precisions: the peer's midpoints are always single."""
 
@@ -36,15 +24,8 @@ def largest_distance(
     dtype: torch.dtype, algorithm: type[TQC] = TQC, changed: Any = None, critics: Any = None, **settings: Any
 ) -> float:
     """Take the same steps with both; ``changed`` are settings of ours alone."""
-
-    class InPrecision(algorithm):  # type: ignore[misc, valid-type]
-        def _make_policy(self) -> nn.Module:
-            return in_precision(super()._make_policy(), dtype)
-
     settings, critics = {**SETTINGS, **settings}, {**CRITICS, **(critics or {})}
-    own = {**settings, **critics, **(changed or {})}
-    model = InPrecision({"net_arch": [8, 8]}, Nowhere(), seed=0, compile=False, **own)
-    model._progress_before = 0.0
+    model = ours(algorithm, dtype, **{**settings, **critics, **(changed or {})})
     networks = {"net_arch": [8, 8], **critics}
     peer = peer_of(sb3_contrib.TQC("MlpPolicy", Nowhere(), policy_kwargs=networks, **settings), dtype)
     peer.actor.action_dist.epsilon = 0.0  # what it adds inside a logarithm: see docs/differences.md
@@ -58,26 +39,18 @@ def largest_distance(
         "critics": (model.policy.critics, peer.critic),
         "target": (model.policy.critics, peer.critic_target),
     }
-    for source, destination in parts.values():
-        copy_weights(source, destination)
-    state = model.program.state
-    start = {name: state[name].clone() for name in parts}
-    for call, n_steps in enumerate(CALLS):
-        rows = batches(n_steps, call, dtype)
-        give(peer, rows)
-        torch.manual_seed(call)
-        peer.train(n_steps, BATCH)
-        torch.manual_seed(call)
-        shape = rows["actions"][0].shape
-        zero, one = torch.zeros(shape, dtype=dtype), torch.ones(shape, dtype=dtype)
-        noise = [torch.stack([torch.normal(zero, one), torch.normal(zero, one)]) for _ in range(n_steps)]
-        model.rng = Prepared(torch.stack(noise))
-        model._learn_from(rows, n_steps)
-    distances = [distance(state[name], network, start[name]) for name, (_, network) in parts.items()]
-    if peer.ent_coef_optimizer is not None:
-        theirs = peer.log_ent_coef.item()
-        distances.append(abs(model.policy.temperature.log.item() / theirs - 1.0))
-    return max(distances)
+    largest = largest_distance_after(CALLS, model, peer, parts, dtype, noise)
+    if peer.ent_coef_optimizer is None:
+        return largest
+    theirs = peer.log_ent_coef.item()
+    return max(largest, abs(model.policy.temperature.log.item() / theirs - 1.0))
+
+
+def noise(actions: Tensor, n_steps: int) -> Tensor:
+    zero, one = torch.zeros_like(actions), torch.ones_like(actions)
+    return torch.stack(
+        [torch.stack([torch.normal(zero, one), torch.normal(zero, one)]) for _ in range(n_steps)]
+    )
 
 
 @pytest.mark.parametrize("dtype", EXACT, ids=str)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import sb3_contrib
+import stable_baselines3
 
+import zoo
 from zoo.cli import status_of
+from zoo.errors import ZooError
 
 CARTPOLE = "algo=ppo2 env=CartPole-v1"
 
@@ -25,6 +32,7 @@ MISTAKES = {
     f"train {CARTPOLE} tuned=nothing": "there is no tuned file nothing (tuned=none leaves tuned values out)",
     "train algo=ddpg env=Pendulum-v1 algo.normalize_observations=true": "is `env.normalize` here",
     f"train {CARTPOLE} algo.noptepochs=4": "Stable-Baselines' `noptepochs` is `algo.n_epochs` here",
+    "train algo=ddpg env=Pendulum-v1 algo.n_critics=2": "has one critic, or none; sac, td3 and tqc have",
     f"train {CARTPOLE} +algo.foo=1": "unknown key `algo.foo`",
     f"train {CARTPOLE} algo.gamma=2": "`algo.gamma=2` is out of range; expected at least 0 and at most 1",
     f"train {CARTPOLE} algo.gamma=high": "wrong type; expected float",
@@ -77,6 +85,98 @@ MISTAKES = {
     "trian algo=ppo2": "unknown verb 'trian'; did you mean 'train'?",
     "algo=ppo2 env=CartPole-v1": "the verb comes first",
 }
+
+
+PEERS_NAMES = {
+    "policy": "it stands alone, `policy=…`",
+    "env": "it stands alone, `env=…`",
+    "seed": "it stands alone, `seed=…`",
+    "device": "it stands alone, `device=…`",
+    "n_envs": "it stands alone, `n_envs=…`",
+    "n_timesteps": "it stands alone, `n_timesteps=…`",
+    "verbose": "`verbose` of zoo train says what is printed",
+    "tensorboard_log": "`logger.tensorboard=true` of zoo train",
+    "stats_window_size": "always those of the last 100",
+    "_init_setup_model": "always made at once",
+    "replay_buffer_class": "is `memory` here",
+    "replay_buffer_kwargs": "is `memory` here",
+    "n_steps": "is `memory.n_step` here",
+    "n_sampled_goal": "is `memory.hindsight.n_sampled_goal` here",
+    "goal_selection_strategy": "is `memory.hindsight.goal_selection_strategy` here",
+    "handle_timeout_termination": "always told from those that end",
+    "copy_info_dict": "always asked with an empty info",
+    "online_sampling": "always chosen when a batch is drawn",
+    "max_episode_length": "`env.max_episode_steps`",
+    "policy_kwargs": "is `policy` here",
+    "net_arch": "is `policy.net_arch` here",
+    "activation_fn": "is `policy.activation` here",
+    "features_extractor_class": "is `policy.encoder` here",
+    "features_extractor_kwargs": "is `policy.features_dim` here",
+    "share_features_extractor": "is `policy.share_encoder` here",
+    "normalize_images": "always divided by 255",
+    "optimizer_class": "the optimizer is the algorithm's",
+    "optimizer_kwargs": "the optimizer is the algorithm's",
+    "log_std_init": "is `policy.log_std_init` here",
+    "use_expln": "is `policy.use_expln` here",
+    "clip_mean": "is `policy.clip_mean` here",
+    "full_std": "is `policy.full_std` here",
+    "squash_output": "is `policy.squash_output` here",
+    "ortho_init": "is `policy.ortho_init` here",
+    "sde_net_arch": "a function of the actor's last features",
+    "noise_type": "is `{where}.action_noise.type` here",
+    "noise_std": "is `{where}.action_noise.std` here",
+    "normalize": "is `env.normalize` here",
+    "frame_stack": "is `env.frame_stack` here",
+    "env_wrapper": "is `env.wrappers` here",
+    "env_kwargs": "is `env.kwargs` here",
+    "vec_env_wrapper": "is `env.wrappers` here",
+    "vec_env_class": "is `env.vectorization` here",
+    "monitor_kwargs": "is `env.info_keywords` here",
+    "callback": "is `callbacks` here",
+}
+"""What Stable-Baselines3, SB3-Contrib and their Zoo call by names that no off-policy algorithm has here."""
+
+ARGUMENTS_OF_THE_CONSTRUCTOR = ("policy", "env", "seed", "device", "n_envs")
+
+
+def test_every_argument_of_the_peers_is_known_or_told_of() -> None:
+    peers = {"dqn": (stable_baselines3.DQN, zoo.DQN), "sac": (stable_baselines3.SAC, zoo.SAC)}
+    peers |= {"td3": (stable_baselines3.TD3, zoo.TD3), "ddpg": (stable_baselines3.DDPG, zoo.DDPG)}
+    peers |= {"tqc": (sb3_contrib.TQC, zoo.TQC), "qrdqn": (sb3_contrib.QRDQN, zoo.QRDQN)}
+    for theirs, ours in peers.values():
+        policy = theirs.policy_aliases["MlpPolicy"]
+        names = [*inspect.signature(theirs).parameters, *inspect.signature(policy).parameters]
+        known = {field.name for field in dataclasses.fields(ours.config_class)} | set(PEERS_NAMES)
+        known.add("n_critics")
+        spaces = {"observation_space", "action_space", "lr_schedule"}
+        assert set(names) - known - spaces == set()
+
+
+@pytest.mark.parametrize("name", PEERS_NAMES)
+def test_a_name_of_the_peers_gets_the_place_where_that_stands_here(
+    name: str, capsys: pytest.CaptureFixture[str], working_folder: Path
+) -> None:
+    told = PEERS_NAMES[name].format(where="algo")
+    for value in ("1", "lambda", *(["dict(a=[1])"] if name != "n_steps" else [])):
+        assert status_of(["train", "algo=td3", "env=Pendulum-v1", f"algo.{name}={value}"]) == 2
+        printed = capsys.readouterr().err
+        assert told in printed
+        assert printed.count("\n") == 1
+        assert "known:" not in printed
+    if name not in ARGUMENTS_OF_THE_CONSTRUCTOR:
+        with pytest.raises(ZooError, match=re.escape(PEERS_NAMES[name].format(where="td3"))):
+            zoo.TD3("MlpPolicy", "Pendulum-v1", **{name: None})
+
+
+@pytest.mark.parametrize("value", ['(1,"episode")', "(1,episode)", "(1, 'episode')"])
+def test_a_list_in_parentheses_gets_one_in_brackets_that_can_be_typed(
+    value: str, capsys: pytest.CaptureFixture[str], working_folder: Path
+) -> None:
+    assert status_of(["train", "algo=td3", "env=Pendulum-v1", f"algo.train_freq={value}"]) == 2
+    told = re.search("'(algo.train_freq=.*)'\n", capsys.readouterr().err)
+    assert told is not None
+    config = zoo.compose("train", ["algo=td3", "env=Pendulum-v1", told[1]])
+    assert config.algo.train_freq == [1, "episode"]
 
 
 @pytest.mark.parametrize("command", MISTAKES)

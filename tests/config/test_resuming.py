@@ -93,3 +93,24 @@ def test_what_is_kept_of_checkpoints_may_change(saved: DictConfig) -> None:
     assert not saved.callbacks.checkpoint.keep
     resumed = zoo.compose("train", [f"resume={RUN}", "callbacks.checkpoint.keep=true"])
     assert resumed.callbacks.checkpoint == {"every": saved.callbacks.checkpoint.every, "keep": True}
+
+
+@pytest.mark.parametrize(
+    ("memory", "given", "is_same"),
+    [
+        ("[prioritized,hindsight]", "[hindsight,prioritized]", True),
+        ("[hindsight,prioritized]", "[prioritized,hindsight]", True),
+        ("[hindsight,prioritized]", "hindsight", False),
+        ("hindsight", "[hindsight]", True),
+        ("hindsight", "uniform", False),
+    ],
+)
+def test_the_order_of_memories_means_nothing(memory: str, given: str, is_same: bool) -> None:
+    config = zoo.compose("train", ["algo=dqn", "env=Zoo/BitFlipping-v0", f"memory={memory}"])
+    Path(RUN).mkdir(parents=True)
+    Path(RUN, "config.yaml").write_text(OmegaConf.to_yaml(config))
+    if is_same:
+        assert zoo.compose("train", [f"resume={RUN}", f"memory={given}"]).memory == config.memory
+        return
+    with pytest.raises(ZooError, match="can't take memory="):
+        zoo.compose("train", [f"resume={RUN}", f"memory={given}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from zoo.envs.goals import GoalOutcomes, is_goal_space
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.toys import BitFlipping, bit_image
+from zoo.envs.trial import check_env
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 
@@ -245,3 +247,66 @@ def test_robots_are_asked_about_many_goals_at_once_and_found_by_their_ids(env_id
         np.testing.assert_allclose(outcomes.rewards(achieved, desired), step.rewards, atol=1e-5)
     assert outcomes._rewards._takes_many
     stepper.close()
+
+
+class Stepping(Silent):
+    """Goes towards a goal; what a step pays is what `compute_reward` says of it."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        gym.Env.reset(self, seed=seed)
+        self._place, self._goal = self.np_random.uniform(-1, 1, (2, 2)).astype(np.float32)
+        return self._shown(), {}
+
+    def _shown(self) -> dict[str, Array]:
+        return {"observation": self._place, "achieved_goal": self._place, "desired_goal": self._goal}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._place = np.clip(self._place + self.np_random.normal(0, 0.1, 2), -1, 1).astype(np.float32)
+        reward = float(Stepping.compute_reward(self, self._place, self._goal, {}))
+        return self._shown(), reward, bool(self.np_random.random() < 0.1), False, {}
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -np.linalg.norm(achieved - desired, axis=-1)
+
+
+class PaysMore(Stepping):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return super().compute_reward(achieved, desired, info) + 0.5
+
+
+class TakesOne(Stepping):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        assert np.ndim(achieved) == 1
+        return super().compute_reward(achieved, desired, info)
+
+
+class PaysNaN(Stepping):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return np.log(super().compute_reward(achieved, desired, info))
+
+
+class AsksTheInfo(Stepping):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return info["reward"]
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (PaysMore, "step 1 gave the reward .* but compute_reward gives .* of .* steps differ"),
+        (TakesOne, "compute_reward answers for one goal at a time, so hindsight replay asks it row by row"),
+        (PaysNaN, "compute_reward gave nan for the goals of step 1; rewards must be finite"),
+        (AsksTheInfo, "with an empty info, and it raised KeyError: 'reward'"),
+        (Silent, "there are goals, but no method compute_reward"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in log")
+def test_trial_tells_what_hindsight_would_stumble_over(env: type[Stepping], message: str) -> None:
+    found = check_env(env)
+    assert len(found) == 1
+    assert re.search(message, found[0])
+
+
+@pytest.mark.parametrize("env", [Stepping, BitFlipping, "Zoo/BitFlippingImage-v0"])
+def test_trial_finds_nothing_where_rewards_are_those_of_compute_reward(env: Any) -> None:
+    assert check_env(env) == []

@@ -15,7 +15,7 @@ from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import GOAL_STRATEGIES
 from zoo.memory.hindsight import Hindsight
 from zoo.memory.replay import ReplayMemory
-from zoo.memory.sampling import Drawn, UniformSampler
+from zoo.memory.sampling import Drawn, Rings, UniformSampler
 
 Array = np.ndarray
 
@@ -346,10 +346,12 @@ def test_goals_are_the_same_after_a_round_trip_through_the_state(strategy: str, 
 class Newest(UniformSampler):
     """Draws the newest transitions, and says that each counts as much as its place in the batch."""
 
-    def draw(self, rng: Any, shape: Any, heads: Array, sizes: Array, length: int, progress: float) -> Drawn:
+    def draw(self, rng: Any, shape: Any, rings: Rings, progress: float) -> Drawn:
         places = np.arange(np.prod(shape)).reshape(shape)
         return Drawn(
-            (heads[0] - 1 - places % 4) % length, np.zeros(shape, np.int64), places.astype(np.float32)
+            (rings.heads[0] - 1 - places % 4) % rings.length,
+            np.zeros(shape, np.int64),
+            places.astype(np.float32),
         )
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from zoo.files.trees import join, split
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.replay import ReplayMemory, replay_bytes
-from zoo.memory.sampling import Drawn, UniformSampler
+from zoo.memory.sampling import Drawn, Rings, UniformSampler
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
 Array = np.ndarray
@@ -231,20 +231,73 @@ def test_truncated_and_terminated_ends_differ_in_terminated_alone() -> None:
     assert (number(batch["next_observations"]) == batch["actions"] + 10).all()
 
 
-def test_final_are_kept_without_those_of_other_environments() -> None:
+def test_only_final_are_kept_beside_the_ring_and_as_copies() -> None:
     memory = ReplayMemory(20, 4, DICT, optimize_memory_usage=True)
     numbers = np.arange(4)
+    following = shown(numbers + 4, True)
     memory.add(
         experience(
             {"observations": shown(numbers, True), "actions": numbers},
-            shown(numbers + 4, True),
+            following,
             np.zeros(4, np.float32),
             numbers == 1,
             numbers == 1,
         )
     )
-    (kept,) = memory._final.values()
-    assert all(part.base is None for part in kept["observations"].values())
+    assert memory._final is not None
+    assert memory._final.places.tolist() == [1]
+    assert number(memory._final.at(np.array([1]), "observations")).tolist() == [5]
+    assert all(len(part) == 1 for part in memory._final.columns["observations"].values())
+
+
+def test_final_that_were_loaded_are_copies() -> None:
+    """What is loaded are views of a checkpoint's file, which may be removed later."""
+    source, memory = (ReplayMemory(20, 1, PLAIN, optimize_memory_usage=True) for _ in range(2))
+    one = np.array([1])
+    source.add(
+        experience(
+            {"observations": shown(one, False), "actions": one},
+            shown(one + 1, False),
+            np.zeros(1),
+            one == 1,
+            one == 1,
+        )
+    )
+    state = source.state()
+    memory.load_state(state)
+    state["final"]["observations"][:] = 55
+    assert number(memory.sample(np.random.default_rng(0), (3,))["next_observations"]).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("slots", [[], [-1], [40]])
+def test_a_memory_without_what_was_shown_last_is_not_taken_over(slots: list[int]) -> None:
+    source, memory = (ReplayMemory(20, 1, PLAIN, optimize_memory_usage=True) for _ in range(2))
+    one = np.array([1])
+    columns = {"observations": shown(one, False), "actions": one}
+    source.add(experience(columns, shown(one + 1, False), np.zeros(1), one == 1, one == 1))
+    state = source.state()
+    state["final_slots"] = np.array(slots, np.int64)
+    with pytest.raises((ValueError, IndexError)):
+        memory.load_state(state)
+
+
+def test_all_final_are_found_at_once() -> None:
+    """As many as are drawn, without a step in Python for each of them."""
+    memory = ReplayMemory(4000, 2, PLAIN, optimize_memory_usage=True)
+    for step in range(1000):
+        numbers = 2 * step + np.arange(2)
+        ended = numbers % 3 < 2
+        columns = {"observations": shown(numbers, False), "actions": numbers}
+        memory.add(experience(columns, shown(numbers + 5000, False), np.zeros(2), ended, ended))
+    calls = []
+    assert memory._final is not None
+    at = memory._final.at
+    memory._final.at = lambda *arguments: (calls.append(1), at(*arguments))[1]  # type: ignore[method-assign]
+    batch = memory.sample(np.random.default_rng(0), (4, 64))
+    final = batch["terminated"] > 0
+    assert final.sum() > 100
+    assert (number(batch["next_observations"])[final] == batch["actions"][final] + 5000).all()
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -256,6 +309,8 @@ def test_size_is_known_before_anything_is_allocated(optimize: bool, specs: dict[
         allocated += (
             sum(part.nbytes for part in column.values()) if isinstance(column, dict) else column.nbytes
         )
+    if memory._final is not None:
+        allocated += memory._final.nbytes
     assert replay_bytes(60, specs, optimize_memory_usage=optimize) == allocated
 
 
@@ -289,8 +344,10 @@ def test_final_go_with_their_transitions() -> None:
                 ended,
             )
         )
-        assert len(memory._final) <= len(memory)
-    assert not memory._final
+        assert memory._final is not None
+        assert len(memory._final) == len(memory._final.places) <= len(memory)
+        assert len(memory._final.columns["observations"]) <= 2 * len(memory)
+    assert len(memory._final) == 0
 
 
 MASKED = {**PLAIN, "action_masks": ColumnSpec((3,), np.bool_)}
@@ -333,9 +390,9 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
 class NewestWithWeights(UniformSampler):
     """Draws the newest transition of each environment, and says how much it counts."""
 
-    def draw(self, rng: Any, shape: Any, heads: Array, sizes: Array, length: int, progress: float) -> Drawn:
-        envs = np.arange(np.prod(shape)).reshape(shape) % len(heads)
-        return Drawn((heads[envs] - 1) % length, envs, 0.5 + envs.astype(np.float32))
+    def draw(self, rng: Any, shape: Any, rings: Rings, progress: float) -> Drawn:
+        envs = np.arange(np.prod(shape)).reshape(shape) % len(rings.heads)
+        return Drawn((rings.heads[envs] - 1) % rings.length, envs, 0.5 + envs.astype(np.float32))
 
 
 def test_a_sampler_decides_what_is_drawn_and_how_much_it_counts_and_transforms_follow_in_order() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.memory import sum_tree
-from zoo.memory.sum_tree import SumTree
+from zoo.memory.sum_tree import FAN_OUT, SumTree
 
 Array = np.ndarray
 
@@ -35,7 +35,7 @@ def slow_place(numbers: list[int], target: float) -> int:
 
 @given(
     size=st.integers(1, 900),
-    widest_top=st.sampled_from([16, 40, 4096]),
+    widest_top=st.sampled_from([FAN_OUT, 40, 4096]),
     seed=st.integers(0, 999),
     changes=st.lists(st.integers(1, 300), min_size=1, max_size=6),
 )
@@ -61,25 +61,15 @@ def test_tree_agrees_with_adding_up_whole_numbers(
         assert found_numbers.tolist() == [numbers[place] for place in found]
 
 
-@pytest.mark.parametrize("widest_top", [16, 4096])
+@pytest.mark.parametrize("widest_top", [FAN_OUT, 4096])
 def test_what_is_0_is_never_drawn_however_badly_sums_round(widest_top: int) -> None:
     rng = np.random.default_rng(0)
     tree = tree_of(2000, widest_top)
     numbers = 10.0 ** rng.uniform(-12, 12, 2000) * (rng.random(2000) < 0.3)
     tree.set(np.arange(2000), numbers)
-    drawn, drawn_numbers = tree.draw(rng, 100_000)
+    drawn, drawn_numbers = tree.draw(lambda: rng.random(100_000))
     assert (numbers[drawn] > 0).all()
     np.testing.assert_allclose(drawn_numbers, numbers[drawn], rtol=1e-3)
-
-
-class Shares:
-    """Gives the numbers that it was made with, then others."""
-
-    def __init__(self, first: Array) -> None:
-        self.waiting = [first]
-
-    def random(self, n: int) -> Array:
-        return self.waiting.pop() if self.waiting else np.full(n, 0.5)
 
 
 def test_where_rounding_leads_to_a_0_it_is_drawn_again() -> None:
@@ -87,14 +77,15 @@ def test_where_rounding_leads_to_a_0_it_is_drawn_again() -> None:
     n_astray = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        tree = tree_of(2000, 16)
+        tree = tree_of(2000, FAN_OUT)
         tree.set(np.arange(2000), 10.0 ** rng.uniform(-3, 3, 2000) * (rng.random(2000) < 0.3))
         ends = tree.numbers.cumsum()
-        borders = np.unique(ends[15::16] / ends[-1])
+        borders = np.unique(ends[FAN_OUT - 1 :: FAN_OUT] / ends[-1])
         shares = np.clip(np.concatenate([borders, np.nextafter(borders, 0)]), 0, np.nextafter(1.0, 0))
         astray = shares[tree._at(shares)[1] == 0]
         n_astray += len(astray)
-        places, numbers = tree.draw(Shares(shares), len(shares))  # type: ignore[arg-type]
+        waiting = [np.full(len(shares), 0.5), shares]
+        places, numbers = tree.draw(waiting.pop)
         assert (tree.numbers[places] > 0).all()
         assert numbers.all()
     assert n_astray
@@ -102,11 +93,11 @@ def test_where_rounding_leads_to_a_0_it_is_drawn_again() -> None:
 
 def test_nothing_is_drawn_of_nothing() -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
-        tree_of(1000, 16).draw(np.random.default_rng(0), 1)
+        tree_of(1000, FAN_OUT).draw(lambda: np.zeros(1))
 
 
 def test_the_ends_of_the_range_fall_on_the_first_and_the_last_number() -> None:
-    tree = tree_of(1000, 16)
+    tree = tree_of(1000, FAN_OUT)
     tree.set(np.array([300, 700]), np.array([0.1, 0.7]))
     places, _ = tree._at(np.array([0.0, np.nextafter(1.0, 0.0)]))
     assert places.tolist() == [300, 700]
@@ -114,7 +105,7 @@ def test_the_ends_of_the_range_fall_on_the_first_and_the_last_number() -> None:
 
 def test_the_same_numbers_give_the_same_tree_whatever_was_there_before() -> None:
     rng = np.random.default_rng(0)
-    changed, fresh = tree_of(3000, 16), tree_of(3000, 16)
+    changed, fresh = tree_of(3000, FAN_OUT), tree_of(3000, FAN_OUT)
     for _ in range(50):
         changed.set(rng.integers(0, 3000, 200), rng.random(200))
     fresh.set(np.arange(3000), changed.numbers[:3000].copy())

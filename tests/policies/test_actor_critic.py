@@ -194,10 +194,11 @@ def test_orthogonal_weights_can_be_switched_off() -> None:
     assert spectral_norms(policy(ortho_init=False).head)[0] > 0.1
 
 
-@pytest.mark.parametrize(("given_start", "start"), [(None, 0.0), (0.0, 0.0), (-2.0, -2.0)])
+@pytest.mark.parametrize(("given_start", "start"), [(None, 0.0), (0.0, 0.0), (-2.0, -2.0), (-2, -2.0)])
 def test_log_std_starts_where_the_config_says(given_start: float | None, start: float) -> None:
     network = policy(actions=ACTIONS[3], log_std_init=given_start)
     assert isinstance(network.head, DiagonalGaussian)
+    assert network.head.log_std.dtype == torch.float32
     assert network.head.log_std.tolist() == [start] * 2
 
 

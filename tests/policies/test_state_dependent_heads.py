@@ -257,7 +257,10 @@ def test_each_family_has_its_own_defaults() -> None:
     assert (on_policy.log_std == 0).all()
     assert (off_policy.log_std == -3).all()
     for name in POLICIES:
-        assert (POLICIES[name](log_std_init=-2.0).head.log_std == -2).all()
+        for start in (-2.0, -2):
+            given = POLICIES[name](log_std_init=start).head.log_std
+            assert given.dtype == torch.float32
+            assert (given == -2).all()
     squashed = POLICIES["on-policy"](squash_output=True).head
     assert type(squashed) is SquashedStateDependentGaussian
     assert not squashed.learns_features

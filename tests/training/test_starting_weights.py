@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import zoo
+from zoo.agents.agent_folder import read_agent
 from zoo.training.starting_weights import differences
 
 SMALL = {"net_arch": [8]}
@@ -28,3 +30,16 @@ def test_values_within_what_both_have_are_told_one_by_one() -> None:
     then = {"memory": {"prioritized": {"alpha": 0.6, "beta": 0.4}}}
     now = {"memory": {"prioritized": {"alpha": 0.7, "beta": 0.4}}}
     assert told(then, now) == ["memory.prioritized.alpha: 0.6 → 0.7"]
+
+
+def test_a_policy_that_reads_dictionaries_as_the_agents_did_is_no_difference(tmp_path: Path) -> None:
+    """A config says what the user chose; the encoder for dictionaries follows from the environment."""
+    env = ["env=Zoo/BitFlipping-v0", "policy.net_arch=[8]"]
+    config = zoo.compose("train", ["algo=her_dqn", *env])
+    chosen = {name: value for name, value in config.policy.items() if value != [8]}
+    model = zoo.DQN({**chosen, "net_arch": [8]}, "Zoo/BitFlipping-v0", seed=0, compile=False)
+    agent = read_agent(model.save(tmp_path / "agent")).config
+    assert [line for line in differences(agent, model, config) if line.startswith("policy")] == []
+    wider = zoo.DQN({**chosen, "net_arch": [16]}, "Zoo/BitFlipping-v0", seed=0, compile=False)
+    told = [line for line in differences(agent, wider, config) if line.startswith("policy")]
+    assert told == ["policy.net_arch: [8] → [16]"]

@@ -261,15 +261,20 @@ class Agent(ABC, Generic[Config]):
             files, cls.name, cls.config_class, options, has_replay=cls.has_replay
         )
         agent = cls(**arguments)
-        agent.set_parameters(files.tensors)
+        trained = files.config["algo"]
+        changed = {name for name, value in options.items() if trained.get(name, value) != value}
+        try:
+            agent.set_parameters(files.tensors)
+        except ZooError as error:
+            others = {name: (options[name], trained[name]) for name in changed}
+            raise _other_networks(others) or error from error
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
         agent.num_timesteps = int(files.card.get("timesteps") or 0)
         agent.env_config = env_of(files)
         if files.normalization is not None:
             arrays, values = files.normalization
             agent.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})
-        trained = files.config["algo"]
-        agent._overrule({name for name, value in options.items() if trained.get(name, value) != value})
+        agent._overrule(changed)
         if env is not None:
             agent.set_env(env, n_envs=n_envs)
         return agent
@@ -283,6 +288,14 @@ class Agent(ABC, Generic[Config]):
     @abstractmethod
     def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
         """Learn in this environment from now on."""
+
+
+def _other_networks(changed: Mapping[str, tuple[Any, Any]]) -> ZooError | None:
+    """Return the error for hyperparameters, new and old, with which an agent's parameters fit no more."""
+    if not changed:
+        return None
+    others = ", ".join(f"{name}={new} (the agent has {old})" for name, (new, old) in sorted(changed.items()))
+    return ZooError(f"the agent's parameters fit other networks than those with {others}; leave that out")
 
 
 def _policy_config(

@@ -7,13 +7,17 @@ actor's parameters. The critic may learn in running units of returns, with pop-a
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.agents.agent_folder import check_tensors
 from zoo.algorithms.agent import Array
 from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
@@ -22,25 +26,27 @@ from zoo.memory.columns import Column, transform
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters
-from zoo.optim.pop_art import ReturnUnits, RunningUnits, output_layer
+from zoo.optim.pop_art import MOMENTS, ReturnUnits, RunningUnits, output_layer
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
 from zoo.optim.weight_decay import WeightDecay
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.config import PolicyConfig
-from zoo.policies.critics import ContinuousCritics
-from zoo.policies.deterministic_actor import DETERMINISTIC_WIDTHS, DeterministicActor
+from zoo.policies.deterministic_policy import DeterministicPolicy
 from zoo.policies.exploration import (
     Exploration,
     StochasticExploration,
 )
-from zoo.policies.networks import uniform
 from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import (
     NoisyActor,
     ParameterNoiseConfig,
     PerturbedPolicy,
     make_parameter_noise,
+)
+
+MOMENTS_MISSING = (
+    "these parameters come without the mean and deviation of returns, in whose units the critic is to learn"
+    " (`algo.normalize_returns`): once it learns, it has to find out anew what actions are worth"
 )
 
 LAST_LAYER_RANGE = 3e-3
@@ -78,20 +84,11 @@ class DDPGConfig(ContinuousConfig):
     )
 
 
-class DDPGPolicy(nn.Module):
+class DDPGPolicy(DeterministicPolicy):
     """Actor and critic."""
 
-    def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyConfig
-    ) -> None:
-        super().__init__()
-        self.actor = DeterministicActor(
-            observation_space, action_space, config, last_layer_range=LAST_LAYER_RANGE
-        )
-        self.critics = ContinuousCritics(
-            observation_space, action_space, config, n_critics=1, widths=DETERMINISTIC_WIDTHS
-        )
-        uniform(self.critics.critics[0][-1], LAST_LAYER_RANGE)  # type: ignore[index]
+    def __init__(self, *spaces_and_config: Any) -> None:
+        super().__init__(*spaces_and_config, n_critics=1, last_layer_range=LAST_LAYER_RANGE)
 
 
 class DDPG(OffPolicyAlgorithm[DDPGConfig]):
@@ -215,16 +212,39 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         return outputs.squeeze(0)
 
     def get_parameters(self) -> dict[str, Array]:
-        """Return copies of the policy's parameters by name; the critic's are such that it says returns."""
-        plain = self.units.in_returns(self.program.state, self.program.state["critics"])
+        """Return copies of the policy's parameters by name; the critic's are such that it says returns.
+
+        The moments of returns, where they are kept, are among them (`zoo.optim.pop_art.MOMENTS`).
+        """
+        state = self.program.state
+        plain = self.units.in_returns(state, state["critics"])
         named = self.critics_descent.parameters.named(plain.detach())
         critic = {f"critics.{name}": value.cpu().numpy().copy() for name, value in named.items()}
-        return {**super().get_parameters(), **critic}
+        moments = {name: value.cpu().numpy() for name, value in self.units.moments(state).items()}
+        return {**super().get_parameters(), **critic, **moments}
 
     def set_parameters(self, parameters: Mapping[str, Array], exact_match: bool = True) -> None:
-        self._check_parameters(parameters, exact_match=exact_match)
+        """Overwrite the policy's parameters, and the moments of returns where some are given."""
+        given = {name: value for name, value in parameters.items() if name in MOMENTS}
+        others = {name: value for name, value in parameters.items() if name not in given}
+        self._check_parameters(others, exact_match=exact_match)
+        moments = self._moments(given, has_critic=any(name.startswith("critics.") for name in others))
         self.units.restart(self.program.state)
-        super().set_parameters(parameters, exact_match)
+        super().set_parameters(others, exact_match)
+        self.units.resumed(self.program.state, moments)
+
+    def _moments(self, given: Mapping[str, Array], *, has_critic: bool) -> dict[str, Tensor]:
+        """Return the moments to go on with: those given, else those of now."""
+        if not given:
+            jumps = self.config.normalize_returns and not self.config.enable_popart
+            if jumps and has_critic and self.n_updates == 0:
+                warnings.warn(MOMENTS_MISSING, stacklevel=4)
+            return self.units.moments(self.program.state)
+        check_tensors(dict.fromkeys(MOMENTS, ()), given)
+        mean, squares, count = (float(given[name]) for name in MOMENTS)
+        if not (math.isfinite(mean) and 0 <= squares < math.inf and 0 < count < math.inf):
+            raise ZooError("the parameters don't fit the policy: its moments of returns are out of range")
+        return {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
 
     def _copy_to_targets(self) -> None:
         for name in ("actor", "critics"):

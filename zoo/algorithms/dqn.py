@@ -34,7 +34,7 @@ from zoo.policies.q_network import QNetwork
 
 
 @dataclass
-@with_defaults(learning_rate=5e-4, learning_starts=1000, batch_size=32)
+@with_defaults(learning_rate=5e-4, learning_starts=1000, batch_size=32, tau=1.0)
 class DQNConfig(OffPolicyConfig):
     """Hyperparameters of DQN."""
 
@@ -43,7 +43,6 @@ class DQNConfig(OffPolicyConfig):
     target_update_interval: int = hyperparameter(
         500, "environment steps between updates of the target network", unit="environment steps", ge=1
     )
-    tau: float = hyperparameter(1.0, "how far a target update goes; 1: a copy", gt=0, le=1)
     exploration_fraction: float = hyperparameter(
         0.1, "part of training over which the exploration rate falls", gt=0, le=1
     )

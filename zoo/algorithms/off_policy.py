@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 from torch import Tensor
+from typing_extensions import Self
 
 from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import Callback
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
+from zoo.config.intervals import whole_steps
 from zoo.envs.goals import GoalOutcomes
 from zoo.envs.stepper import EnvStepper
-from zoo.errors import ZooError, nearest
+from zoo.errors import ZooError, ZooWarning, nearest
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.config import MemoryConfig, memory_config
 from zoo.memory.episodes import Episodes
@@ -55,6 +58,7 @@ class OffPolicyConfig:
     )
     batch_size: int = hyperparameter(64, "transitions in a gradient step", unit="transitions", ge=1)
     gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
+    tau: float = hyperparameter(0.005, "how far a target update goes; 1: a copy", gt=0, le=1)
     train_freq: int | list[Any] | dict[str, Any] = hyperparameter(
         1, "environment steps between updates; [1, episode] counts episodes", ge=1
     )
@@ -70,7 +74,6 @@ class OffPolicyConfig:
 class ContinuousConfig(OffPolicyConfig):
     """Hyperparameters common to those whose actions are numbers and whose targets follow slowly."""
 
-    tau: float = hyperparameter(0.005, "how far a target update goes", gt=0, le=1)
     action_noise: ActionNoiseConfig | dict[str, Any] | None = hyperparameter(
         None, "noise added to the actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}"
     )
@@ -81,6 +84,15 @@ class ContinuousConfig(OffPolicyConfig):
     def make_noise(self, n_actions: int) -> NormalNoise | OrnsteinUhlenbeckNoise | None:
         """Return the noise that is added to actions of so many numbers, None if there is none."""
         return make_action_noise(self.action_noise, n_actions)
+
+
+@dataclass
+class SeveralCriticsConfig(ContinuousConfig):
+    """Hyperparameters common to those of them that have several critics."""
+
+    n_critics: int = hyperparameter(
+        2, "critics; targets are made of the smallest value (tqc: of the quantiles of all)", ge=1
+    )
 
 
 Config = TypeVar("Config", bound=OffPolicyConfig)
@@ -155,7 +167,10 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.memory.relabelling = relabelling
         self.memory.transforms = () if self.normalizer is None else (self._normalize,)
         self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
-        self.exploration = self._make_exploration()
+        exploration = self._make_exploration()
+        if hasattr(self, "exploration"):
+            exploration.take_over(self.exploration)
+        self.exploration = exploration
         self._uncredited = 0
 
     def _make_sampler(self) -> Sampler:
@@ -204,6 +219,41 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if memory is not None and memory.hindsight is not None:
             needed += Episodes.BYTES_EACH * config.buffer_size
         return needed
+
+    # -- training ---------------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Callback | Iterable[Callback] | None = None,
+        *,
+        reset_num_timesteps: bool = True,
+    ) -> Self:
+        """Train as every algorithm does; warn where the steps are over before the first update."""
+        if self.envs is not None:
+            before = 0 if reset_num_timesteps else self.num_timesteps
+            n_steps = whole_steps(total_timesteps)
+            if (before == 0 or self.n_updates == 0) and not self._learns_within(n_steps, before):
+                warnings.warn(
+                    f"nothing will be learned in {n_steps:,} steps: learning_starts="
+                    f"{self.config.learning_starts} and train_freq={self.config.train_freq} leave no update",
+                    ZooWarning,
+                    stacklevel=2,
+                )
+        return super().learn(total_timesteps, callback, reset_num_timesteps=reset_num_timesteps)
+
+    def _learns_within(self, n_steps: int, before: int) -> bool:
+        """Whether there is an update in so many steps that follow ``before``, as far as can be foreseen."""
+        last = before + -(-n_steps // self.n_envs) * self.n_envs
+        if last <= self.config.learning_starts:
+            return False
+        if self.train_unit == "episode" or self.config.gradient_steps == -1:
+            return True
+        collected = -(-self.train_freq // self.n_envs) * self.n_envs
+        n_whole, rest = divmod(last - before, collected)
+        if n_whole:
+            return before + n_whole * collected > self.config.learning_starts
+        return self._uncredited + rest >= self.train_freq
 
     # -- collecting -------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from zoo.algorithms.agent import Array
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
-from zoo.algorithms.sde_options import sde_options
+from zoo.algorithms.sde_options import SdeConfig, sde_options
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec, observation_spec, pieces, transform
@@ -35,8 +35,8 @@ PIECE_BYTES = 64 * 2**20
 
 
 @dataclass
-class OnPolicyConfig:
-    """Hyperparameters that all on-policy algorithms have; each sets its own defaults."""
+class RolloutConfig:
+    """Hyperparameters of collecting rollouts and learning from them."""
 
     learning_rate: Schedule = hyperparameter(3e-4, "step size of the optimizer", ge=0)
     n_steps: int = hyperparameter(128, "steps of each environment in a rollout", unit="steps", ge=1)
@@ -50,10 +50,11 @@ class OnPolicyConfig:
     ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
     vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     max_grad_norm: float | None = hyperparameter(0.5, "bound of the gradient's norm; null: none", gt=0)
-    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
-    sde_sample_freq: int = hyperparameter(
-        -1, "steps after which gSDE draws a new function; -1: when a rollout starts", unit="steps", ge=-1
-    )
+
+
+@dataclass
+class OnPolicyConfig(SdeConfig, RolloutConfig):
+    """Hyperparameters that all on-policy algorithms have; each sets its own defaults."""
 
 
 Config = TypeVar("Config", bound=OnPolicyConfig)

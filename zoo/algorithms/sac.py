@@ -16,8 +16,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
-from zoo.algorithms.sde_options import sde_options
+from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
+from zoo.algorithms.sde_options import SdeConfig, sde_options
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.descent import Descent
@@ -38,7 +38,7 @@ from zoo.policies.state_dependent_exploration import StateDependentExploration
 
 
 @dataclass
-class SACConfig(ContinuousConfig):
+class SACConfig(SdeConfig, SeveralCriticsConfig):
     """Hyperparameters of SAC."""
 
     ent_coef: float | str = hyperparameter(
@@ -47,11 +47,6 @@ class SACConfig(ContinuousConfig):
     target_entropy: float | str = hyperparameter("auto", "wanted entropy; auto: minus the action dimensions")
     target_update_interval: int = hyperparameter(
         1, "gradient steps between updates of the target critics", unit="gradient steps", ge=1
-    )
-    n_critics: int = hyperparameter(2, "critics, of which the smallest value counts", ge=1)
-    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
-    sde_sample_freq: int = hyperparameter(
-        -1, "steps after which gSDE draws a new function; -1: when a collection starts", unit="steps", ge=-1
     )
     use_sde_at_warmup: bool = hyperparameter(False, "gSDE before learning starts too, not random actions")
 

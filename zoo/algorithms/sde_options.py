@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from gymnasium import spaces
 
+from zoo.config.fields import hyperparameter
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
+
+
+@dataclass
+class SdeConfig:
+    """Hyperparameters of the algorithms that have state-dependent exploration."""
+
+    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
+    sde_sample_freq: int = hyperparameter(
+        -1, "steps after which gSDE draws a new function; -1: when a collection starts", unit="steps", ge=-1
+    )
 
 
 def sde_options(config: Any) -> dict[str, Any]:
@@ -23,6 +35,11 @@ def check_sde_options(
 
     ``squashes``: its actions lie in [−1, 1] in any case.
     """
+    if policy.log_std_init is not None and policy._target_ is None and not _has_box(action_space):
+        raise ZooError(
+            "`policy.log_std_init` is of the deviation of Box actions, but the env's are"
+            f" {describe(action_space)}; leave it out"
+        )
     if not getattr(config, "use_sde", False):
         _refuse_all(name, config, policy, squashes=squashes)
         return
@@ -32,6 +49,14 @@ def check_sde_options(
         raise ZooError("`algo.sde_sample_freq=0`: expected at least 1, or -1 (when a collection starts)")
     if squashes and policy.squash_output is False:
         raise ZooError(f"`policy.squash_output=false`: {name} squashes all its actions; leave it out")
+
+
+def _has_box(space: spaces.Space[Any]) -> bool:
+    """Whether some actions are numbers from a range."""
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return any(_has_box(part) for part in parts)
+    return isinstance(space, spaces.Box)
 
 
 def _refuse_all(name: str, config: Any, policy: PolicyConfig, *, squashes: bool) -> None:

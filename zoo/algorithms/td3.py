@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
+from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
@@ -25,9 +25,7 @@ from zoo.optim.program import Outcome, Step
 from zoo.optim.state import State
 from zoo.optim.tensor_trees import Tree, mapped, row
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.config import PolicyConfig
-from zoo.policies.critics import ContinuousCritics
-from zoo.policies.deterministic_actor import DETERMINISTIC_WIDTHS, DeterministicActor
+from zoo.policies.deterministic_policy import DeterministicPolicy
 from zoo.policies.exploration import (
     Exploration,
     StochasticExploration,
@@ -37,7 +35,7 @@ from zoo.policies.own_policy import make_policy
 
 @dataclass
 @with_defaults(batch_size=128, train_freq=100, gradient_steps=100)
-class TD3Config(ContinuousConfig):
+class TD3Config(SeveralCriticsConfig):
     """Hyperparameters of TD3."""
 
     policy_delay: int = hyperparameter(
@@ -47,25 +45,10 @@ class TD3Config(ContinuousConfig):
         0.2, "standard deviation of the noise that smooths the actions in targets", ge=0
     )
     target_noise_clip: float = hyperparameter(0.5, "largest absolute value of that noise", ge=0)
-    n_critics: int = hyperparameter(2, "critics, of which the smallest value counts", ge=1)
 
 
-class TD3Policy(nn.Module):
+class TD3Policy(DeterministicPolicy):
     """Actor and critics."""
-
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        config: PolicyConfig,
-        *,
-        n_critics: int,
-    ) -> None:
-        super().__init__()
-        self.actor = DeterministicActor(observation_space, action_space, config)
-        self.critics = ContinuousCritics(
-            *(observation_space, action_space, config), n_critics=n_critics, widths=DETERMINISTIC_WIDTHS
-        )
 
 
 class TD3(OffPolicyAlgorithm[TD3Config]):

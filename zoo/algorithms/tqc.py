@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.quantile_loss import quantile_huber
 from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.policies.config import PolicyConfig
 from zoo.policies.critics import QuantileCritics
 
 
@@ -25,7 +23,6 @@ from zoo.policies.critics import QuantileCritics
 class TQCConfig(SACConfig):
     """Hyperparameters of TQC."""
 
-    n_critics: int = hyperparameter(2, "critics, whose quantiles make one target together", ge=1)
     n_quantiles: int = hyperparameter(25, "quantiles of each critic", ge=1)
     top_quantiles_to_drop_per_net: int = hyperparameter(
         2, "highest quantiles that targets do without, for each critic", ge=0
@@ -37,16 +34,12 @@ class TQCPolicy(SACPolicy):
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        config: PolicyConfig,
-        *,
+        *spaces_and_config: Any,
         n_critics: int,
         n_quantiles: int,
         ent_coef: float,
         use_sde: bool = False,
     ) -> None:
-        spaces_and_config = observation_space, action_space, config
         super().__init__(*spaces_and_config, n_critics=n_critics, ent_coef=ent_coef, use_sde=use_sde)
         self.critics = QuantileCritics(*spaces_and_config, n_critics=n_critics, n_quantiles=n_quantiles)
 

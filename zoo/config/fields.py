@@ -65,9 +65,20 @@ OLD_NAMES = {
 ELSEWHERE = {
     "normalize_observations": "env.normalize",
     "observation_range": "env.normalize.clip_obs",
+    "policy": "policy",
     "policy_kwargs": "policy",
-    "log_std_init": "policy.log_std_init",
     "net_arch": "policy.net_arch",
+    "activation_fn": "policy.activation",
+    "features_extractor_class": "policy.encoder",
+    "features_extractor_kwargs": "policy.features_dim",
+    "features_dim": "policy.features_dim",
+    "share_features_extractor": "policy.share_encoder",
+    "ortho_init": "policy.ortho_init",
+    "log_std_init": "policy.log_std_init",
+    "full_std": "policy.full_std",
+    "use_expln": "policy.use_expln",
+    "squash_output": "policy.squash_output",
+    "clip_mean": "policy.clip_mean",
     "replay_buffer_class": "memory",
     "replay_buffer_kwargs": "memory",
     "goal_selection_strategy": "memory.hindsight.goal_selection_strategy",
@@ -75,8 +86,41 @@ ELSEWHERE = {
     "n_step": "memory.n_step",
     "noise_type": "algo.action_noise.type",
     "noise_std": "algo.action_noise.std",
+    "env": "env",
+    "env_kwargs": "env.kwargs",
+    "env_wrapper": "env.wrappers",
+    "vec_env_wrapper": "env.wrappers",
+    "vec_env_class": "env.vectorization",
+    "frame_stack": "env.frame_stack",
+    "normalize": "env.normalize",
+    "normalize_kwargs": "env.normalize",
+    "monitor_kwargs": "env.info_keywords",
+    "n_envs": "n_envs",
+    "n_timesteps": "n_timesteps",
+    "seed": "seed",
+    "device": "device",
+    "callback": "callbacks",
 }
 """Names that Stable-Baselines and its Zoo have for what stands in another section here."""
+
+_TOLD = "in Python a LoggingCallback"
+
+NOT_CHOSEN = {
+    "verbose": f"`verbose` of zoo train says what is printed, {_TOLD}",
+    "tensorboard_log": f"`logger.tensorboard=true` of zoo train writes what TensorBoard reads, {_TOLD}",
+    "stats_window_size": "means over episodes are always those of the last 100",
+    "handle_timeout_termination": "episodes that are cut short are always told from those that end",
+    "copy_info_dict": "compute_reward is always asked with an empty info",
+    "online_sampling": "goals are always chosen when a batch is drawn",
+    "max_episode_length": "memories need not know how long episodes are; `env.max_episode_steps` limits them",
+    "normalize_images": "pictures of bytes are always divided by 255",
+    "optimizer_class": "the optimizer is the algorithm's: Adam, or RMSprop (a2c's `algo.use_rms_prop`)",
+    "optimizer_kwargs": "the optimizer is the algorithm's; a2c has `rms_prop_eps` and `rms_prop_decay`",
+    "n_critics": "this algorithm has one critic, or none; sac, td3 and tqc have several",
+    "sde_net_arch": "noise is a function of the actor's last features",
+    "_init_setup_model": "networks are always made at once",
+}
+"""What Stable-Baselines lets choose by these names, and what is there instead."""
 
 
 def hyperparameter(
@@ -181,8 +225,14 @@ def unknown_key(key: str, known: Sequence[str], where: str) -> str:
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
     if new.startswith("memory.") and "buffer_size" in known:
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
-    if key in ELSEWHERE:
-        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{ELSEWHERE[key]}` here"
+    place = ELSEWHERE.get(key, path)
+    if place == key and place != path:
+        return f"unknown key `{path}`: `{key}` is no part of `{where}`; it stands alone, `{key}=…`"
+    if place != path:
+        place = where + place.removeprefix("algo") if place.startswith("algo.") and where else place
+        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{place}` here"
+    if key in NOT_CHOSEN:
+        return f"unknown key `{path}`: {NOT_CHOSEN[key]}"
     matches = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if matches:
         return f"unknown key `{path}`; did you mean `{where + '.' if where else ''}{matches[0]}`?"

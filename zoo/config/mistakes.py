@@ -13,7 +13,7 @@ from hydra.errors import (
 )
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config.fields import unknown_key
+from zoo.config.fields import ELSEWHERE, NOT_CHOSEN, unknown_key
 from zoo.errors import ZooError, nearest
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
@@ -41,6 +41,12 @@ def _unreadable(error: OverrideParseException) -> str:
     if "=" not in override:
         return f"`{override}` has no value; expected key=value, such as n_timesteps=1e5"
     key, _, value = override.partition("=")
+    section, _, name = key.lstrip("+~").rpartition(".")
+    if name in ELSEWHERE or name in NOT_CHOSEN:
+        return unknown_key(name, [], section)
+    if value.startswith("(") and value.endswith(")"):
+        items = re.sub("[\"' ]", "", value[1:-1]).rstrip(",")
+        return f"`{override}` can't be read: a list is written in brackets, '{key}=[{items}]'"
     quoted = f"; a value with special characters needs quotes: '{key}=\"{value}\"'"
     return f"`{override}` can't be read: {_first_lines(error.message)}{quoted}"
 

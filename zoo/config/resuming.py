@@ -74,7 +74,7 @@ class ResumedRun:
         was = _choice(self.config, key) if isinstance(value, str | list) else _MISSING
         if was is _MISSING:
             was = _plain(OmegaConf.select(self.config, key, default=_MISSING))
-        if was is not _MISSING and value == was:
+        if was is not _MISSING and (value == was or (key == "memory" and _as_set(value) == _as_set(was))):
             return None
         known = "" if was is _MISSING or isinstance(was, dict | list) else f" (the run has {was})"
         return f"{override.input_line}{known}"
@@ -95,6 +95,11 @@ def _choice(config: DictConfig, group: str) -> Any:
         chosen = [name for name in ("prioritized", "hindsight") if OmegaConf.select(config, f"memory.{name}")]
         return chosen if len(chosen) > 1 else (chosen or ["uniform"])[0]
     return _MISSING
+
+
+def _as_set(options: Any) -> set[Any]:
+    """Return one option, or several in any order; what all transitions being equal adds is nothing."""
+    return set(options if isinstance(options, list) else [options]) - {"uniform"}
 
 
 def _plain(value: Any) -> Any:

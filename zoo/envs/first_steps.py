@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from zoo.envs.action_masks import flat_mask
 from zoo.envs.env_error import env_error
+from zoo.envs.goal_check import GoalCheck
 from zoo.envs.seeds import seed_spaces
 from zoo.envs.spaces import Space, check_supported, describe, mask_size
 from zoo.errors import ZooError, nearest
@@ -37,12 +38,14 @@ class _Trial:
     def __init__(self, env: Any, name: str, seed: int) -> None:
         self.env, self.name, self.seed = env, name, seed
         self.findings: list[str] = []
+        self._goals: GoalCheck | None = None
         self._told_of_bounds: set[int] = set()
         """Parts of the observation, by the `id` of their space, that are known to be outside their bounds."""
 
     def run(self, n_steps: int, seconds: float) -> list[str]:
         start = time.monotonic()
         self._check_spaces()
+        self._goals = GoalCheck(self.env)
         seed_spaces(self.env, self.seed)
         self._reset(self.seed)
         lengths, length = [], 0
@@ -59,6 +62,8 @@ class _Trial:
                 f"each of {len(lengths)} episodes ended at its first step; "
                 "unless that is meant, look at `terminated` and at what reset() sets back"
             )
+        for finding in self._goals.findings():
+            self._suspect(finding)
         return self.findings
 
     def _fail(self, message: str) -> ZooError:
@@ -151,6 +156,8 @@ class _Trial:
             if not isinstance(value, bool | np.bool_ | int | np.integer):
                 raise self._fail(f"step() returned {name}={value!r}, {_kind(value)}; expected True or False")
         self._check_info(info, "step()")
+        if self._goals is not None:
+            self._goals.note(observation, reward)
         return bool(terminated or truncated)
 
     def _action(self) -> Any:

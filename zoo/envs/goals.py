@@ -43,9 +43,9 @@ class GoalOutcomes:
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.space = goal_space(env.single_observation_space)
-        self._rewards = _Asked(_method(env, "compute_reward"), self.space, "compute_reward")
+        self._rewards = Asked(_method(env, "compute_reward"), self.space, "compute_reward")
         ends = _method(env, "compute_terminated")
-        self._ends = None if ends is None else _Asked(ends, self.space, "compute_terminated")
+        self._ends = None if ends is None else Asked(ends, self.space, "compute_terminated")
 
     def try_out(self) -> None:
         """Ask about some goals, which environments need not be able to answer before their first reset."""
@@ -86,7 +86,7 @@ def goal_space(space: Space) -> Space:
     return achieved
 
 
-class _Asked:
+class Asked:
     """One method of an environment, asked about many goals at once where it can be."""
 
     def __init__(self, answer: Answer | None, space: Space, name: str) -> None:
@@ -100,11 +100,15 @@ class _Asked:
         if self._takes_many is None:
             self._takes_many = self._is_same_for_many()
 
+    def takes_many(self) -> bool:
+        """Whether it answers for many goals at once as for one after the other."""
+        self.try_out()
+        return bool(self._takes_many)
+
     def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
         """Return one number a row."""
-        self.try_out()
-        if not self._takes_many:
-            return self._one_by_one(achieved, desired)
+        if not self.takes_many():
+            return self.one_by_one(achieved, desired)
         try:
             answers = self._all_at_once(achieved, desired)
         except Exception as error:
@@ -120,7 +124,7 @@ class _Asked:
         achieved = np.array([space.sample() for _ in range(n)], dtype)
         desired = achieved.copy()
         desired[1::2] = np.roll(achieved, 1, axis=0)[1::2]
-        alone = self._one_by_one(achieved, desired)
+        alone = self.one_by_one(achieved, desired)
         try:
             together = self._all_at_once(achieved, desired)
         except Exception:  # It may take one goal only, and fail in any way for more.
@@ -131,7 +135,8 @@ class _Asked:
     def _all_at_once(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(self.answer(achieved, desired, [{}] * len(achieved)), dtype=np.float64)
 
-    def _one_by_one(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
+    def one_by_one(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
+        """Return one number a row, asked for row by row."""
         try:
             return np.array(
                 [float(self.answer(one, other, {})) for one, other in zip(achieved, desired, strict=True)],

@@ -37,9 +37,9 @@ class Episodes:
 
     def ended(self, positions: Array, envs: Array) -> None:
         """Take note that the newest transitions of environments, at these places, end their episodes."""
-        for position, env in zip(positions.tolist(), envs.tolist(), strict=True):
-            steps = np.arange(min(self._lengths[env], self.length))
-            self.to_go[(position - steps) % self.length, env] = steps
+        lengths = np.minimum(self._lengths[envs], self.length)
+        steps = counted(lengths)
+        self.to_go[(positions.repeat(lengths) - steps) % self.length, envs.repeat(lengths)] = steps
         self._lengths[envs] = 0
 
     def rebuild(self, ended: Array, heads: Array, sizes: Array) -> None:
@@ -49,8 +49,13 @@ class Episodes:
             places = (head - size + np.arange(size)) % self.length
             lasts = np.flatnonzero(ended[places, env])
             lengths = np.diff(np.concatenate([[-1], lasts, [size - 1]]))
-            steps = np.concatenate([np.arange(n) for n in lengths])
+            steps = counted(lengths)
             self.since[places, env] = steps
             n_ended = size - lengths[-1]
             self.to_go[places[:n_ended], env] = np.repeat(lengths[:-1], lengths[:-1]) - 1 - steps[:n_ended]
             self._lengths[env] = lengths[-1]
+
+
+def counted(lengths: Array) -> Array:
+    """Return 0, 1, … below each of these lengths, one after the other."""
+    return np.arange(lengths.sum()) - (lengths.cumsum() - lengths).repeat(lengths)

@@ -62,11 +62,15 @@ class Hindsight:
         envs = windows.envs.reshape(-1)[rows]
         steps = _own_steps(windows).reshape(-1, memory.n_step)[rows]
         goals = self._goals(rng, memory, steps[:, 0], envs, to_go.reshape(-1)[rows])
+        if memory.n_step == 1:
+            following = batch["next_observations"][ACHIEVED]
+            achieved = following.reshape(-1, *following.shape[to_go.ndim :])[rows]
+        else:
+            achieved = memory.following(steps.reshape(-1), envs.repeat(memory.n_step), ACHIEVED)
         for name in ("observations", "next_observations"):
             desired = batch[name][DESIRED]
             desired.reshape(-1, *desired.shape[to_go.ndim :])[rows] = goals
-        achieved = memory.following(steps.reshape(-1), envs.repeat(memory.n_step), ACHIEVED)
-        desired = goals.repeat(memory.n_step, axis=0)
+        desired = goals if memory.n_step == 1 else goals.repeat(memory.n_step, axis=0)
         return self._with_outcomes(windows, batch, rows, achieved, desired), batch, rows
 
     def _chosen(self, rng: np.random.Generator, to_go: Array) -> Array:
@@ -109,8 +113,11 @@ class Hindsight:
         terminated = self.outcomes.terminated(achieved, desired)
         if terminated is None:
             return windows
+        if n_step == 1:
+            batch["terminated"].reshape(-1)[rows] = terminated
+            return windows
         ends = terminated.reshape(-1, n_step)
-        first_end = np.where(ends.any(-1), ends.argmax(-1) + 1, n_step) if n_step > 1 else 1
+        first_end = np.where(ends.any(-1), ends.argmax(-1) + 1, n_step)
         lengths = windows.lengths.copy()
         own = np.minimum(lengths.reshape(-1)[rows], first_end)
         lengths.reshape(-1)[rows] = own

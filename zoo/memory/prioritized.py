@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from zoo.memory.config import PrioritizedConfig
-from zoo.memory.sampling import Drawn
+from zoo.memory.sampling import Drawn, Rings
 from zoo.memory.sum_tree import SumTree
 from zoo.optim.schedules import Schedule
 
 Array = np.ndarray
 
-BYTES_EACH = 18
+BYTES_EACH = 17
 """What a transition's priority takes, with its part of the tree."""
 
 MOST_NEW = 1024
@@ -64,19 +64,16 @@ class PrioritizedSampler:
         if len(empty):
             self.tree.set(empty, 0.0)
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        heads: Array,
-        sizes: Array,
-        length: int,
-        progress: float,
-    ) -> Drawn:
-        """Draw independently by priority, with weights for the β of this ``progress``."""
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], rings: Rings, progress: float) -> Drawn:
+        """Draw by priority, with weights for the β of this ``progress``.
+
+        As in the paper, the sum of all priorities is cut into as many equal parts as a batch has
+        transitions, and each part gives one of them: so they come in the order of their places.
+        """
         self._take_in_new()
-        self._give_up(heads, sizes == length)
-        self._drawn, numbers = self.tree.draw(rng, math.prod(shape))
+        self._give_up(rings.heads, rings.sizes == rings.length)
+        first, n = np.arange(shape[-1]), shape[-1]
+        self._drawn, numbers = self.tree.draw(lambda: ((rng.random(shape) + first) / n).reshape(-1))
         weights = (numbers / self.tree.smallest) ** -self.beta(progress)
         positions, envs = np.divmod(self._drawn.reshape(shape), self.n_envs)
         return Drawn(positions, envs, weights.astype(np.float32).reshape(shape))

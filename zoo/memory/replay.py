@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,14 +15,14 @@ from zoo.memory.columns import (
     allocate,
     assign,
     find_not_finite,
-    join,
     n_bytes,
     transform,
 )
 from zoo.memory.episodes import Episodes
 from zoo.memory.experience import Experience
+from zoo.memory.final_observations import FinalObservations
 from zoo.memory.n_step import Windows, summed, windows_of
-from zoo.memory.sampling import Sampler, UniformSampler
+from zoo.memory.sampling import Rings, Sampler, UniformSampler
 from zoo.memory.segments import Segments
 
 Array = np.ndarray
@@ -111,7 +110,9 @@ class ReplayMemory:
         if not optimize_memory_usage:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.shown}
         self._segments = Segments(self.columns, self.length)
-        self._final: dict[int, dict[str, Column]] = {}
+        self._final: FinalObservations | None = None
+        if optimize_memory_usage:
+            self._final = FinalObservations({name: specs[name] for name in self.shown}, self.length * n_envs)
         self._envs = np.arange(n_envs)
         self._heads = np.zeros(n_envs, np.int64)
         self._sizes = np.zeros(n_envs, np.int64)
@@ -194,27 +195,26 @@ class ReplayMemory:
     ) -> None:
         for name, column in following.items():
             assign(self.columns[name], (behind, rows[1]), column)
-        for slot in behind * self.n_envs + rows[1]:
-            self._final.pop(int(slot), None)
+        assert self._final is not None
+        self._final.forget(behind * self.n_envs + rows[1])
         self._keep_final(rows, following, ended)
 
     def _keep_final(self, rows: tuple[Array, Array], final: dict[str, Column], where: Array) -> None:
-        kept = np.flatnonzero(where)
-        slots = rows[0][kept] * self.n_envs + rows[1][kept]
-        for i, slot in zip(kept.tolist(), slots.tolist(), strict=True):
-            row = operator.itemgetter(i)
-            self._final[slot] = {
-                name: transform(np.copy, transform(row, column)) for name, column in final.items()
-            }
-            self._look_at_final(self._final[slot]["observations"], int(rows[1][i]))
+        if not where.any():
+            return
+        assert self._final is not None
+        kept = {name: transform(lambda array: array[where], column) for name, column in final.items()}
+        envs = rows[1][where]
+        self._final.keep(rows[0][where] * self.n_envs + envs, kept)
+        self._look_at_final(kept["observations"], envs)
 
-    def _look_at_final(self, observation: Column, env: int) -> None:
+    def _look_at_final(self, observations: Column, envs: Array) -> None:
         """Note the first final observation that is not finite: it stands in no row of the ring."""
         if self._bad_final is None:
-            alone = transform(lambda array: np.asarray(array)[None, None], observation)
-            found = find_not_finite({"next_observations": alone})
+            one_step = transform(lambda array: array[None], observations)
+            found = find_not_finite({"next_observations": one_step})
             if found is not None:
-                self._bad_final = self._n_added + 1, found._replace(env=env)
+                self._bad_final = self._n_added + 1, found._replace(env=int(envs[found.env]))
 
     @property
     def _most_rows(self) -> int:
@@ -252,7 +252,7 @@ class ReplayMemory:
 
     def sample(self, rng: np.random.Generator, shape: tuple[int, ...], progress: float = 1.0) -> Batch:
         """Draw transitions: columns of shape (*shape, …), transformed. ``progress`` is that of training."""
-        drawn = self.sampler.draw(rng, shape, self._heads, self._sizes, self.length, progress)
+        drawn = self.sampler.draw(rng, shape, Rings(self._heads, self._sizes, self.length), progress)
         windows = windows_of(
             *(drawn.positions, drawn.envs, self.n_step),
             *(self._heads, self.length, self.columns["ended"]),
@@ -290,11 +290,11 @@ class ReplayMemory:
         batch = {
             name: self._gathered(column, last if name in OUTCOME or name.startswith("next_") else first)
             for name, column in self.columns.items()
-            if name != "rewards"
+            if name != "rewards" and (name != "ended" or self.optimize_memory_usage)
         }
         batch["rewards"] = self._gathered(self.columns["rewards"], steps)
-        ended = batch.pop("ended")
         if self.optimize_memory_usage:
+            ended = batch.pop("ended")
             for name in self.shown:
                 batch[f"next_{name}"] = self._followed(windows.last, windows.envs, ended, name)
         batch["terminated"] = batch["terminated"].astype(np.float32)
@@ -312,10 +312,10 @@ class ReplayMemory:
         """Return what was shown next where it is stored once: in the row behind, or apart at an end."""
         column = self.columns[name] if key is None else self.columns[name][key]
         following = self._gathered(column, (positions + 1) % self.length * self.n_envs + envs)
-        slots = positions * self.n_envs + envs
-        for index in zip(*np.nonzero(ended), strict=True):
-            final = self._final[int(slots[index])][name]
-            assign(following, index, final if key is None else final[key])
+        if ended.any():
+            assert self._final is not None
+            places = (positions * self.n_envs + envs)[ended]
+            assign(following, ended, self._final.at(places, name, key))
         return following
 
     def _gathered(self, column: Column, flat: Array) -> Column:
@@ -335,17 +335,15 @@ class ReplayMemory:
         used = int(self._sizes.max(initial=0))
         if self.optimize_memory_usage and used:
             used += 1
-        slots = sorted(self._final)
-        final = {
-            name: join([transform(lambda array: array[None], self._final[slot][name]) for slot in slots])
-            for name in (self.shown if slots else ())
-        }
+        final, places = self._final, np.zeros(0, np.int64)
+        if final is not None:
+            places = final.places
         rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}
         return {
             **rings,
             "segments": self._segments.state(used),
-            "final_slots": np.array(slots, np.int64),
-            "final": final,
+            "final_slots": places,
+            "final": {} if final is None or not len(places) else final.all(),
             "sampler": self.sampler.state(),
         }
 
@@ -357,15 +355,23 @@ class ReplayMemory:
         self._n_added_before = self._n_added
         self._heads, self._sizes = state["heads"].copy(), state["sizes"].copy()
         self._heads_are_equal = bool((self._heads == self._heads[0]).all())
-        self._final = {}
-        for row, slot in enumerate(state["final_slots"].tolist()):
-            entry = operator.itemgetter(row)
-            self._final[slot] = {
-                name: transform(np.copy, transform(entry, state["final"][name])) for name in self.shown
-            }
+        if self._final is not None:
+            self._final.clear()
+            if len(state["final_slots"]):
+                self._final.keep(state["final_slots"], state["final"])
+            self._check_final()
         self.sampler.load_state(state["sampler"])
         if self.episodes is not None:
             self.episodes.rebuild(self.columns["ended"], self._heads, self._sizes)
+
+    def _check_final(self) -> None:
+        """Raise `ValueError` if an episode has ended and nothing says what was shown last."""
+        assert self._final is not None
+        ages = np.arange(self._sizes.max(initial=0))[:, None]
+        positions = (self._heads - 1 - ages) % self.length
+        has_ended = self.columns["ended"][positions, self._envs] & (ages < self._sizes)
+        if not self._final.has_all((positions * self.n_envs + self._envs)[has_ended]):
+            raise ValueError("its final observations are not those of this memory")
 
     def _check_rings(self, used: int, heads: Array, sizes: Array) -> None:
         are_rows = (
@@ -388,5 +394,5 @@ def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
 def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:
     """Return what a `ReplayMemory` of these columns takes, in bytes."""
     copies = 1 if optimize_memory_usage else 2
-    row = sum(n_bytes(spec) * (copies if name in SHOWN else 1) for name, spec in specs.items())
-    return capacity * (row + 6)
+    row = sum(n_bytes(spec) * (copies if name in SHOWN else 1) for name, spec in specs.items()) + 6
+    return capacity * (row + (FinalObservations.BYTES_EACH if optimize_memory_usage else 0))

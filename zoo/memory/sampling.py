@@ -18,23 +18,26 @@ class Drawn(NamedTuple):
     weights: Array | None = None
 
 
+class Rings(NamedTuple):
+    """The rings of all environments, of ``length`` rows each.
+
+    Their newest rows stand before ``heads`` (n_envs,), and they hold ``sizes`` (n_envs,) rows.
+    """
+
+    heads: Array
+    sizes: Array
+    length: int
+
+
 class Sampler(Protocol):
-    """Draws transitions from rings whose newest rows stand before ``heads`` and that hold ``sizes`` rows."""
+    """Draws transitions from rings."""
 
     def added(self, positions: Array, envs: Array) -> None:
         """Take note that transitions were written there."""
         ...
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        heads: Array,
-        sizes: Array,
-        length: int,
-        progress: float,
-    ) -> Drawn:
-        """Return places of that shape; every ring has ``length`` rows. ``progress`` is that of training."""
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], rings: Rings, progress: float) -> Drawn:
+        """Return places of that shape. ``progress`` is that of training."""
         ...
 
     def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
@@ -56,16 +59,9 @@ class UniformSampler:
     def added(self, positions: Array, envs: Array) -> None:
         """Need not know."""
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        heads: Array,
-        sizes: Array,
-        length: int,
-        progress: float,
-    ) -> Drawn:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], rings: Rings, progress: float) -> Drawn:
         """Number all transitions, the newest of each environment first, and draw numbers."""
+        heads, sizes, length = rings
         numbers = rng.integers(0, int(sizes.sum()), size=shape)
         if (sizes == sizes[0]).all():
             ages, envs = np.divmod(numbers, len(sizes))

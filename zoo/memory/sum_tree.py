@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 Array = np.ndarray
 
-FAN_OUT = 16
+FAN_OUT = 24
 """Children of a node: wide, because a level costs a few calls of NumPy, whatever its width."""
 
-WIDEST_TOP = 4096
+WIDEST_TOP = 2048
 """Nodes that are searched at once at the top, where a further level would cost more."""
 
 
@@ -45,20 +47,24 @@ class SumTree:
         self.numbers[indices] = numbers
         for level, ends_below in enumerate(self._ends):
             indices = indices // FAN_OUT
-            ends = self._sums[level].reshape(-1, FAN_OUT).take(indices, axis=0).cumsum(axis=1)
+            children = self._sums[level].reshape(-1, FAN_OUT).take(indices, axis=0)
+            ends = children.cumsum(axis=1)
             ends_below[indices] = ends
             self._sums[level + 1][indices] = ends[:, -1]
-            below = self._smallest[level - 1] if level else self.numbers
-            children = below.reshape(-1, FAN_OUT).take(indices, axis=0)
-            self._smallest[level][indices] = (children if level else _positive(children)).min(axis=1)
+            if level:
+                smallest = self._smallest[level - 1].reshape(-1, FAN_OUT).take(indices, axis=0)
+            else:
+                smallest = _positive(children)
+            self._smallest[level][indices] = smallest.min(axis=1)
 
-    def draw(self, rng: np.random.Generator, n: int) -> tuple[Array, Array]:
-        """Return places (n,), each with a probability in proportion to its number, and their numbers.
+    def draw(self, shares: Callable[[], Array]) -> tuple[Array, Array]:
+        """Return the places (n,) on which random ``shares`` (n,) of the sum fall, and their numbers.
 
-        A place whose number is 0 is never drawn. Raises `ValueError` if all are 0.
+        A place whose number is 0 is never drawn. Ascending shares are found faster than others. Raises
+        `ValueError` if all numbers are 0.
         """
         while True:
-            places, numbers = self._at(rng.random(n))
+            places, numbers = self._at(shares())
             if numbers.all():  # else rounding has led past the end of a group: once in many years
                 return places, numbers
 

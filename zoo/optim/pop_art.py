@@ -6,7 +6,7 @@ units, so that what it says of returns stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ INITIAL_COUNT = 0.01
 
 SMALLEST_VARIANCE = 0.01
 """Constant targets have none; their unit is a standard deviation of 0.1."""
+
+MOMENTS = ("returns.mean", "returns.squares", "returns.count")
+"""The entries of the state that units follow from: mean, sum of squared deviations, and count of targets."""
 
 
 class ReturnUnits:
@@ -49,6 +52,14 @@ class ReturnUnits:
         """Return the state with outputs that are returns, and no targets seen."""
         return state
 
+    def moments(self, state: State) -> dict[str, Tensor]:
+        """Return copies of what the units follow from, by the names of `MOMENTS`, if any are kept."""
+        return {}
+
+    def resumed(self, state: State, moments: Mapping[str, Tensor]) -> State:
+        """Return the state with units by these ``moments``, of one whose outputs are returns."""
+        return state
+
     def metrics(self, state: State) -> dict[str, Tensor]:
         """Return what is worth logging."""
         return {}
@@ -70,13 +81,10 @@ class RunningUnits(ReturnUnits):
         self._device = parameters.flat.device
 
     def initial_state(self) -> State:
-        """Return the moments of no targets: mean, sum of squared deviations, and count."""
-        start = {"mean": 0.0, "squares": INITIAL_COUNT, "count": INITIAL_COUNT}
+        """Return the moments of no targets."""
+        start = zip(MOMENTS, (0.0, INITIAL_COUNT, INITIAL_COUNT), strict=True)
         return State(
-            {
-                f"returns.{name}": torch.tensor(value, dtype=torch.float64, device=self._device)
-                for name, value in start.items()
-            }
+            {name: torch.tensor(value, dtype=torch.float64, device=self._device) for name, value in start}
         )
 
     def mean(self, state: State) -> Tensor:
@@ -122,6 +130,14 @@ class RunningUnits(ReturnUnits):
     def restart(self, state: State) -> State:
         plain = {name: self.in_returns(state, state[name]) for name in self.names}
         return state.replaced({**plain, **self.initial_state()})
+
+    def moments(self, state: State) -> dict[str, Tensor]:
+        return {name: state[name].detach().clone() for name in MOMENTS}
+
+    def resumed(self, state: State, moments: Mapping[str, Tensor]) -> State:
+        state = state.replaced({name: moments[name].to(state[name]) for name in MOMENTS})
+        scale, shift = 1.0 / self.std(state), -self.mean(state) / self.std(state)
+        return state.replaced({name: self._changed(state[name], scale, shift) for name in self.names})
 
     def _changed(self, vector: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         """Return parameters whose outputs are ``scale·output + shift``."""

@@ -54,16 +54,7 @@ class ContinuousCritics(nn.Module):
 class QuantileCritics(ContinuousCritics):
     """Several distributions of returns of the same form, each as quantiles of equal weight."""
 
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        config: PolicyConfig,
-        *,
-        n_critics: int,
-        n_quantiles: int,
-    ) -> None:
-        spaces_and_config = observation_space, action_space, config
+    def __init__(self, *spaces_and_config: Any, n_critics: int, n_quantiles: int) -> None:
         super().__init__(*spaces_and_config, n_critics=n_critics, n_outputs=n_quantiles)
 
     def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:

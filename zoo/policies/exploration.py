@@ -66,6 +66,10 @@ class Exploration(ABC):
         """Begin anew where an episode ended: in these environments, or in all."""
         return
 
+    def take_over(self, earlier: Exploration) -> None:
+        """Keep what ``earlier`` found out in other environments."""
+        return
+
     def state(self) -> dict[str, Any]:
         """Return what `load_state` needs to go on from here."""
         return {}

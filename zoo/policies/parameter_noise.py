@@ -23,6 +23,7 @@ from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import Codec
 from zoo.policies.exploration import (
     EpsilonGreedy,
+    Exploration,
     NormalNoise,
     OrnsteinUhlenbeckNoise,
     StochasticExploration,
@@ -176,6 +177,10 @@ class NoisyActor(StochasticExploration):
         super().reset(env_indices)
         self.perturbed.reset(env_indices)
 
+    def take_over(self, earlier: Exploration) -> None:
+        if isinstance(earlier, NoisyActor):
+            self.perturbed.std = earlier.perturbed.std
+
     def state(self) -> dict[str, Any]:
         return {**super().state(), "perturbed": self.perturbed.state()}
 
@@ -209,6 +214,10 @@ class NoisyGreedy(EpsilonGreedy):
 
     def reset(self, env_indices: Array | None = None) -> None:
         self.perturbed.reset(env_indices)
+
+    def take_over(self, earlier: Exploration) -> None:
+        if isinstance(earlier, NoisyGreedy):
+            self.perturbed.std = earlier.perturbed.std
 
     def state(self) -> dict[str, Any]:
         return self.perturbed.state()

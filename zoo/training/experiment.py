@@ -19,7 +19,7 @@ from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.fields import build
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.config.validation import ALGO_LABELS
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
 from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
@@ -138,7 +138,8 @@ class Experiment:
     def learn(self) -> None:
         """Train for the steps of the config that are left."""
         steps = self.config["n_timesteps"] - self.algorithm.num_timesteps
-        self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
+        with _warnings_in_one_line():
+            self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
 
     def evaluate(self) -> None:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.
@@ -346,6 +347,22 @@ def _no_folder_after_a_mistake(run: RunFolder, *, is_new: bool) -> Iterator[None
         if is_new:
             shutil.rmtree(run.path)
         raise
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Tell Zoo's own warnings within the block as other remarks are told, without file and line."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def told_or_shown(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, ZooWarning):
+                tell(str(message))
+            else:
+                show(message, category, *where, **more)
+
+        warnings.showwarning = told_or_shown
+        yield
 
 
 def _close_all(callbacks: Sequence[Callback]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,9 @@ def differences(
     trained: Mapping[str, Any], algorithm: Algorithm[Any], config: Mapping[str, Any]
 ) -> Iterator[str]:
     """Give ``key: value of the agent → value of today`` for every setting that differs."""
+    today = {**config, "policy": dataclasses.asdict(algorithm.policy_config)}
     for section in SECTIONS:
-        yield from _differing(trained.get(section) or {}, config.get(section) or {}, section)
+        yield from _differing(trained.get(section) or {}, today.get(section) or {}, section)
     had, has = trained_normalized(trained), algorithm.normalizer is not None
     if has and not had:
         yield "the running statistics of observations and rewards start anew: the agent had none"

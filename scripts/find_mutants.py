@@ -100,6 +100,19 @@ EQUIVALENT = {
         "np.zeros",
         "np.ones",
     ): "logits that are all equal give equal probabilities, whatever they are",
+    ("zoo/memory/episodes.py", "UNDER_WAY = -1", "1", "2"): "any negative number stands for it as well",
+    (
+        "zoo/policies/parameter_noise.py",
+        "desired = epsilon_greedy_kl(self.rate(progress), without.shape[-1])",
+        "-1",
+        "+1",
+    ): "this array has two dimensions",
+    (
+        "zoo/policies/exploration.py",
+        "is_random = rng.random(n_rows(seen)) < self.rate(progress)",
+        "rng.random(n_rows(seen)) < self.rate(progress)",
+        "rng.random(n_rows(seen)) <= self.rate(progress)",
+    ): "both numbers are equal once in 2**53 draws",
     ("zoo/policies/numpy_forward.py", "return lambda features: np.concatenate(", "-1", "+1"): (
         "these arrays have two dimensions"
     ),

@@ -94,13 +94,13 @@ def _nodes(node: ast.AST, statement: ast.stmt | None, in_function: bool) -> Iter
     for field, value in ast.iter_fields(node):
         is_body = field == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in value if isinstance(value, list) else [value]:
-            if child in any_negative:
+            if statement is not None and child in any_negative:
                 yield child, statement, in_function  # but nothing within
             elif isinstance(child, ast.AST) and not _is_skipped(child, field):
                 yield from _nodes(child, statement, in_function or is_body)
 
 
-def _lengths_to_be_found(node: ast.AST) -> list[Any]:
+def _lengths_to_be_found(node: ast.AST) -> list[ast.expr]:
     """Return the arguments -1 of a call of ``reshape``: NumPy takes every negative number alike."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reshape":
         return [argument for argument in node.args if ast.unparse(argument) == "-1"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from zoo.files.trees import join, split
 from zoo.memory.columns import ColumnSpec
-from zoo.memory.replay import ReplayMemory, replay_bytes
+from zoo.memory.replay import ReplayMemory, replay_bytes, ring_length
 from zoo.memory.sampling import Drawn, UniformSampler
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
@@ -442,3 +442,8 @@ def test_what_was_stored_before_a_checkpoint_is_not_looked_at_again() -> None:
     loaded = of_rewards()
     loaded.load_state(copy.deepcopy(memory.state()))
     assert loaded.first_not_finite() is None
+
+
+def test_each_environment_has_a_row_at_least_or_two_where_observations_are_stored_once() -> None:
+    assert [ring_length(capacity, 4, once=False) for capacity in (1, 8, 11)] == [1, 2, 2]
+    assert [ring_length(capacity, 4, once=True) for capacity in (1, 8, 12)] == [2, 2, 3]

@@ -30,7 +30,7 @@ from typing import Any
 from mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("zoo", "conf", "hyperparams", "trained_agents", "tests", "pyproject.toml")
+COPIED = ("zoo", "conf", "docs", "hyperparams", "trained_agents", "tests", "pyproject.toml")
 
 FILES = (
     *("zoo/algorithms/a2c.py", "zoo/algorithms/dqn.py", "zoo/algorithms/ppo2.py", "zoo/algorithms/sac.py"),
@@ -59,7 +59,70 @@ FILES = (
 
 ROOMS = ("memory", "optim", "policies", "envs", "training", "algorithms")
 
-EQUIVALENT: dict[tuple[str, str, str, str], str] = {}
+EQUIVALENT = {
+    ("zoo/memory/prioritized.py", "if is_full.all():", "is_full.all", "is_full.any"): (
+        "a ring is full only where nothing is stored once; a row at the head of one that is not was never"
+        " written there, and has no priority to be taken"
+    ),
+    ("zoo/memory/sum_tree.py", "self._ends.append(np.zeros((n_nodes, FAN_OUT)))", "np.zeros", "np.ones"): (
+        "ends are read only of groups whose sum is positive, and are written with it"
+    ),
+    (
+        "zoo/memory/columns.py",
+        'if array.dtype.kind == "f" and not math.isfinite(np.vdot(array, array)):',
+        "array.dtype.kind == 'f' and (not math.isfinite(np.vdot(array, array)))",
+        "array.dtype.kind == 'f' or not math.isfinite(np.vdot(array, array))",
+    ): "floats that are all finite are searched too, and nothing is found",
+    ("zoo/memory/hindsight.py", "chosen = np.argpartition(order, n - 1)[:, :n]", "1", "2"): (
+        "NumPy's partition leaves the next number in its place as well, though it does not promise to"
+    ),
+    (
+        "zoo/memory/hindsight.py",
+        "first_end = np.where(ends.any(-1), ends.argmax(-1) + 1, n_step)",
+        "-1",
+        "+1",
+    ): "this array has two dimensions",
+    ("zoo/memory/replay.py", "self._n_added = self._n_added_before = 0", "0", "1"): (
+        "only how much these counts grow is looked at"
+    ),
+    ("zoo/memory/replay.py", 'return array[rows] if array.dtype.kind == "f" else array[:0]', "0", "1"): (
+        "nothing is looked for in arrays of whole numbers"
+    ),
+    (
+        "zoo/policies/gaussian_heads.py",
+        "unsquashed = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points",
+        "mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points",
+        "mean.unsqueeze(-1) - log_std.exp().unsqueeze(-1) * points",
+    ): "the quadrature's points lie symmetrically about 0, and so do their weights",
+    (
+        "zoo/policies/exploration.py",
+        "indifferent = np.zeros((n, head.parameter_size), np.float32)",
+        "np.zeros",
+        "np.ones",
+    ): "logits that are all equal give equal probabilities, whatever they are",
+    ("zoo/memory/episodes.py", "UNDER_WAY = -1", "1", "2"): "any negative number stands for it as well",
+    (
+        "zoo/policies/parameter_noise.py",
+        "desired = epsilon_greedy_kl(self.rate(progress), without.shape[-1])",
+        "-1",
+        "+1",
+    ): "this array has two dimensions",
+    (
+        "zoo/policies/exploration.py",
+        "is_random = rng.random(n_rows(seen)) < self.rate(progress)",
+        "rng.random(n_rows(seen)) < self.rate(progress)",
+        "rng.random(n_rows(seen)) <= self.rate(progress)",
+    ): "both numbers are equal once in 2**53 draws",
+    ("zoo/policies/numpy_forward.py", "return lambda features: np.concatenate(", "-1", "+1"): (
+        "these arrays have two dimensions"
+    ),
+    (
+        "zoo/policies/numpy_forward.py",
+        "return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps)",
+        "-1",
+        "+1",
+    ): "these arrays have two dimensions",
+}
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 
 Told = tuple[Mutant, str, str]

@@ -90,16 +90,26 @@ def _nodes(node: ast.AST, statement: ast.stmt | None, in_function: bool) -> Iter
         statement = node
     if isinstance(node, ast.expr | ast.stmt) and statement is not None:
         yield node, statement, in_function
+    any_negative = _lengths_to_be_found(node)
     for field, value in ast.iter_fields(node):
         is_body = field == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _is_skipped(child, field):
+            if statement is not None and child in any_negative:
+                yield child, statement, in_function  # but nothing within
+            elif isinstance(child, ast.AST) and not _is_skipped(child, field):
                 yield from _nodes(child, statement, in_function or is_body)
 
 
+def _lengths_to_be_found(node: ast.AST) -> list[ast.expr]:
+    """Return the arguments -1 of a call of ``reshape``: NumPy takes every negative number alike."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reshape":
+        return [argument for argument in node.args if ast.unparse(argument) == "-1"]
+    return []
+
+
 def _is_skipped(node: ast.AST, field: str) -> bool:
-    """Return whether nothing within a node is arithmetic: annotations, messages, hyperparameters."""
-    if isinstance(node, NO_ARITHMETIC) or field in ("annotation", "returns"):
+    """Return whether nothing within a node is arithmetic, as in annotations, decorators and messages."""
+    if isinstance(node, NO_ARITHMETIC) or field in ("annotation", "returns", "decorator_list"):
         return True
     if isinstance(node, ast.keyword):
         return node.arg in CHECKS_ONLY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -160,8 +161,24 @@ def test_errors_that_are_not_finite_leave_the_priorities_as_they_were() -> None:
     memory = memory_of(2, 1)
     Numbered(memory).add()
     memory.sample(np.random.default_rng(0), (2,))
-    memory.learned(np.array([np.nan, 1.0]))
+    memory.learned(np.array([3.0, 3.0]))
+    before = copy.deepcopy(memory.sampler.state())
+    for errors in ([np.nan, 1.0], [9.0, np.inf]):
+        memory.learned(np.array(errors))
+        np.testing.assert_equal(memory.sampler.state(), before)
     assert memory.sample(np.random.default_rng(0), (5,))["actions"].tolist() == [0] * 5
+
+
+def test_where_all_that_was_drawn_is_left_out_priorities_stay_as_they_were() -> None:
+    memory = memory_of(2, 1)
+    Numbered(memory).add()
+    memory.sample(np.random.default_rng(0), (2,))
+    memory.learned(np.array([3.0, 3.0]))
+    before = copy.deepcopy(memory.sampler.state())
+    sampler = memory.sampler
+    assert isinstance(sampler, PrioritizedSampler)
+    sampler.learned(np.array([9.0, 9.0]), np.zeros(0, np.int64))
+    np.testing.assert_equal(sampler.state(), before)
 
 
 worlds = st.tuples(
@@ -236,3 +253,12 @@ def test_priorities_take_the_bytes_that_are_told_beforehand() -> None:
     tree = PrioritizedSampler(PLAIN, 200_000, 1).tree
     allocated = sum(array.nbytes for array in [*tree._sums, *tree._ends, *tree._smallest])
     assert allocated == pytest.approx(200_000 * BYTES_EACH, rel=0.03)
+
+
+@pytest.mark.parametrize("priorities", [np.array([1.0, np.inf]), np.ones(10_000)], ids=["infinite", "more"])
+def test_priorities_of_another_memory_are_refused(priorities: Array) -> None:
+    memory = memory_of(8, 2)
+    Numbered(memory).add()
+    state = {**memory.sampler.state(), "priorities": priorities}
+    with pytest.raises(ValueError, match="its priorities are not those of this memory"):
+        memory.sampler.load_state(state)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from zoo.files.trees import join, split
 from zoo.memory.columns import ColumnSpec
-from zoo.memory.replay import ReplayMemory, replay_bytes
+from zoo.memory.replay import ReplayMemory, replay_bytes, ring_length
 from zoo.memory.sampling import Drawn, Rings, UniformSampler
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
@@ -421,3 +421,86 @@ def test_episodes_of_some_environments_alone_can_be_cut() -> None:
     memory.add(experience(columns, shown(numbers + 2, False), np.zeros(2), no, no))
     memory.cut([1])
     assert memory.columns["ended"][0].tolist() == [False, True]
+
+
+def of_rewards(*rewards: list[float], capacity: int = 24, once: bool = False) -> ReplayMemory:
+    """Return a memory with so many steps; None for an environment that was merely reset."""
+    memory = ReplayMemory(capacity, 2, PLAIN, optimize_memory_usage=once)
+    for both in rewards:
+        add_rewards(memory, both)
+    return memory
+
+
+def add_rewards(memory: ReplayMemory, both: Any, following: float = 0.0, *, ended: bool = False) -> None:
+    valid, zeros = np.array([reward is not None for reward in both]), np.zeros(2)
+    columns = {"observations": np.zeros((2, 2), np.float32), "actions": zeros}
+    after = np.full((2, 2), following, np.float32)
+    rewards = np.array([reward or 0.0 for reward in both], np.float32)
+    ends = np.array([ended, False])
+    memory.add(experience(columns, after, rewards, zeros > 0, ends, None if valid.all() else valid))
+
+
+@pytest.mark.parametrize("capacity", [6, 24])
+def test_first_number_that_is_not_finite_is_found_by_steps_and_environment(capacity: int) -> None:
+    memory = of_rewards([1, 2], [3, 4], capacity=capacity)
+    assert memory.first_not_finite() is None
+    for both in ([5, np.nan], [np.inf, 6], [7, 8]):
+        add_rewards(memory, both)
+    found = memory.first_not_finite()
+    assert found is not None
+    assert found[:3] == ("rewards", 2, 1)
+    assert memory.first_not_finite() is not None, "until it is gone"
+
+
+def test_what_was_looked_at_is_not_looked_at_again() -> None:
+    memory = of_rewards([1, 2], [3, 4])
+    assert memory.first_not_finite() is None
+    memory.columns["rewards"][1] = np.nan
+    add_rewards(memory, [5, 6])
+    assert memory.first_not_finite() is None
+
+
+def test_steps_in_which_an_environment_was_reset_count_as_steps_of_all() -> None:
+    memory = of_rewards([1, 2], [3, np.nan], [None, 4], [5, None], [6, None], [7, 8])
+    found = memory.first_not_finite()
+    assert found is not None
+    assert found[:3] == ("rewards", 4, 1)
+    memory.columns["rewards"][1, 1] = 0
+    assert memory.first_not_finite() is None
+    memory = of_rewards([1, 2], [np.nan, 3], [None, 4], [5, None])
+    found = memory.first_not_finite()
+    assert found is not None
+    assert found[:3] == ("rewards", 2, 0)
+
+
+@pytest.mark.parametrize(("reward", "expected"), [(0.0, "next_observations"), (np.nan, "rewards")])
+def test_final_observation_that_is_kept_apart_is_looked_at_too(reward: float, expected: str) -> None:
+    """The earlier of two is told."""
+    memory = of_rewards([1, reward], once=True)
+    add_rewards(memory, [1, 2], following=np.inf, ended=True)
+    memory.columns["observations"][:] = 0  # the second environment's own is not looked at here
+    add_rewards(memory, [3, np.nan])
+    found = memory.first_not_finite()
+    assert found is not None
+    assert found[:3] == (expected, *((1, 0) if expected == "next_observations" else (2, 1)))
+
+
+@pytest.mark.parametrize("head", [-1, 12])
+def test_head_outside_of_its_ring_is_refused(head: int) -> None:
+    memory = of_rewards([1, 2], [3, 4])
+    state = {**memory.state(), "heads": np.array([2, head])}
+    with pytest.raises(ValueError, match="its rings are not those of this memory"):
+        of_rewards().load_state(state)
+
+
+def test_what_was_stored_before_a_checkpoint_is_not_looked_at_again() -> None:
+    memory = of_rewards([1, 2], [3, 4])
+    memory.columns["rewards"][1] = np.nan
+    loaded = of_rewards()
+    loaded.load_state(copy.deepcopy(memory.state()))
+    assert loaded.first_not_finite() is None
+
+
+def test_each_environment_has_a_row_at_least_or_two_where_observations_are_stored_once() -> None:
+    assert [ring_length(capacity, 4, once=False) for capacity in (1, 8, 11)] == [1, 2, 2]
+    assert [ring_length(capacity, 4, once=True) for capacity in (1, 8, 12)] == [2, 2, 3]

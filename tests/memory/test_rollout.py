@@ -186,3 +186,30 @@ def test_epochs_are_shuffled_differently() -> None:
     batches = filled(8, 4).minibatch_rows(np.random.default_rng(0), 3, 1, 32)
     assert len({tuple(batch) for batch in batches.tolist()}) == 3
     assert not any(batch == sorted(batch) for batch in batches.tolist())
+
+
+def test_first_number_that_is_not_finite_is_found_by_step_and_environment() -> None:
+    memory = filled(5, 3)
+    assert memory.first_not_finite() is None
+    final = {"a": np.array([[1.0, 2.0], [np.nan, 0.0]], np.float32), "b": np.zeros(2, np.uint8)}
+    memory.add_truncations(np.array([0, 2]), final)
+    found = memory.first_not_finite()
+    assert found is not None
+    assert found[:3] == ("next_observations", 0, 2)
+    memory._truncations[0] = (1, *memory._truncations[0][1:])
+    found = memory.first_not_finite()
+    assert found is not None
+    assert found[:3] == ("next_observations", 3, 2)
+    memory.rewards[2, 1] = np.inf
+    assert memory.first_not_finite() == ("rewards", 2, 1, np.inf)
+
+
+def test_of_an_unfinished_rollout_only_what_is_there_counts() -> None:
+    memory = filled(5, 3)
+    memory.rewards[3:] = np.nan
+    memory._step = 3
+    assert memory.first_not_finite() is None
+    memory.rewards[2, 0] = np.nan
+    found = memory.first_not_finite()
+    assert found is not None
+    assert found[:3] == ("rewards", 0, 0)

@@ -129,3 +129,13 @@ def test_rows_without_names_are_taken_over() -> None:
     world.memory.load_state(state)
     assert set(world.sampled(100)) <= set(world.kept())
     assert all(isinstance(part, Lasting) for part in world.memory.state()["segments"].values())
+
+
+def test_segment_has_at_least_a_mebibyte_and_a_ring_at_most_128_of_them() -> None:
+    def sizes(length: int, row_bytes: int) -> list[int]:
+        made = segments.Segments({"a": np.zeros((length, row_bytes), np.uint8)}, length)
+        return [made.n_rows, len(made._names)]
+
+    assert sizes(4096, 1024) == [1024, 4]
+    assert sizes(4097, 1024) == [1024, 5]
+    assert sizes(129, 2**20) == [2, 65]

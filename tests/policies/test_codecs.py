@@ -115,3 +115,11 @@ def test_scaled_actions_need_bounds() -> None:
 def test_a_space_without_a_codec_is_refused() -> None:
     with pytest.raises(ZooError, match="not supported"):
         make_codec(spaces.Text(3), scaled=False)
+
+
+def test_dimension_without_width_is_stored_as_the_middle() -> None:
+    space = spaces.Box(np.array([-1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32))
+    codec = make_codec(space, scaled=True)
+    with np.errstate(all="raise"):
+        stored = codec.from_env(np.array([[0.5, 2.0]], np.float32))
+    assert stored.tolist() == [[0.5, 0.0]]

@@ -163,3 +163,17 @@ def test_a_space_without_a_head_is_refused() -> None:
     for space in (spaces.Text(3), spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))):
         with pytest.raises(ZooError, match="not supported"):
             make_head(space, 3, PolicyConfig())
+
+
+@SPACES
+def test_masks_have_whatever_leading_dimensions_parameters_have(space: spaces.Space[Any]) -> None:
+    ours = head(space)
+    parameters = torch.randn(6, ours.parameter_size)
+    assert ours.mask_size is not None
+    masks = np.ones((6, ours.mask_size), bool)
+    masks[:, 0] = False
+    rows = ours.masked(parameters.numpy(), masks)
+    folded = ours.masked(parameters.numpy().reshape(2, 3, -1), masks.reshape(2, 3, -1))
+    np.testing.assert_array_equal(folded.reshape(6, -1), rows)
+    tensors_folded = ours.masked(parameters.reshape(2, 3, -1), torch.from_numpy(masks.reshape(2, 3, -1)))
+    np.testing.assert_array_equal(tensors_folded.numpy().reshape(6, -1), rows)

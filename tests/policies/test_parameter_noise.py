@@ -13,6 +13,7 @@ from gymnasium import spaces
 from zoo.errors import ZooError
 from zoo.files.trees import join, split
 from zoo.optim.parameters import Parameters
+from zoo.policies import parameter_noise
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import make_codec
 from zoo.policies.config import PolicyConfig
@@ -303,3 +304,14 @@ def test_configs_are_checked() -> None:
         make_parameter_noise({"std": 0.2})
     with pytest.raises(ZooError, match=r"`algo.parameter_noise.adaptation_coefficient=1` is out of range"):
         make_parameter_noise({"adaptation_coefficient": 1})
+
+
+@pytest.mark.parametrize(("distance", "grows"), [(0.19, True), (0.2, True), (0.21, False)])
+def test_noise_shrinks_only_where_actions_are_further_apart_than_desired(
+    distance: float, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parameter_noise, "action_distance", lambda without, with_noise: distance)
+    part = noisy_actor(desired_action_std=0.2)
+    before = part.perturbed.std
+    part.adapt(seen(8), np.random.default_rng(0))
+    assert (part.perturbed.std > before) is grows

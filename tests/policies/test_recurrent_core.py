@@ -122,3 +122,13 @@ def test_without_a_core_there_is_no_state() -> None:
     assert ActingPolicy(network).initial_state(4) is None
     parameters, values, state = network(seen())
     assert (parameters.shape, values.shape, state) == ((N, TIME, 3), (N, TIME), None)
+
+
+@POLICIES
+def test_sequences_in_which_nothing_starts_need_not_say_so(policy_class: type[ActorCritic]) -> None:
+    network, batch = policy(policy_class), seen()
+    batch["episode_starts"] = torch.zeros(N, TIME, dtype=torch.bool)
+    whole = network(batch)
+    del batch["episode_starts"]
+    for ours, theirs in zip(network(batch), whole, strict=True):
+        assert torch.equal(ours, theirs)

@@ -79,7 +79,7 @@ class Hindsight:
         n = round(self.share * batch_size)
         order = rng.random((to_go.size // batch_size, batch_size))
         order += (to_go < 0).reshape(order.shape)
-        chosen = np.argpartition(order, n - 1, axis=-1)[:, :n]
+        chosen = np.argpartition(order, n - 1)[:, :n]
         chosen += batch_size * np.arange(len(chosen))[:, None]
         rows = chosen.reshape(-1)
         return rows[to_go.reshape(-1)[rows] >= 0]
@@ -127,9 +127,10 @@ class Hindsight:
 
 def _own_steps(windows: Windows) -> Array:
     """Return the positions of a window's steps, that of its last one where it has no more."""
-    if windows.steps.shape[-1] == 1:
+    n_step = windows.steps.shape[-1]
+    if n_step == 1:
         return windows.steps
-    is_own = np.arange(windows.steps.shape[-1]) < windows.lengths[..., None]
+    is_own = np.arange(n_step) < windows.lengths[..., None]
     return np.where(is_own, windows.steps, windows.last[..., None])
 
 

@@ -41,15 +41,12 @@ class RolloutMemory:
         self.valid: Array = np.ones((n_steps, n_envs), np.bool_)
         self._truncations: list[tuple[int, Array, Column]] = []
         self._step = 0
-        self._has_invalid = False
 
     def start(self) -> None:
         """Begin a new rollout."""
         self._step = 0
         self._truncations = []
-        if self._has_invalid:
-            self.valid.fill(True)
-            self._has_invalid = False
+        self.valid.fill(True)
 
     def add(self, experience: Experience, rewards: Array) -> None:
         """Store one step of all environments, with its rewards as they are learned from."""
@@ -61,7 +58,6 @@ class RolloutMemory:
         if valid is not None:
             self.valid[step] = valid
             self.ended[step] |= ~valid
-            self._has_invalid = self._has_invalid or not valid.all()
         self._step = step + 1
 
     def add_truncations(self, env_indices: Array, final_observations: Column) -> None:

@@ -284,6 +284,14 @@ def test_study_without_a_trial_begins_with_new_settings() -> None:
     assert begun("n_trials=1", "n_timesteps=300").plan.n_timesteps == 300
 
 
+def test_study_that_another_command_has_just_begun_is_joined() -> None:
+    first, second = begun("n_trials=2"), begun("n_trials=2")
+    with quiet_optuna(), first.shared.joined("one"):
+        trial = first.shared.claim()
+    assert trial is not None
+    assert [each.number for each in second.shared.trials()] == [trial.number]
+
+
 def test_first_trial_has_the_tuned_files_values(working_folder: Path) -> None:
     (working_folder / "mine.yaml").write_text("algo: {gamma: 0.93, learning_rate: lin_2e-3, n_steps: 8}\n")
     found = begun("n_trials=1", "tuned=mine.yaml")

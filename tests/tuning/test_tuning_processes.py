@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
+import waiting_env
 from optuna.trial import FrozenTrial
 from small_studies import overrides
 
@@ -38,55 +39,45 @@ def ended_at_last(*processes: subprocess.Popen[str]) -> Iterator[None]:
         yield
     finally:
         for process in processes:
-            process.kill()
-            process.communicate()
+            if process.returncode is None:
+                process.kill()
+                process.communicate()
 
 
-def trials(storage: str = f"sqlite:///{STUDY}/study.db") -> list[FrozenTrial]:
-    return optuna.load_study(study_name="a2c/CartPole-v1/default", storage=storage).trials
+def trials(study: Path = STUDY, name: str = "a2c/CartPole-v1/default") -> list[FrozenTrial]:
+    try:
+        return optuna.load_study(study_name=name, storage=f"sqlite:///{study}/study.db").trials
+    except Exception:  # it is not there yet
+        return []
 
 
-def wait_for_running() -> FrozenTrial:
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(Exception):
-            running = [trial for trial in trials() if trial.state.name == "RUNNING" and trial.params]
-            if running and running[0].user_attrs.get("values"):
-                return running[0]
-        time.sleep(0.1)
-    raise AssertionError("no trial began")
+def running(*where: Any) -> list[FrozenTrial]:
+    return [each for each in trials(*where) if each.state.name == "RUNNING" and "values" in each.user_attrs]
 
 
-def children(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def killed_with_its_worker(process: subprocess.Popen[str]) -> None:
-    for pid in [*children(process.pid), process.pid]:
-        os.kill(pid, signal.SIGKILL)
-    process.communicate()
-
-
-def test_two_processes_share_a_study_of_which_a_third_was_killed() -> None:
-    settings = ("n_trials=5", "sampler=random", "pruner=none", "verbose=1")
-    long = ("n_timesteps=20000", "algo.n_steps=16")
-    first = started(*settings, *long)
+def test_two_processes_share_a_study_after_a_third_was_killed(working_folder: Path) -> None:
+    settings = ("n_trials=4", "sampler=random", "pruner=none", "verbose=1", *waiting_env.SETTINGS)
+    where = (waiting_env.STUDY, waiting_env.NAME)
+    waiting_env.write_module(working_folder, hold=True)
+    first = started(*settings)
     with ended_at_last(first):
-        dead = wait_for_running()
-        killed_with_its_worker(first)
-    two = [started(*settings, *long), started(*settings, *long)]
+        waiting_env.wait_until(lambda: running(*where))
+        [dead] = running(*where)
+        waiting_env.kill_all(first.pid)
+        first.communicate()
+    (working_folder / "hold").unlink()
+    two = [started(*settings), started(*settings)]
     with ended_at_last(*two):
         outputs = [process.communicate(timeout=SECONDS)[0] for process in two]
         assert [process.returncode for process in two] == [0, 0], outputs
-    found = trials()
-    assert [trial.state.name for trial in counted(found)] == ["COMPLETE"] * 5
+    found = trials(*where)
+    assert [trial.state.name for trial in counted(found)] == ["COMPLETE"] * 4
     assert [trial.number for trial in found if trial.state.name == "FAIL"] == [dead.number]
     again = next(trial for trial in found if trial.user_attrs.get("goes_on_from") == dead.number)
     assert again.params == dead.params
-    assert len({str(trial.params) for trial in counted(found)}) == 5
-    assert len({trial.user_attrs["worker"] for trial in counted(found)}) == 2
-    assert (STUDY / "best.yaml").is_file()
-    check_page_is_self_contained(STUDY / "report.html")
+    assert len({str(trial.params) for trial in counted(found)}) == 4
+    assert (waiting_env.STUDY / "best.yaml").is_file()
+    check_page_is_self_contained(waiting_env.STUDY / "report.html")
 
 
 class References(HTMLParser):
@@ -115,7 +106,7 @@ def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
     settings = ("n_trials=1", "pruner=none", "n_timesteps=10000000", "n_evaluations=1000", "algo.n_steps=16")
     process = started(*settings)
     with ended_at_last(process):
-        wait_for_running()
+        waiting_env.wait_until(running)
         process.send_signal(signal.SIGTERM)
         output = process.communicate(timeout=60)[0]
     assert process.returncode == 130, output
@@ -124,17 +115,23 @@ def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
 
 
 @pytest.mark.slow
-def test_process_that_is_killed_costs_its_trial_and_another_takes_its_place() -> None:
-    settings = ("n_trials=3", "pruner=none", "n_timesteps=20000", "algo.n_steps=16", "verbose=1")
-    process = started(*settings)
+def test_process_that_is_killed_costs_its_trial_and_another_takes_its_place(working_folder: Path) -> None:
+    where = (waiting_env.STUDY, waiting_env.NAME)
+    waiting_env.write_module(working_folder, hold=True)
+    process = started("n_trials=2", "pruner=none", "verbose=1", *waiting_env.SETTINGS)
     with ended_at_last(process):
-        wait_for_running()
-        for pid in children(process.pid):
-            os.kill(pid, signal.SIGKILL)
+        waiting_env.wait_until(lambda: running(*where))
+        (working_folder / "hold").unlink()
+        [worker] = [
+            int(pid)
+            for path in Path(f"/proc/{process.pid}/task").glob("*/children")
+            for pid in path.read_text().split()
+        ]
+        os.kill(worker, signal.SIGKILL)
         output = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == 0, output
-    found = trials()
-    assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE", "COMPLETE"]
+    found = trials(*where)
+    assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE"]
     assert found[0].user_attrs["reason"] == "its process was killed by SIGKILL (out of memory?)"
 
 

@@ -39,7 +39,7 @@ class TrainSettings:
 
 
 @dataclass
-class TuneSettings(TrainSettings):
+class SearchSettings:
     """What `zoo tune` takes beside what `zoo train` takes, and the sections sampler, pruner and space."""
 
     n_trials: int = hyperparameter(
@@ -75,6 +75,11 @@ class TuneSettings(TrainSettings):
     )
     trust: bool = hyperparameter(help="let sampler=cmaes go on with a study that was begun elsewhere")
     fixed: list[str] = hyperparameter(help="hyperparameters of the space that are not searched")
+
+
+@dataclass
+class TuneSettings(SearchSettings, TrainSettings):
+    """All that `zoo tune` takes beside sections."""
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 from zoo.config.intervals import minutes_of
 from zoo.config.sections import SECTIONS
-from zoo.config.settings import TrainSettings, TuneSettings
+from zoo.config.settings import TrainSettings
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.tuning.objective import TO_THRESHOLD, Objective
@@ -114,15 +114,8 @@ def differences(now: Mapping[str, Any], was: Mapping[str, Any]) -> list[str]:
 
 def _training(config: Mapping[str, Any]) -> Config:
     """Return what of a config of `zoo tune` is one of `zoo train`."""
-    searching = {field.name for field in fields(TuneSettings)} - {
-        field.name for field in fields(TrainSettings)
-    }
-    kept = ("algo", "callbacks", "logger", *SECTIONS)
-    return {key: each for key, each in config.items() if key not in searching and _is_trained(key, kept)}
-
-
-def _is_trained(key: str, sections: tuple[str, ...]) -> bool:
-    return key in sections or key in {field.name for field in fields(TrainSettings)}
+    kept = {"algo", "callbacks", "logger", *SECTIONS, *(field.name for field in fields(TrainSettings))}
+    return {key: each for key, each in config.items() if key in kept}
 
 
 def _checked_name(name: str) -> str:

@@ -40,8 +40,7 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
         with storage.lock(plan.full_name):
             study = existing_study(plan.full_name, storage)
-            if study is not None and not counted(study.get_trials(deepcopy=False)):
-                # Nothing was tried yet, perhaps for a mistake that is mended now.
+            if study is not None and _is_replaceable(plan, study):
                 optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
                 study = None
             if study is None:
@@ -103,7 +102,12 @@ def _begin(plan: Plan, storage: Storage) -> Study:
     return study
 
 
-def _check_settings(plan: Plan, study: Study) -> None:
+def _is_replaceable(plan: Plan, study: Study) -> bool:
+    """Tell whether another study was begun, and nothing tried, perhaps for a mistake that is mended now."""
+    return not counted(study.get_trials(deepcopy=False)) and bool(_differences(plan, study))
+
+
+def _differences(plan: Plan, study: Study) -> list[str]:
     was = study.user_attrs.get(SETTINGS)
     if was is None:
         raise ZooError(f"the study {plan.full_name} was not made by zoo tune; another name: study=NAME")
@@ -111,6 +115,11 @@ def _check_settings(plan: Plan, study: Study) -> None:
     seed = plan.base["seed"]
     if seed is not None and seed != seed_of(study):
         found.append(f"`seed` is {seed} (the study has {seed_of(study)})")
+    return found
+
+
+def _check_settings(plan: Plan, study: Study) -> None:
+    found = _differences(plan, study)
     if found:
         shown = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
         raise ZooError(

@@ -377,6 +377,7 @@ def test_cmaes_does_not_unpickle_what_another_user_began(
         ),
         ("storage=nosuch://me:secret@host/none", "nosuch"),
         ("storage=plain.txt", "is neither a file"),
+        ("storage=/proc/none/study.db", "can't write into /proc/none"),
         ("sampler.n_ei=3", r"unknown key `sampler.n_ei`"),
         ("pruner.n_startup=3", r"unknown key `pruner.n_startup`"),
         ("objective=mean_retrun", "did you mean 'mean_return'"),
@@ -394,6 +395,12 @@ def test_mistake_is_told_in_one_line(override: str, message: str) -> None:
         begun(*override.split(" "))
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+def test_file_that_is_no_study_is_told(working_folder: Path) -> None:
+    (working_folder / "broken.db").write_bytes(b"this is not a database, and longer than its header" * 99)
+    with pytest.raises(ZooError, match=r"can.t reach the storage .*broken\.db: file is not a database"):
+        begun("storage=broken.db")
 
 
 def test_unknown_sampler_is_told_with_the_nearest() -> None:

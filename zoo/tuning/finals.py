@@ -44,16 +44,10 @@ class Finals:
         """Return the hyperparameters of a trial."""
         return values_of(self.search.trials()[number])
 
-    def record(self, trial: Trial, training: Training, run: Path) -> None:
+    def record(self, trial: Trial, training: Training, run: Path, objective: Objective) -> None:
         """Keep what a training has shown."""
-        objective = Objective([self.shared.study.user_attrs["objective"]], self._threshold)
         trial.set_user_attr(SAMPLES, objective.samples(training))
         trial.set_user_attr(RUN, str(run))
-
-    @property
-    def _threshold(self) -> float | None:
-        threshold: float | None = self.shared.study.user_attrs["threshold"]
-        return threshold
 
 
 @dataclass
@@ -129,12 +123,9 @@ def ranking(plan: Plan, search: SharedStudy) -> list[Ranked]:
 
 
 def _begin(name: str, plan: Plan, search: SharedStudy) -> optuna.Study:
-    study = optuna.create_study(
+    return optuna.create_study(
         study_name=name, storage=search.storage.optuna, directions=plan.objective.directions
     )
-    study.set_user_attr("objective", plan.objective.names[0])
-    study.set_user_attr("threshold", plan.objective.threshold if len(plan.objective.names) == 1 else None)
-    return study
 
 
 def _take_in(ranked: Ranked, trial: FrozenTrial) -> None:

@@ -30,6 +30,9 @@ SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 SECONDS_FOR_A_LOCK = 60
 """How long SQLite waits for another process that writes."""
 
+SECONDS_TO_CONNECT = 10
+"""How long a server may take to answer."""
+
 MISSED_HEARTBEATS = 4
 
 
@@ -60,9 +63,15 @@ def open_storage(setting: str | None, folder: Path, heartbeat: int) -> Storage:
 
     Raises `ZooError` in one line, without any password, for one that can't be reached.
     """
-    if setting is not None and "://" in setting:
-        return _database(setting, folder, heartbeat)
-    file = _file(setting, folder)
+    try:
+        if setting is not None and "://" in setting:
+            return _database(setting, folder, heartbeat)
+        return _on_file(_file(setting, folder))
+    except OSError as error:
+        raise ZooError(f"can't write into {error.filename}: {error.strerror or error}") from error
+
+
+def _on_file(file: Path) -> Storage:
     atomic.make_folder(file.parent)
     workers = file.with_name(f"{file.name}.workers")
     atomic.make_folder(workers)
@@ -134,9 +143,11 @@ def _rdb(url: str, shown: str, heartbeat: int | None = None) -> RDBStorage:
     from optuna.storages import RDBStorage
 
     is_file = url.startswith("sqlite")
-    options: dict[str, Any] = (
-        {"connect_args": {"timeout": SECONDS_FOR_A_LOCK}} if is_file else {"pool_pre_ping": True}
-    )
+    options: dict[str, Any] = {} if is_file else {"pool_pre_ping": True}
+    if is_file:
+        options["connect_args"] = {"timeout": SECONDS_FOR_A_LOCK}
+    elif url.startswith("postgresql"):
+        options["connect_args"] = {"connect_timeout": SECONDS_TO_CONNECT}
     patience = None if heartbeat is None else MISSED_HEARTBEATS * heartbeat
     try:
         with _no_warnings():

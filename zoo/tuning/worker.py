@@ -203,7 +203,7 @@ class Worker:
             values = finals.values_of(number)
             config = plan.config_of_trial(values, seed, plan.folder / TOP_RUNS)
             training, folder = train(config, keep=True)
-            finals.record(trial, training, folder)
+            finals.record(trial, training, folder, plan.objective)
         except (InterruptedTrialError, KeyboardInterrupt):
             shared.give_back(trial, "interrupted")
             raise

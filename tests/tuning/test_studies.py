@@ -66,6 +66,7 @@ def test_trials_keep_their_runs_without_agents() -> None:
     assert list(trial.intermediate_values) == [100, 300]
 
 
+@pytest.mark.slow
 def test_agents_of_trials_are_kept_on_request() -> None:
     trial = worked("n_trials=1", "keep=true").shared.trials()[0]
     assert (Path(trial.user_attrs["runs"][0]) / "agent" / "policy.safetensors").is_file()
@@ -220,6 +221,7 @@ def test_interrupted_trial_is_run_again_with_the_same_values() -> None:
     assert worker.plan.full_name == "a2c/CartPole-v1/default"
 
 
+@pytest.mark.slow
 def test_signal_ends_a_trial_after_its_update_and_gives_it_back() -> None:
     found = begun("n_trials=1", "pruner=none", "n_timesteps=1000000", "n_evaluations=1000")
     worker = worker_of(found)
@@ -304,6 +306,7 @@ def test_first_trial_has_the_tuned_files_values(working_folder: Path) -> None:
     assert found.remarks == ["first trial with the values of mine.yaml"]
 
 
+@pytest.mark.slow
 def test_first_trials_have_the_values_of_another_studys_best() -> None:
     other = worked("n_trials=2", "study=other", "pruner=none", "sampler=random")
     place = "warm_start=runs/tune/a2c/CartPole-v1/other"
@@ -318,6 +321,7 @@ def test_first_trials_have_the_values_of_another_studys_best() -> None:
         begun("study=third", "warm_start=nowhere")
 
 
+@pytest.mark.slow
 def test_several_objectives_give_the_best_compromises() -> None:
     found = worked(
         "n_trials=2", "objective=[mean_return,steps_per_second]", "sampler=nsgaii", "top_k=1", "top_seeds=1"
@@ -342,7 +346,7 @@ def test_success_rate_of_an_environment_that_has_none_ends_the_study() -> None:
     ("sampler", "pruner"),
     [
         ("cmaes", "successive_halving"),
-        ("qmc", "patient"),
+        pytest.param("qmc", "patient", marks=pytest.mark.slow),
         pytest.param("gp", "hyperband", marks=pytest.mark.slow),
         pytest.param("nsgaii", "percentile", marks=pytest.mark.slow),
         pytest.param("random", "none", marks=pytest.mark.slow),
@@ -444,6 +448,7 @@ def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner() -> N
     assert trained.evaluation.returns.tolist() == winner.samples[0]
 
 
+@pytest.mark.slow
 def test_further_trials_only_train_again_what_is_new_among_the_best() -> None:
     settings = ("sampler=random", "pruner=none", "top_k=1", "top_seeds=2")
     worked("n_trials=1", *settings)

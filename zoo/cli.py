@@ -22,6 +22,7 @@ VERBS = {
     "benchmark": "measure a collection of agents beside published scores: zoo benchmark",
     "push": "give an agent to others: zoo push agent=PATH to=USER/NAME",
     "pull": "get an agent of others: zoo pull from=USER/NAME",
+    "tune": "search for hyperparameters: zoo tune algo=ppo2 env=CartPole-v1 n_trials=30",
 }
 """What each verb does; each is a file in `zoo.commands`."""
 

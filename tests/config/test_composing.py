@@ -204,11 +204,13 @@ def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
 
 @pytest.mark.parametrize("command", SETTINGS)
 def test_every_setting_has_its_default_in_conf(command: str) -> None:
-    choices = {"train": CARTPOLE, "check": ["env=CartPole-v1"]}.get(command, [])
+    choices = {"train": CARTPOLE, "tune": CARTPOLE, "check": ["env=CartPole-v1"]}.get(command, [])
     config = zoo.compose(command, choices)
     conf = data_folder("conf")
     assert conf is not None
     written = yaml.safe_load((conf / f"{command}.yaml").read_text())
+    if written["defaults"][0] == "train":  # it has all that train has, and names the rest
+        written = {**yaml.safe_load((conf / "train.yaml").read_text()), **written}
     names = {field.name for field in dataclasses.fields(SETTINGS[command])}
     assert names <= set(config)
     assert names == set(written) - {"defaults", "hydra"}

@@ -70,6 +70,17 @@ def is_own(agent: Path, config: Mapping[str, Any]) -> bool:
     return all(_naming_code(config, section) == _naming_code(signed, section) for section in NAMES_CODE)
 
 
+def signature_of(text: str) -> str | None:
+    """Return what only this user can write beside a text, and know again; None where there can be no key."""
+    key_file = _key_file()
+    if key_file is None:
+        return None
+    with contextlib.suppress(OSError):
+        _make_key(key_file)
+    key = _read_key(key_file)
+    return None if key is None else hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
 def _naming_code(config: Mapping[str, Any], section: str) -> Any:
     """Return what of a section can name code; a policy's other values may be read as the spaces want it."""
     values = config.get(section)

@@ -11,6 +11,9 @@ from zoo.config.resuming import ResumedRun
 from zoo.config.source import ZooConfigSource, chosen_groups
 from zoo.config.validation import checked, refuse_unknown_names, require_choices
 
+SEARCHABLE = ("algo.", "env.", "policy.", "memory.", "n_envs")
+"""How the names of settings begin that a search may be about."""
+
 
 class ConfigLoader(PluggedLoader):
     """Composes the config of one command, for Hydra and for `zoo.compose`."""
@@ -41,7 +44,7 @@ class ConfigLoader(PluggedLoader):
             config = self.composed(config_name, given, run_mode, from_shell, validate_sweep_overrides)
             if resumed is not None:
                 resumed.put_into(config)
-            plain = _plain_job(config)
+            plain = self._with_what_is_fixed(_plain_job(config))
         except (*HYDRA_ERRORS, ValueError) as error:
             raise as_zoo_error(error, self.known_keys()) from error
         if is_run:
@@ -65,6 +68,14 @@ class ConfigLoader(PluggedLoader):
         """Return the names at the top of the command's config: its settings and its groups."""
         names = dict.fromkeys([*map(str, self._command_config()), *self._groups()])
         return [name for name in names if name != "defaults" and not name.startswith("hydra")]
+
+    def _with_what_is_fixed(self, plain: dict[str, object]) -> dict[str, object]:
+        """Add to the list ``fixed`` of a search the hyperparameters that the command line sets."""
+        fixed = plain.get("fixed")
+        if not isinstance(fixed, list):
+            return plain
+        given = (key for key in sorted(self.source.chosen) if key.startswith(SEARCHABLE))
+        return {**plain, "fixed": list(dict.fromkeys([*fixed, *given]))}
 
     def _command_config(self) -> DictConfig:
         config = self.source.load_config(self.command).config

@@ -10,7 +10,7 @@ import ast
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ _PARSE_SCHEDULE = "zoo.optim.schedules:parse"
 _FOLDER_NAME = "zoo.envs.ids:folder_name"
 _ENV_CONFIG = "zoo.envs.config:env_config"
 _IS_ATARI = "zoo.envs.config:is_atari"
+_CHECKED_SAMPLER = "zoo.tuning.samplers:checked_sampler"
+_CHECKED_PRUNER = "zoo.tuning.pruners:checked_pruner"
 
 
 def section_class(section: str) -> type[Any]:
@@ -78,6 +80,18 @@ def schedule_ends(value: Any) -> tuple[float, float]:
 def check_env(values: dict[str, Any]) -> None:
     """Raise `ZooError` if the parts of an environment's config, such as ``normalize``, are wrong."""
     _imported(_ENV_CONFIG)(_imported(SECTIONS["env"])(**values))
+
+
+def checked_sampler(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sampler's settings with every default filled in. Raises `ZooError` for wrong ones."""
+    settings: dict[str, Any] = _imported(_CHECKED_SAMPLER)(values)
+    return settings
+
+
+def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pruner's settings with every default filled in. Raises `ZooError` for wrong ones."""
+    settings: dict[str, Any] = _imported(_CHECKED_PRUNER)(values)
+    return settings
 
 
 def env_file_name(env_id: str) -> str:

@@ -41,6 +41,50 @@ class TrainSettings:
 
 
 @dataclass
+class SearchSettings:
+    """What `zoo tune` takes beside what `zoo train` takes, and the sections sampler, pruner and space."""
+
+    n_trials: int = hyperparameter(
+        help="trials of the whole study; the same command goes on to that many", ge=1
+    )
+    timeout: int | str | None = hyperparameter(
+        help="time after which no trial starts: seconds, or 30min, 2h; null: none", gt=0
+    )
+    n_jobs: int = hyperparameter(help="trials at a time, each in a process; -1: one a core", ge=-1)
+    n_startup_trials: int = hyperparameter(
+        help="trials before the sampler goes by a model and the pruner ends any", ge=0
+    )
+    n_evaluations: int = hyperparameter(
+        help="evaluations of a trial, after each of which it may be ended", ge=1
+    )
+    n_seeds: int = hyperparameter(help="trainings of a trial, with a seed each", ge=1)
+    objective: str | list[str] = hyperparameter(help="what is searched for; several: the best compromises")
+    threshold: float | None = hyperparameter(help="mean return that time_to_threshold counts the steps to")
+    study: str = hyperparameter(help="name of the study, and of its folder")
+    storage: str | None = hyperparameter(
+        help="where trials are kept; null: study.db in the study's folder; journal, a file, a database's URL"
+    )
+    warm_start: bool | str = hyperparameter(
+        help="first trial with the tuned file's values; PATH: the best trials of another study"
+    )
+    top_k: int = hyperparameter(help="best trials that are trained again at the end, on fresh seeds", ge=0)
+    top_seeds: int = hyperparameter(help="fresh seeds for each of them", ge=1)
+    keep: bool = hyperparameter(help="keep the agents of all trials")
+    worker: int | str | None = hyperparameter(help="tells the processes of a multirun on one study apart")
+    heartbeat: int = hyperparameter(
+        help="seconds between a trial's signs of life in a database; after four without, it is run again",
+        ge=1,
+    )
+    trust: bool = hyperparameter(help="let sampler=cmaes go on with a study that was begun elsewhere")
+    fixed: list[str] = hyperparameter(help="hyperparameters of the space that are not searched")
+
+
+@dataclass
+class TuneSettings(SearchSettings, TrainSettings):
+    """All that `zoo tune` takes beside sections."""
+
+
+@dataclass
 class PlaySettings:
     """What every command takes in which a saved agent plays."""
 
@@ -78,6 +122,7 @@ class CheckSettings:
 
 SETTINGS: dict[str, type[Any]] = {
     "train": TrainSettings,
+    "tune": TuneSettings,
     "enjoy": EnjoySettings,
     "evaluate": EvaluateSettings,
     "check": CheckSettings,

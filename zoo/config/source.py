@@ -8,6 +8,7 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 - ``tuned/<path>.yaml``, ``tuned/<algo>/<env>``: those that the user names; ``tuned/none``: none;
 - ``policy/tuned/<algo>/<env>/from/<option of tuned>``: the policy that the tuned file chooses, or the usual;
 - ``memory/usual``: whatever the algorithm has where nobody chooses one
+- ``space/of/<algo>``: what `zoo tune` searches for an algorithm, or a preset of one
 - ``experiment/<path>.yaml``: a file anywhere, such as the ``config.yaml`` of a run, to run it once more.
 """
 
@@ -46,6 +47,11 @@ WITHOUT_FILES = ("algo", "env", "policy", "tuned")
 
 LOCAL: dict[str, str | None] = {"package": None}
 
+SEARCH_GROUPS = ("sampler", "pruner", "space")
+"""Groups of `zoo tune`, whose files stand in ``conf/tune/``."""
+
+USUAL_SPACE = "of/"
+
 
 class ZooConfigSource(ConfigSource):
     """The source ``zoo://<command>``; a group named like a plain value of that command's config is hidden."""
@@ -57,7 +63,7 @@ class ZooConfigSource(ConfigSource):
         """What the command line sets; a whole memory that it chooses replaces that of other files."""
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
-            command = self._read(self.path)[0]
+            command = self._command(self.path)[0]
             self.plain_keys = {str(key) for key in command} - set(chosen_groups(command))
 
     @staticmethod
@@ -70,7 +76,8 @@ class ZooConfigSource(ConfigSource):
     def is_group(self, config_path: str) -> bool:
         if config_path in self.plain_keys:
             return False
-        return config_path in WITHOUT_FILES or any((folder / config_path).is_dir() for folder in self.folders)
+        place = _place(config_path)
+        return config_path in WITHOUT_FILES or any((folder / place).is_dir() for folder in self.folders)
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.partition("/")
@@ -82,7 +89,7 @@ class ZooConfigSource(ConfigSource):
             return True
         if group == "policy" and (name in sections.policy_names() or name.startswith("tuned/")):
             return True
-        if config_path == USUAL_MEMORY:
+        if config_path == USUAL_MEMORY or config_path.startswith(f"space/{USUAL_SPACE}"):
             return True
         if group == "tuned" and name.startswith(USUAL_TUNED):
             return _chosen_tuned_file(name) is not None
@@ -97,9 +104,10 @@ class ZooConfigSource(ConfigSource):
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         names: set[str] = set()
         for folder in self.folders:
-            if not (folder / config_path).is_dir():
+            place = folder / _place(config_path)
+            if not place.is_dir():
                 continue
-            for entry in (folder / config_path).iterdir():
+            for entry in place.iterdir():
                 is_wanted_file = results_filter != ObjectType.GROUP and entry.suffix == ".yaml"
                 is_wanted_folder = results_filter != ObjectType.CONFIG and entry.is_dir()
                 if is_wanted_file or is_wanted_folder:
@@ -126,8 +134,12 @@ class ZooConfigSource(ConfigSource):
 
     def _load(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
         group, _, name = config_path.partition("/")
-        if group == "tuned" and name:
+        if not name:
+            return self._command(group)
+        if group == "tuned":
             return self._tuned(name), {**GLOBAL}
+        if group == "space" and name.startswith(USUAL_SPACE):
+            return self._space(name.removeprefix(USUAL_SPACE))
         if config_path == USUAL_MEMORY:
             return OmegaConf.create({}), {**LOCAL}
         if group == "experiment" and name:
@@ -143,6 +155,32 @@ class ZooConfigSource(ConfigSource):
                 config_path, {**defaults(sections.section_class("policy")), "name": name}
             )
         return self._read(config_path)
+
+    def _command(self, name: str) -> tuple[DictConfig, dict[str, str | None]]:
+        """Return a command's config; one whose first default is another command has all that this one has."""
+        config, header = self._read(name)
+        first, *others = config.get("defaults") or ["_self_"]
+        if not isinstance(first, str) or first == "_self_":
+            return config, header
+        base, _ = self._command(first)
+        own = {_group(each): each for each in others}
+        defaults = [own.pop(_group(each), each) for each in base.defaults]
+        after_self = defaults.index("_self_") + 1
+        merged = OmegaConf.merge(base, config)
+        assert isinstance(merged, DictConfig)
+        merged.defaults = [*defaults[:after_self], *own.values(), *defaults[after_self:]]
+        return merged, header
+
+    def _space(self, algo: str) -> tuple[DictConfig, dict[str, str | None]]:
+        """Return the search space of an algorithm, for a preset without one that of what it builds on."""
+        while self._file(f"space/{algo}") is None:
+            preset = self._file(f"algo/{algo}")
+            bases = [] if preset is None else _read_yaml(preset)[0].get("defaults", [])
+            base = next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
+            if base is None:
+                return OmegaConf.create({}), {**LOCAL}
+            algo = base
+        return self._read(f"space/{algo}")
 
     def _algorithm(self, name: str) -> tuple[DictConfig, dict[str, str | None]]:
         if name in sections.algorithm_names():
@@ -202,7 +240,7 @@ class ZooConfigSource(ConfigSource):
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
-        candidates = [folder / path for folder in self.folders]
+        candidates = [folder / _place(path) for folder in self.folders]
         group, _, name = path.partition("/")
         if group == "experiment":
             candidates.append(Path.cwd() / name)
@@ -219,6 +257,16 @@ def chosen_groups(command: DictConfig) -> list[str]:
     """Return the groups that a command's defaults list chooses from."""
     defaults = command.get("defaults", [])
     return [str(key).split()[-1] for each in defaults if isinstance(each, DictConfig) for key in each]
+
+
+def _group(default: Any) -> str:
+    """Return what an entry of a defaults list chooses; ``_self_`` is the whole entry."""
+    return str(next(iter(default))) if isinstance(default, DictConfig) else str(default)
+
+
+def _place(config_path: str) -> str:
+    """Return where below ``conf/`` the files of a group stand."""
+    return f"tune/{config_path}" if config_path.partition("/")[0] in SEARCH_GROUPS else config_path
 
 
 def tuned_file(algo: str, env: str) -> Path | None:

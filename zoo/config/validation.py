@@ -24,6 +24,7 @@ ALGO_LABELS = ("name", "preset")
 
 CHOICES = {
     "train": {"algo": "ppo2", "env": "CartPole-v1"},
+    "tune": {"algo": "ppo2", "env": "CartPole-v1"},
     "check": {"env": "CartPole-v1"},
     "compare": {"runs": "[runs/ppo2,runs/a2c]"},
 }
@@ -64,12 +65,13 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if command not in SETTINGS:
         return dict(config)
     config = _with_memory_where_one_is(config)
-    present = {key: check for key, check in _SECTIONS.items() if isinstance(config.get(key), Mapping)}
+    sections_here = {**_SECTIONS, **_SEARCH} if command == "tune" else _SECTIONS
+    present = {key: check for key, check in sections_here.items() if isinstance(config.get(key), Mapping)}
     settings_class = SETTINGS[command]
     known = [field.name for field in dataclasses.fields(settings_class)]
     for key in config:
         if key not in known and key not in present:
-            raise ZooError(unknown_key(str(key), [*known, *_SECTIONS], ""))
+            raise ZooError(unknown_key(str(key), [*known, *sections_here], ""))
     settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
     _choose_how_to_evaluate(values)
@@ -164,6 +166,13 @@ _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "callbacks": _callbacks,
     "logger": _logger,
 }
+
+_SEARCH: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "sampler": sections.checked_sampler,
+    "pruner": sections.checked_pruner,
+    "space": dict,
+}
+"""Sections of a search; the space is held against the algorithm when the search begins."""
 
 
 def _built(config_class: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -1,0 +1,67 @@
+"""Studies of a moment: A2C on a small environment, a few hundred steps a trial, run in this process."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import time
+from typing import Any
+
+from omegaconf import OmegaConf
+
+import zoo
+from zoo.tuning.plan import Plan
+from zoo.tuning.shared_study import new_worker_name
+from zoo.tuning.study import quiet_optuna
+from zoo.tuning.tune import Search, search
+from zoo.tuning.worker import Worker
+
+ENV = "CartPole-v1"
+
+SMALL = (
+    *("algo=a2c", "n_timesteps=200", "n_envs=2", "seed=1", "compile=false", "threads=1", "tuned=none"),
+    *("callbacks.eval.n_episodes=2", "n_evaluations=2", "top_k=0", "verbose=0", "n_startup_trials=2"),
+    "space.algo.n_steps.high=16",
+)
+"""Settings of a study whose trials take a moment."""
+
+
+def overrides(*more: str) -> list[str]:
+    env = [] if any(each.startswith("env=") for each in more) else [f"env={ENV}"]
+    return [*SMALL, *env, *more]
+
+
+def config_of(*more: str) -> dict[str, Any]:
+    return copy.deepcopy(_composed(more, os.getcwd() if "tuned=mine.yaml" in more else ""))
+
+
+@functools.cache
+def _composed(more: tuple[str, ...], folder: str) -> dict[str, Any]:
+    plain = OmegaConf.to_container(zoo.compose("tune", overrides(*more)), resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def plan_of(*more: str) -> Plan:
+    plan = Plan(config_of(*more))
+    plan.check()
+    return plan
+
+
+def begun(*more: str) -> Search:
+    """Return the study of a command, as `zoo tune` begins it or finds it."""
+    return search(config_of(*more))
+
+
+def worker_of(found: Search, deadline: float | None = None) -> Worker:
+    """Return one that works on the study in this process, as those do that `zoo tune` starts."""
+    return Worker(found.plan, found.shared.storage, new_worker_name(), time.time(), deadline)
+
+
+def worked(*more: str) -> Search:
+    """Begin a study, or go on with it, and do all that is left to do."""
+    found = begun(*more)
+    with quiet_optuna():
+        worker_of(found).work()
+    return found

@@ -1,0 +1,154 @@
+"""Every algorithm has a space that fits it; what a user changes of one is held against the algorithm."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, cast
+
+import optuna
+import pytest
+from omegaconf import OmegaConf
+
+import zoo
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.config.fields import build
+from zoo.config.validation import ALGO_LABELS
+from zoo.errors import ZooError
+from zoo.tuning.plan import Plan
+from zoo.tuning.space import Space, put_at
+
+CONF = Path(zoo.__file__).parents[1] / "conf"
+PRESETS = [path.stem for path in (CONF / "algo").glob("*.yaml")]
+
+
+def plan_for(algo: str, *more: str) -> Plan:
+    config = zoo.compose("tune", [f"algo={algo}", "env=CartPole-v1", "n_timesteps=1e5", "tuned=none", *more])
+    return Plan(cast(dict[str, Any], OmegaConf.to_container(config, resolve=True)))
+
+
+@pytest.fixture(scope="module")
+def ppo2() -> Plan:
+    return plan_for("ppo2")
+
+
+def drawn(plan: Plan, n: int = 1) -> list[dict[str, Any]]:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=3))
+    return [plan.space.suggest(study.ask(), plan.base) for _ in range(n)]
+
+
+def test_every_algorithm_has_a_space_of_its_own() -> None:
+    assert {path.stem for path in (CONF / "tune" / "space").glob("*.yaml")} >= set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("algo", [*ALGORITHMS, *PRESETS])
+def test_algorithm_takes_the_bounds_of_its_space_and_what_is_drawn_from_it(algo: str) -> None:
+    plan = plan_for(algo)
+    plan.check()
+    found = algorithm_class(plan.base["algo"]["name"])
+    for values in drawn(plan, 5):
+        config = plan.config_of_trial(values, 1, Path("runs"))
+        hyperparameters = {key: each for key, each in config["algo"].items() if key not in ALGO_LABELS}
+        build(found.config_class, hyperparameters, "algo")
+
+
+def test_preset_has_the_space_of_what_it_builds_on(working_folder: Path) -> None:
+    (working_folder / "conf" / "algo").mkdir(parents=True)
+    (working_folder / "conf" / "algo" / "mine.yaml").write_text(
+        "defaults:\n  - ppo\n  - _self_\nn_steps: 64\n"
+    )
+    assert plan_for("mine").space.describe() == plan_for("ppo2").space.describe()
+
+
+def test_key_on_the_command_line_is_not_searched() -> None:
+    plan = plan_for("ppo2", "algo.gamma=0.97", "policy.net_arch.pi=[8]")
+    assert plan.space.left_out == ["algo.gamma", "policy.net_arch"]
+    assert "algo.gamma" not in plan.space.dimensions
+    assert plan.base["algo"]["gamma"] == 0.97
+
+
+def test_choosing_a_policy_leaves_its_parts_to_the_search() -> None:
+    assert "policy.net_arch" in plan_for("ppo2", "policy=LnMlpPolicy").space.dimensions
+
+
+def test_space_is_changed_extended_and_shortened_on_the_command_line() -> None:
+    new = "space.algo.adam_eps={type: float, low: 1e-8, high: 1e-4, log: true}"
+    without = ("~space.algo.vf_coef", "space.algo.ent_coef=null")
+    plan = plan_for("ppo2", "space.algo.gamma.low=0.95", new, *without)
+    gamma = plan.space.describe()["algo.gamma"]
+    assert "low=0.95" in gamma
+    assert "algo.adam_eps" in plan.space.dimensions
+    assert not {"algo.vf_coef", "algo.ent_coef"} & plan.space.dimensions.keys()
+
+
+def test_plain_value_in_a_space_is_that_of_every_trial() -> None:
+    plan = plan_for("ppo2", "space.algo.target_kl=0.03")
+    assert drawn(plan)[0]["algo.target_kl"] == 0.03
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "message"),
+    [
+        ("algo.gamma.high", 1.5, "`space.algo.gamma`: high=1.5, expected less than 1"),
+        (
+            "algo.gae_lambda.high",
+            1.5,
+            "`algo.gae_lambda=1.5` is out of range; expected at least 0",
+        ),
+        ("algo.learning_rate.low", -1.0, "`space.algo.learning_rate`: `low > 0` must hold"),
+        ("algo.n_steps.low", 0, "not both powers of 2"),
+        ("algo.n_epochs.low", 0, "`algo.n_epochs=0` is out of range"),
+        ("algo.gama", {"type": "float", "low": 0.1, "high": 0.2}, "unknown key `algo.gama`; did you mean"),
+        ("algo.gamma.hihg", 1, "unknown key `space.algo.gamma.hihg`; did you mean"),
+        ("algo.gamma.type", "flot", "`space.algo.gamma.type=flot` is not one of .* did you mean 'float'"),
+        ("algo.target_kl", {"low": 0.1, "high": 0.2}, "`space.algo.target_kl` has no type"),
+        ("algo.vf_coef.low", 3.0, "`space.algo.vf_coef`: .*low"),
+        ("algo.vf_coef", {"type": "categorical", "choices": []}, "it has no choices"),
+        ("policy.net_arch", {"type": "categorical", "choices": [[8], [16]]}, "needs a name"),
+        ("n_timesteps", {"type": "int", "low": 100, "high": 200}, "`space.n_timesteps` can't be searched"),
+        ("policy.activation.choices", ["tanh", "rulu"], "did you mean `relu`"),
+        ("algo.batch_size.at_most", ["algo.n_stepz"], "not a number"),
+    ],
+)
+def test_space_that_the_algorithm_refuses_is_told(ppo2: Plan, path: str, values: Any, message: str) -> None:
+    space = copy.deepcopy(ppo2.config["space"])
+    put_at(space, path, values)
+    with pytest.raises(ZooError, match=message):
+        Space(space).check(ppo2.base)
+
+
+def test_dimension_of_another_kind_takes_the_place_of_that_of_the_file() -> None:
+    plan = plan_for("ppo2", "space.algo.vf_coef={type: categorical, choices: [0.25, 0.5]}")
+    assert plan.space.describe()["algo.vf_coef"] == "CategoricalDimension(choices=[0.25, 0.5])"
+
+
+def test_batches_are_never_larger_than_the_rollout_they_are_of() -> None:
+    for values in drawn(plan_for("ppo2", "n_envs=3"), 50):
+        assert values["algo.batch_size"] <= 3 * values["algo.n_steps"]
+
+
+def test_random_steps_leave_most_of_a_trial_to_learn_in() -> None:
+    plan = plan_for("dqn", "n_timesteps=2000")
+    assert max(values["algo.learning_starts"] for values in drawn(plan, 30)) == 400
+
+
+def test_values_of_a_config_can_be_drawn_again() -> None:
+    plan = plan_for("ppo2", "tuned=ppo2/CartPole-v1")
+    parameters, outside = plan.space.parameters_of(plan.base)
+    assert outside == []
+    study = optuna.create_study()
+    study.enqueue_trial(parameters)
+    values = plan.space.suggest(study.ask(), plan.base)
+    found = {key: values[f"algo.{key}"] for key in ("learning_rate", "gamma", "n_steps", "batch_size")}
+    assert found == {"learning_rate": "lin_0.001", "gamma": 0.98, "n_steps": 32, "batch_size": 256}
+
+
+def test_values_that_look_each_other_up_in_a_circle_are_refused() -> None:
+    each = {"type": "int", "low": 1, "high": 2}
+    with pytest.raises(ZooError, match="circle"):
+        Space({"algo": {"a": {**each, "at_most": ["algo.b"]}, "b": {**each, "at_most": ["algo.a"]}}})
+
+
+def test_empty_space_is_refused() -> None:
+    with pytest.raises(ZooError, match="nothing to search"):
+        Space({}).check({})

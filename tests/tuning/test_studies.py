@@ -1,0 +1,457 @@
+"""Studies: their trials, what fails and what is ended, going on with one, and what comes out of it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from small_studies import begun, config_of, worked, worker_of
+
+import zoo
+from zoo.errors import ZooError
+from zoo.tuning.result import counts, result_of, table
+from zoo.tuning.shared_study import GOES_ON, counted
+from zoo.tuning.storages import without_password
+from zoo.tuning.study import quiet_optuna
+from zoo.tuning.tune import Search
+from zoo.tuning.worker import SameFailureError
+
+STUDY = Path("runs/tune/a2c/CartPole-v1/default")
+
+
+def states(found: Search) -> list[str]:
+    return [trial.state.name for trial in found.shared.trials()]
+
+
+def seed_of(run: str) -> str:
+    return Path(run).name.split("_")[1].removeprefix("s")
+
+
+def one_trial(*more: str) -> None:
+    """Begin a study in which one trial is done, without a training."""
+    found = begun("n_trials=1", *more)
+    with quiet_optuna(), found.shared.joined("somebody"):
+        trial = found.shared.claim()
+        assert trial is not None
+        found.shared.finish(trial, [1.0])
+
+
+@pytest.mark.parametrize("storage", ["null", "journal"])
+def test_same_command_goes_on_to_the_total(storage: str) -> None:
+    settings = ("sampler=random", "pruner=none", f"storage={storage}")
+    first = [trial.params for trial in worked("n_trials=2", *settings).shared.trials()]
+    found = worked("n_trials=4", *settings)
+    assert states(found) == ["COMPLETE"] * 4
+    assert [trial.params for trial in found.shared.trials()[:2]] == first
+    assert len({str(trial.params) for trial in found.shared.trials()}) == 4
+    assert found.remarks == ["goes on: 2 of 4 trials are done"]
+    assert (STUDY / ("study.journal" if storage == "journal" else "study.db")).is_file()
+
+
+def test_trials_keep_their_runs_without_agents() -> None:
+    trial = worked("n_trials=1", "n_seeds=2").shared.trials()[0]
+    runs = [Path(run) for run in trial.user_attrs["runs"]]
+    assert len({run.name for run in runs}) == 2
+    for run in runs:
+        assert run.is_relative_to(STUDY / "trials")
+        assert (run / "run.json").is_file()
+        assert not (run / "agent").exists()
+        assert not (run / "best_agent").exists()
+    assert list(trial.intermediate_values) == [100, 300]
+
+
+@pytest.mark.slow
+def test_agents_of_trials_are_kept_on_request() -> None:
+    trial = worked("n_trials=1", "keep=true").shared.trials()[0]
+    assert (Path(trial.user_attrs["runs"][0]) / "agent" / "policy.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_trials_draw_the_same_whether_or_not_the_study_was_interrupted() -> None:
+    settings = ("sampler=tpe", "pruner=none", "n_startup_trials=1")
+    worked("n_trials=2", "study=in_two", *settings)
+    in_two = worked("n_trials=3", "study=in_two", *settings)
+    at_once = worked("n_trials=3", "study=at_once", *settings)
+    assert [each.values for each in in_two.shared.trials()] == [
+        each.values for each in at_once.shared.trials()
+    ]
+    assert [each.params for each in in_two.shared.trials()] == [
+        each.params for each in at_once.shared.trials()
+    ]
+
+
+PRUNED = """
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Falling(gym.Env):
+    '''Episodes of a step; what they return falls from one environment that is made to the next.'''
+
+    made = 0
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        type(self).made += 1
+        self.worth = -float(self.made)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), self.worth, True, False, {}
+
+
+gym.register("Falling-v0", Falling)
+"""
+
+
+def test_trial_that_is_worse_than_the_others_is_ended_early(working_folder: Path) -> None:
+    (working_folder / "falling.py").write_text(PRUNED)
+    settings = ("env=falling:Falling-v0", "pruner=median", "n_startup_trials=1", "n_evaluations=4")
+    found = worked("n_trials=3", *settings, "pruner.n_warmup_steps=0", "sampler=random")
+    assert states(found) == ["COMPLETE", "PRUNED", "PRUNED"]
+    pruned = found.shared.trials()[1]
+    assert list(pruned.intermediate_values) == [50]
+    assert "pruned after 50 steps" in pruned.user_attrs["reason"]
+
+
+BREAKS = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Breaks(CartPoleEnv):
+    made = 0
+
+    def __init__(self, first=0, last=0, how="ValueError('broken')"):
+        super().__init__()
+        Breaks.made += 1
+        self.is_broken = first <= Breaks.made < last
+        self.how = how
+
+    def step(self, action):
+        if self.is_broken:
+            raise eval(self.how)
+        return super().step(action)
+
+
+gym.register("Breaks-v0", Breaks, max_episode_steps=50)
+"""
+
+
+@pytest.fixture
+def broken(working_folder: Path) -> None:
+    (working_folder / "breaks.py").write_text(BREAKS)
+    import sys
+
+    sys.modules.pop("breaks", None)
+
+
+@pytest.mark.usefixtures("broken")
+@pytest.mark.parametrize("how", ["MemoryError('no room')", "RuntimeError('out of memory')"])
+def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on(how: str) -> None:
+    kwargs = f'env.kwargs={{first: 3, last: 6, how: "{how}"}}'
+    found = worked("env=breaks:Breaks-v0", "n_trials=3", "env.check=false", kwargs, "pruner=none")
+    assert "FAIL" in states(found)
+    assert states(found)[-1] == "COMPLETE"
+    failed = next(trial for trial in found.shared.trials() if trial.state == TrialState.FAIL)
+    assert how.split("'")[1] in failed.user_attrs["reason"]
+    assert "Traceback" in failed.user_attrs["traceback"]
+    result = result_of(found.plan, found.shared)
+    assert how.split("'")[1] in counts(result)
+    rows = list(csv.DictReader(result.trials_file.open()))
+    assert [row["state"] for row in rows].count("fail") == states(found).count("FAIL")
+    assert how.split("'")[1] in next(row["reason"] for row in rows if row["state"] == "fail")
+
+
+@pytest.mark.usefixtures("broken")
+def test_three_failures_alike_in_a_row_end_the_study(capfd: pytest.CaptureFixture[str]) -> None:
+    kwargs = "env.kwargs={first: 3, last: 1000}"
+    found = begun("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", kwargs)
+    with quiet_optuna(), pytest.raises(SameFailureError, match="broken"):
+        worker_of(found).work()
+    assert states(found) == ["FAIL"] * 3
+    assert "Traceback" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("broken")
+def test_environment_that_is_broken_at_once_costs_no_trial() -> None:
+    found = begun("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", "env.kwargs={last: 1000}")
+    with quiet_optuna(), pytest.raises(ZooError, match="broken"):
+        worker_of(found).work()
+    assert states(found) == []
+    assert not list(STUDY.parents[1].rglob("run.json"))
+
+
+def test_parameters_that_grow_out_of_bounds_are_a_failed_trial() -> None:
+    worst = "space.algo.learning_rate={type: categorical, choices: [1e30]}"
+    found = begun("n_trials=1", worst, "space.algo.max_grad_norm={type: categorical, choices: [1e30]}")
+    with quiet_optuna():
+        worker_of(found).work()
+    assert states(found) == ["FAIL"]
+    assert "is not finite" in found.shared.trials()[0].user_attrs["reason"]
+
+
+def test_interrupted_trial_is_run_again_with_the_same_values() -> None:
+    found = begun("n_trials=2", "pruner=none", "n_timesteps=20000", "sampler=random")
+    worker = worker_of(found)
+    with quiet_optuna(), found.shared.joined("somebody"):
+        trial = found.shared.claim()
+        assert trial is not None
+        drawn = found.plan.space.suggest(trial, found.plan.base)
+        found.shared.give_back(trial, "interrupted")
+        again = found.shared.claim()
+        assert again is not None
+        assert found.plan.space.suggest(again, found.plan.base) == drawn
+        assert again.user_attrs[GOES_ON] == trial.number
+        assert [each.number for each in counted(found.shared.trials())] == [again.number]
+        found.shared.finish(again, [1.0])
+        assert found.shared.claim() is not None
+        assert found.shared.claim() is None
+    assert worker.plan.full_name == "a2c/CartPole-v1/default"
+
+
+@pytest.mark.slow
+def test_signal_ends_a_trial_after_its_update_and_gives_it_back() -> None:
+    found = begun("n_trials=1", "pruner=none", "n_timesteps=1000000", "n_evaluations=1000")
+    worker = worker_of(found)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    signal.setitimer(signal.ITIMER_REAL, 4.0)
+    from zoo.tuning.trials import InterruptedTrialError
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with quiet_optuna(), pytest.raises((InterruptedTrialError, KeyboardInterrupt)):
+            worker.work()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGTERM, before)
+    assert [state for state in states(found) if state == "RUNNING"] == []
+    assert states(found) in ([], ["FAIL", "WAITING"])
+
+
+def test_trial_of_a_process_that_died_is_run_by_the_next() -> None:
+    found = begun("n_trials=2", "pruner=none")
+    with quiet_optuna():
+        with found.shared.joined("the-dead"):
+            trial = found.shared.claim()
+            assert trial is not None
+            drawn = found.plan.space.suggest(trial, found.plan.base)
+        assert states(found) == ["RUNNING"]
+        worker_of(found).work()
+    trials = found.shared.trials()
+    assert [trial.state.name for trial in trials] == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert trials[1].user_attrs["values"] == drawn
+    assert len(counted(trials)) == 2
+
+
+def test_no_trial_starts_after_the_time_is_up() -> None:
+    found = begun("n_trials=5")
+    with quiet_optuna():
+        worker_of(found, deadline=time.time() - 1).work()
+    assert states(found) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "difference"),
+    [
+        ("n_timesteps=300", r"`n_timesteps` is 300 \(the study has 200\)"),
+        ("space.algo.gamma.low=0.95", r"`space.algo.gamma` is .*low=0.95"),
+        ("~space.algo.gamma", r"`space.algo.gamma` is not searched"),
+        ("objective=iqm", r"`objective` is \['iqm'\]"),
+        ("algo.gamma=0.9", r"`algo.gamma` is new: 0.9"),
+        ("n_seeds=2", r"`n_seeds` is 2 \(the study has 1\)"),
+        ("seed=2", r"`seed` is 2 \(the study has 1\)"),
+        ("env.max_episode_steps=50", r"`env.max_episode_steps` is 50 \(the study has None\)"),
+    ],
+)
+def test_study_with_other_settings_is_refused_by_naming_them(override: str, difference: str) -> None:
+    one_trial()
+    with pytest.raises(ZooError, match=difference):
+        begun("n_trials=2", override)
+
+
+def test_study_without_a_trial_begins_with_new_settings() -> None:
+    begun("n_trials=1")
+    assert begun("n_trials=1", "n_timesteps=300").plan.n_timesteps == 300
+
+
+def test_study_that_another_command_has_just_begun_is_joined() -> None:
+    first, second = begun("n_trials=2"), begun("n_trials=2")
+    with quiet_optuna(), first.shared.joined("one"):
+        trial = first.shared.claim()
+    assert trial is not None
+    assert [each.number for each in second.shared.trials()] == [trial.number]
+
+
+def test_first_trial_has_the_tuned_files_values(working_folder: Path) -> None:
+    (working_folder / "mine.yaml").write_text("algo: {gamma: 0.93, learning_rate: lin_2e-3, n_steps: 8}\n")
+    found = begun("n_trials=1", "tuned=mine.yaml")
+    with quiet_optuna(), found.shared.joined("somebody"):
+        trial = found.shared.claim()
+        assert trial is not None
+        values = found.plan.space.suggest(trial, found.plan.base)
+    wanted = {"algo.gamma": 0.93, "algo.learning_rate": "lin_0.002", "algo.n_steps": 8}
+    assert {path: values[path] for path in wanted} == wanted
+    assert found.remarks == ["first trial with the values of mine.yaml"]
+
+
+@pytest.mark.slow
+def test_first_trials_have_the_values_of_another_studys_best() -> None:
+    other = worked("n_trials=2", "study=other", "pruner=none", "sampler=random")
+    place = "warm_start=runs/tune/a2c/CartPole-v1/other"
+    found = begun("n_trials=2", place, "algo.gamma=0.95")
+    with quiet_optuna(), found.shared.joined("somebody"):
+        trial = found.shared.claim()
+        assert trial is not None
+        found.plan.space.suggest(trial, found.plan.base)
+    best = other.shared.study.best_trial.params
+    assert trial.params == {name: value for name, value in best.items() if name != "1 - algo.gamma"}
+    with pytest.raises(ZooError, match="there is no study"):
+        begun("study=third", "warm_start=nowhere")
+
+
+@pytest.mark.slow
+def test_several_objectives_give_the_best_compromises() -> None:
+    found = worked(
+        "n_trials=2", "objective=[mean_return,steps_per_second]", "sampler=nsgaii", "top_k=1", "top_seeds=1"
+    )
+    assert all(len(trial.values) == 2 and trial.values[1] > 0 for trial in found.shared.trials())
+    assert result_of(found.plan, found.shared).best is not None
+
+
+def test_steps_to_a_threshold_are_the_score_and_end_a_trial() -> None:
+    found = worked("n_trials=1", "objective=time_to_threshold", "threshold=5")
+    assert 100 <= found.shared.trials()[0].values[0] < 200
+    worse = worked("n_trials=1", "study=far", "objective=time_to_threshold", "threshold=500")
+    assert worse.shared.trials()[0].values[0] > 200
+
+
+def test_success_rate_of_an_environment_that_has_none_ends_the_study() -> None:
+    with pytest.raises(ZooError, match="does not say whether an episode was a success"):
+        worked("n_trials=1", "objective=success_rate")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "pruner"),
+    [
+        ("cmaes", "successive_halving"),
+        pytest.param("qmc", "patient", marks=pytest.mark.slow),
+        pytest.param("gp", "hyperband", marks=pytest.mark.slow),
+        pytest.param("nsgaii", "percentile", marks=pytest.mark.slow),
+        pytest.param("random", "none", marks=pytest.mark.slow),
+    ],
+)
+def test_samplers_and_pruners_work(sampler: str, pruner: str) -> None:
+    if sampler == "cmaes":
+        pytest.importorskip("cmaes")
+    found = worked("n_trials=4", f"sampler={sampler}", f"pruner={pruner}", "n_timesteps=60")
+    assert set(states(found)) <= {"COMPLETE", "PRUNED"}
+    assert len({str(trial.params) for trial in found.shared.trials()}) == 4
+
+
+def test_cmaes_does_not_unpickle_what_another_user_began(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("cmaes")
+    worked("n_trials=1", "sampler=cmaes")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "somebody else"))
+    with pytest.raises(ZooError, match="trust=true"):
+        begun("n_trials=2", "sampler=cmaes")
+    begun("n_trials=2", "sampler=tpe")
+    begun("n_trials=2", "sampler=cmaes", "trust=true")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "storage=postgresql+psycopg://me:secret@127.0.0.1:1/none",
+            r"can't reach the storage \S+me:\*\*\*@",
+        ),
+        ("storage=nosuch://me:secret@host/none", "nosuch"),
+        ("storage=plain.txt", "is neither a file"),
+        ("storage=/proc/none/study.db", "can't write into /proc/none"),
+        ("sampler.n_ei=3", r"unknown key `sampler.n_ei`"),
+        ("pruner.n_startup=3", r"unknown key `pruner.n_startup`"),
+        ("objective=mean_retrun", "did you mean 'mean_return'"),
+        ("objective=time_to_threshold", "needs the mean return to reach"),
+        ("threshold=3", "objective=time_to_threshold only"),
+        ("callbacks.eval=null", "switched off"),
+        ("n_jobs=0", "n_jobs=0"),
+        ("study=../x", "is not a name"),
+        ("timeout=soon", "timeout=soon"),
+        ("sampler=cmaes objective=[mean_return,steps_per_second]", "one objective only"),
+    ],
+)
+def test_mistake_is_told_in_one_line(override: str, message: str) -> None:
+    with pytest.raises(ZooError, match=message) as raised:
+        begun(*override.split(" "))
+    assert "\n" not in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_file_that_is_no_study_is_told(working_folder: Path) -> None:
+    (working_folder / "broken.db").write_bytes(b"this is not a database, and longer than its header" * 99)
+    with pytest.raises(ZooError, match=r"can.t reach the storage .*broken\.db: file is not a database"):
+        begun("storage=broken.db")
+
+
+def test_unknown_sampler_is_told_with_the_nearest() -> None:
+    with pytest.raises(ZooError, match="unknown sampler 'tpee'; did you mean 'tpe'"):
+        config_of("sampler=tpee")
+
+
+def test_password_is_left_out() -> None:
+    text = "storage=postgresql+psycopg://me:se:cr@t@host/db failed"
+    assert without_password(text) == "storage=postgresql+psycopg://me:***@host/db failed"
+
+
+def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner() -> None:
+    settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3")
+    found = worked(*settings)
+    result = result_of(found.plan, found.shared)
+    assert len(result.ranking) == 2
+    winner = result.ranking[0]
+    assert winner.score >= result.ranking[1].score
+    assert winner.interval[0] <= winner.score <= winner.interval[1]
+    seeds = {seed_of(run) for each in result.ranking for run in each.runs}
+    used = {seed_of(run) for trial in result.trials for run in trial.user_attrs["runs"]}
+    assert len(seeds) == 2
+    assert not seeds & used
+    assert f"{winner.number}" in table(result).splitlines()[1]
+    assert result.best_file is not None
+    text = result.best_file.read_text()
+    assert text.startswith("# Found by zoo tune on ")
+    assert "2 fresh seeds: interquartile mean" in text
+    seed = seed_of(winner.runs[0])
+    again = zoo.compose(
+        "train",
+        [
+            *("algo=a2c", "env=CartPole-v1", f"tuned={result.best_file}", f"seed={seed}", "compile=false"),
+            *("threads=1", "callbacks=eval", "callbacks.eval.n_episodes=2", "callbacks.eval.every=100"),
+            *("logger=none", "progress_bar=false"),
+        ],
+    )
+    trained = zoo.train(again)
+    assert trained.evaluation is not None
+    assert trained.evaluation.returns.tolist() == winner.samples[0]
+
+
+@pytest.mark.slow
+def test_further_trials_only_train_again_what_is_new_among_the_best() -> None:
+    settings = ("sampler=random", "pruner=none", "top_k=1", "top_seeds=2")
+    worked("n_trials=1", *settings)
+    found = worked("n_trials=1", *settings)
+    top = optuna.load_study(study_name=f"{found.plan.full_name}/top", storage=found.shared.storage.optuna)
+    assert len(top.trials) == 2

@@ -1,0 +1,166 @@
+"""`zoo tune` as it is typed: processes that share a study, that are killed, and what they leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import waiting_env
+from optuna.trial import FrozenTrial
+from small_studies import overrides
+
+from zoo.tuning.shared_study import counted
+
+TUNE = "from zoo.cli import main; main()"
+STUDY = Path("runs/tune/a2c/CartPole-v1/default")
+SECONDS = 240
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", TUNE, "tune", *overrides(*arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+@contextlib.contextmanager
+def ended_at_last(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+                process.communicate()
+
+
+def trials(study: Path = STUDY, name: str = "a2c/CartPole-v1/default") -> list[FrozenTrial]:
+    try:
+        return optuna.load_study(study_name=name, storage=f"sqlite:///{study}/study.db").trials
+    except Exception:  # it is not there yet
+        return []
+
+
+def running(*where: Any) -> list[FrozenTrial]:
+    return [each for each in trials(*where) if each.state.name == "RUNNING" and "values" in each.user_attrs]
+
+
+def test_two_processes_share_a_study_after_a_third_was_killed(working_folder: Path) -> None:
+    settings = ("n_trials=4", "sampler=random", "pruner=none", "verbose=1", *waiting_env.SETTINGS)
+    where = (waiting_env.STUDY, waiting_env.NAME)
+    waiting_env.write_module(working_folder, hold=True)
+    first = started(*settings)
+    with ended_at_last(first):
+        waiting_env.wait_until(lambda: running(*where))
+        [dead] = running(*where)
+        waiting_env.kill_all(first.pid)
+        first.communicate()
+    (working_folder / "hold").unlink()
+    two = [started(*settings), started(*settings)]
+    with ended_at_last(*two):
+        outputs = [process.communicate(timeout=SECONDS)[0] for process in two]
+        assert [process.returncode for process in two] == [0, 0], outputs
+    found = trials(*where)
+    assert [trial.state.name for trial in counted(found)] == ["COMPLETE"] * 4
+    assert [trial.number for trial in found if trial.state.name == "FAIL"] == [dead.number]
+    again = next(trial for trial in found if trial.user_attrs.get("goes_on_from") == dead.number)
+    assert again.params == dead.params
+    assert len({str(trial.params) for trial in counted(found)}) == 4
+    assert (waiting_env.STUDY / "best.yaml").is_file()
+    check_page_is_self_contained(waiting_env.STUDY / "report.html")
+
+
+class References(HTMLParser):
+    """Collects what a page would load from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("src", "href") and value and not value.startswith("data:"):
+                self.found.append(f"{tag} {name}={value}")
+
+
+def check_page_is_self_contained(page: Path) -> None:
+    text = page.read_text()
+    references = References()
+    references.feed(text)
+    assert references.found == []
+    assert text.count("Plotly.newPlot(") == 5
+    assert "<h2>Importance</h2>" in text
+
+
+def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
+    settings = ("n_trials=1", "pruner=none", "n_timesteps=10000000", "n_evaluations=1000", "algo.n_steps=16")
+    process = started(*settings)
+    with ended_at_last(process):
+        waiting_env.wait_until(running)
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, output
+    assert [trial.state.name for trial in trials()] == ["FAIL", "WAITING"]
+    assert not list(Path(f"{STUDY}/study.db.workers").glob("*-*.lock"))
+
+
+@pytest.mark.slow
+def test_process_that_is_killed_costs_its_trial_and_another_takes_its_place(working_folder: Path) -> None:
+    where = (waiting_env.STUDY, waiting_env.NAME)
+    waiting_env.write_module(working_folder, hold=True)
+    process = started("n_trials=2", "pruner=none", "verbose=1", *waiting_env.SETTINGS)
+    with ended_at_last(process):
+        waiting_env.wait_until(lambda: running(*where))
+        (working_folder / "hold").unlink()
+        [worker] = [
+            int(pid)
+            for path in Path(f"/proc/{process.pid}/task").glob("*/children")
+            for pid in path.read_text().split()
+        ]
+        os.kill(worker, signal.SIGKILL)
+        output = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 0, output
+    found = trials(*where)
+    assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE"]
+    assert found[0].user_attrs["reason"] == "its process was killed by SIGKILL (out of memory?)"
+
+
+@pytest.mark.slow
+def test_multirun_of_workers_runs_each_trial_once() -> None:
+    many = ("-m", "worker=range(2)", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    process = started("n_trials=6", "pruner=none", "sampler=random", *many)
+    with ended_at_last(process):
+        output = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 0, output
+    assert [trial.state.name for trial in trials()] == ["COMPLETE"] * 6
+
+
+@pytest.mark.slow
+def test_bad_defaults_are_tuned_to_a_solved_environment() -> None:
+    command = [
+        *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_trials=30", "n_timesteps=50000", "n_envs=8"),
+        *("seed=1", "algo.n_minibatches=4"),
+    ]
+    process = subprocess.run(
+        [sys.executable, "-c", TUNE, "tune", *command], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    text = Path("runs/tune/ppo2/CartPole-v1/default/best.yaml").read_text()
+    found = re.search(r"interquartile mean ([\d.]+)", text)
+    assert found is not None
+    assert float(found[1]) >= 490
+    states = optuna.load_study(
+        study_name="ppo2/CartPole-v1/default",
+        storage="sqlite:///runs/tune/ppo2/CartPole-v1/default/study.db",
+    )
+    assert any(trial.state.name == "PRUNED" for trial in states.trials)

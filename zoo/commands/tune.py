@@ -1,0 +1,62 @@
+"""`zoo tune`: a search for hyperparameters, and what it says to whoever sits at the terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo.config.paths import shown
+from zoo.errors import INTERRUPTED
+from zoo.files.printing import say
+from zoo.tuning.result import Result, counts, table
+from zoo.tuning.tune import Search, search
+
+
+def run(config: Mapping[str, Any]) -> int | None:
+    """Search as the checked config says. Returns 130 if the user or the cluster ended it."""
+    found = search(config)
+    verbose = config["verbose"]
+    if verbose:
+        _introduce(found)
+    is_done = found.run()
+    result = found.result()
+    if verbose:
+        _conclude(result, is_done=is_done)
+    return None if is_done else INTERRUPTED
+
+
+def _introduce(found: Search) -> None:
+    plan = found.plan
+    print(f"study   {_shown(plan.folder)}")
+    print(f"trials  {plan.config['n_trials']} in {found.shared.storage.shown}")
+    for remark in found.remarks:
+        print(f"        {remark}")
+    print(f"search  {', '.join(plan.space.dimensions)}")
+    if plan.space.left_out:
+        print(f"fixed   {', '.join(plan.space.left_out)}: set, so not searched")
+    if not plan.objective.is_single and plan.config["pruner"]["name"] != "none":
+        print("prune   none: with several objectives trials are not ended early")
+
+
+def _conclude(result: Result, *, is_done: bool) -> None:
+    for line in counts(result).splitlines():
+        say(f"trials  {line}")
+    if result.best is not None:
+        say(table(result))
+    for remark in result.remarks:
+        say(f"plots   {remark}")
+    if result.report_file is not None:
+        say(f"plots   {_shown(result.report_file)}")
+    say(f"all     {_shown(result.trials_file)}")
+    if result.best_file is not None:
+        plan = result.plan
+        train = ["zoo", "train", f"algo={plan.algo}", f"env={plan.env}", f"tuned={_shown(result.best_file)}"]
+        say(f"train   {shlex.join(train)}")
+    if not is_done:
+        say("go on   with the same command")
+
+
+def _shown(path: Path) -> str:
+    return shown(path.absolute())

@@ -1,0 +1,1 @@
+"""Searching for hyperparameters: spaces, studies that many processes share, trials, and what comes out."""

@@ -1,0 +1,135 @@
+"""What a study is: the config of its trials, what is searched and for what, and where it all stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from zoo.config.intervals import minutes_of
+from zoo.config.sections import SECTIONS
+from zoo.config.settings import TrainSettings
+from zoo.envs.ids import folder_name
+from zoo.errors import ZooError
+from zoo.tuning.objective import TO_THRESHOLD, Objective
+from zoo.tuning.pruners import pruner_settings
+from zoo.tuning.samplers import require_sampler, sampler_settings
+from zoo.tuning.space import Config, Space
+
+FREE = (
+    *("resume", "job", "runs_dir", "progress_bar", "verbose", "device", "threads", "compile"),
+    *("tuned", "seed", "logger", "callbacks.checkpoint"),
+)
+"""Settings of a training in which two commands on one study may differ."""
+
+
+class Plan:
+    """A study by the checked config of `zoo tune`, as plain data. Raises `ZooError` for what does not fit."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = dict(config)
+        self.base = _training(config)
+        self.algo = str(config["algo"].get("preset") or config["algo"]["name"])
+        self.env = str(config["env"]["id"])
+        self.name = _checked_name(config["study"])
+        self.full_name = f"{self.algo}/{self.env}/{self.name}"
+        self.folder = Path(config["runs_dir"], "tune", self.algo, folder_name(self.env), self.name)
+        self.objective = Objective(config["objective"], config["threshold"])
+        self.space = Space(config["space"], config["fixed"])
+        self.sampler = sampler_settings(config["sampler"])
+        self.pruner = pruner_settings(config["pruner"])
+        self.n_seeds, self.n_timesteps = int(config["n_seeds"]), int(config["n_timesteps"])
+
+    def check(self) -> None:
+        """Raise `ZooError` for what would go wrong in every trial."""
+        for key in ("resume", "job"):
+            if self.config[key] is not None:
+                raise ZooError(
+                    f"`{key}` can't be set: zoo tune goes on with a study by the same command again"
+                )
+        _ = self.deadline_minutes
+        if self.config["n_jobs"] == 0:
+            raise ZooError("`n_jobs=0` is neither -1 (one a core) nor at least 1")
+        if self.base["callbacks"].get("eval") is None:
+            raise ZooError("`callbacks.eval` is switched off: without evaluations no trial has a score")
+        require_sampler(self.config["sampler"]["name"], len(self.objective.names))
+        self.space.check(self.base)
+
+    @property
+    def deadline_minutes(self) -> float | None:
+        """Minutes after which no trial starts; None: there is no such time."""
+        timeout = self.config["timeout"]
+        if timeout is None:
+            return None
+        return minutes_of(timeout, "timeout") if isinstance(timeout, str) else timeout / 60
+
+    @property
+    def interval(self) -> int:
+        """Environment steps between the evaluations of a training."""
+        every: int | None = self.base["callbacks"]["eval"]["every"]
+        return every or max(1, self.n_timesteps // int(self.config["n_evaluations"]))
+
+    @property
+    def steps_of_a_trial(self) -> int:
+        """Environment steps of all trainings of a trial."""
+        return self.n_timesteps * self.n_seeds
+
+    def settings(self) -> dict[str, Any]:
+        """Return what two commands on one study have to agree in, by name."""
+        base = {path: each for path, each in _leaves(self.base, "") if path not in self.space.dimensions}
+        return {
+            **base,
+            "objective": self.objective.names,
+            "threshold": self.objective.threshold,
+            "n_seeds": self.n_seeds,
+            "callbacks.eval.every": self.interval,
+            **{f"space.{path}": each for path, each in self.space.describe().items()},
+        }
+
+    def config_of_trial(self, values: Mapping[str, Any], seed: int, runs_dir: Path) -> Config:
+        """Return the config of one training. Raises `ZooError` for values that don't go together."""
+        config = self.space.config_with(self.base, dict(values))
+        callbacks = dict(config["callbacks"])
+        callbacks["eval"] = {**callbacks["eval"], "every": self.interval}
+        if self.objective.names == [TO_THRESHOLD] and callbacks.get("stop_on_reward") is None:
+            callbacks["stop_on_reward"] = {"threshold": self.objective.threshold}
+        quiet = {"progress_bar": False, "verbose": 0}
+        return {**config, **quiet, "callbacks": callbacks, "seed": seed, "runs_dir": str(runs_dir)}
+
+
+def differences(now: Mapping[str, Any], was: Mapping[str, Any]) -> list[str]:
+    """Return where two settings of a study differ, each on one line."""
+    found = []
+    for key in [*was, *(key for key in now if key not in was)]:
+        if key not in now:
+            found.append(f"`{key}` is not searched or set (the study has {was[key]})")
+        elif key not in was:
+            found.append(f"`{key}` is new: {now[key]}")
+        elif now[key] != was[key]:
+            found.append(f"`{key}` is {now[key]} (the study has {was[key]})")
+    return found
+
+
+def _training(config: Mapping[str, Any]) -> Config:
+    """Return what of a config of `zoo tune` is one of `zoo train`."""
+    kept = {"algo", "callbacks", "logger", *SECTIONS, *(field.name for field in fields(TrainSettings))}
+    return {key: each for key, each in config.items() if key in kept}
+
+
+def _checked_name(name: str) -> str:
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise ZooError(f"`study={name}` is not a name; expected letters, digits, dots and dashes")
+    return name
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if path in FREE:
+            continue
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}.")
+        else:
+            yield path, value

@@ -1,0 +1,192 @@
+"""Where a study's trials are kept: a SQLite file, a journal file, or a database on a server.
+
+A storage also says where its lock is, by which the processes that share a study take turns, and how one that
+died is known: on files by a lock that dies with it, on a server by its heartbeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import ZooError
+from zoo.files import atomic
+from zoo.files.printing import one_line
+from zoo.tuning.file_lock import FileLock
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage, RDBStorage
+
+JOURNAL = "journal"
+JOURNAL_SUFFIXES = (".journal", ".log")
+SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+
+SECONDS_FOR_A_LOCK = 60
+"""How long SQLite waits for another process that writes."""
+
+SECONDS_TO_CONNECT = 10
+"""How long a server may take to answer."""
+
+MISSED_HEARTBEATS = 4
+
+
+@dataclass
+class Storage:
+    """An open storage. ``workers`` is the folder of the locks of those who share it."""
+
+    optuna: BaseStorage
+    shown: str
+    """What to call it in messages: a path, or a URL without its password."""
+    workers: Path
+    server: RDBStorage | None = None
+    """The storage itself, if processes may share it that don't see each other's files."""
+
+    @contextlib.contextmanager
+    def lock(self, study: str) -> Iterator[None]:
+        """Keep all others who share the study waiting within the block."""
+        if self.server is not None and self.server.engine.dialect.name == "postgresql":
+            with _advisory_lock(self.server, study):
+                yield
+            return
+        with FileLock(self.workers / "turn.lock"):
+            yield
+
+
+def open_storage(setting: str | None, folder: Path, heartbeat: int) -> Storage:
+    """Open the storage that the setting ``storage`` names; ``folder`` is the study's.
+
+    Raises `ZooError` in one line, without any password, for one that can't be reached.
+    """
+    try:
+        if setting is not None and "://" in setting:
+            return _database(setting, folder, heartbeat)
+        return _on_file(_file(setting, folder))
+    except OSError as error:
+        raise ZooError(f"can't write into {error.filename}: {error.strerror or error}") from error
+
+
+def _on_file(file: Path) -> Storage:
+    atomic.make_folder(file.parent)
+    workers = file.with_name(f"{file.name}.workers")
+    atomic.make_folder(workers)
+    if file.suffix in JOURNAL_SUFFIXES:
+        return Storage(_journal(file, workers), str(file), workers)
+    with FileLock(workers / "turn.lock"):  # two that make its tables at once would fail
+        return Storage(_rdb(f"sqlite:///{file}", str(file)), str(file), workers)
+
+
+def open_existing(place: str) -> Storage:
+    """Open another study's storage, given by its file or the study's folder, only to read it."""
+    path = Path(place).expanduser()
+    candidates = [path / "study.db", path / "study.journal"] if path.is_dir() else [path]
+    file = next((each for each in candidates if each.is_file()), None)
+    if file is None:
+        raise ZooError(
+            f"warm_start={place}: there is no study; expected a study's folder, or its storage's file"
+        )
+    if file.suffix in JOURNAL_SUFFIXES:
+        return Storage(_journal(file, file.parent), str(file), file.parent)
+    return Storage(_rdb(f"sqlite:///{file}", str(file)), str(file), file.parent)
+
+
+def without_password(text: str) -> str:
+    """Return the text with the password of every URL in it replaced."""
+    return re.sub(r"(\w[\w+.-]*://[^/\s:@]*):[^\s]*@", r"\1:***@", text)
+
+
+def _file(setting: str | None, folder: Path) -> Path:
+    if setting is None:
+        return (folder / "study.db").absolute()
+    if setting == JOURNAL:
+        return (folder / "study.journal").absolute()
+    path = Path(setting).expanduser().absolute()
+    if path.suffix not in (*JOURNAL_SUFFIXES, *SQLITE_SUFFIXES) or path.is_dir():
+        known = ", ".join((*SQLITE_SUFFIXES, *JOURNAL_SUFFIXES))
+        raise ZooError(
+            f"`storage={setting}` is neither a file ({known}), nor journal, nor a database's URL"
+            " (postgresql+psycopg://user:password@host/name)"
+        )
+    return path
+
+
+def _journal(file: Path, workers: Path) -> BaseStorage:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    try:
+        with _no_warnings():
+            lock: Any = FileLock(workers / "journal.lock")
+            return JournalStorage(JournalFileBackend(str(file), lock_obj=lock))
+    except (OSError, ValueError, KeyError) as error:
+        raise ZooError(f"can't open the journal {file}: {one_line(error)}") from error
+
+
+def _database(url: str, folder: Path, heartbeat: int) -> Storage:
+    if url.startswith("sqlite"):
+        raise ZooError(f"`storage={url}`: a SQLite file is named by its path: storage=PATH.db")
+    shown = without_password(url)
+    storage = _rdb(url, shown, heartbeat)
+    workers = folder / "workers"
+    atomic.make_folder(workers)
+    return Storage(storage, shown, workers, storage)
+
+
+def _rdb(url: str, shown: str, heartbeat: int | None = None) -> RDBStorage:
+    import sqlalchemy
+    from optuna.exceptions import StorageInternalError
+    from optuna.storages import RDBStorage
+
+    is_file = url.startswith("sqlite")
+    options: dict[str, Any] = {} if is_file else {"pool_pre_ping": True}
+    if is_file:
+        options["connect_args"] = {"timeout": SECONDS_FOR_A_LOCK}
+    elif url.startswith("postgresql"):
+        options["connect_args"] = {"connect_timeout": SECONDS_TO_CONNECT}
+    patience = None if heartbeat is None else MISSED_HEARTBEATS * heartbeat
+    try:
+        with _no_warnings():
+            return RDBStorage(url, engine_kwargs=options, heartbeat_interval=heartbeat, grace_period=patience)
+    except ImportError as error:
+        reason = one_line(error.__cause__ or error)
+        raise ZooError(
+            f"the storage {shown} needs a database driver ({reason}); PostgreSQL's: pip install 'zoo[tune]'"
+        ) from error
+    except sqlalchemy.exc.NoSuchModuleError as error:
+        raise ZooError(f"the storage {shown} is of an unknown kind: {one_line(error)}") from error
+    except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
+        raise ZooError(f"can't reach the storage {shown}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what a database says went wrong, on one line and without any password."""
+    original = getattr(error, "orig", None) or error
+    return without_password(one_line(original)).rstrip(".")
+
+
+@contextlib.contextmanager
+def _advisory_lock(server: RDBStorage, name: str) -> Iterator[None]:
+    """Hold PostgreSQL's lock of that name; it is given up when the connection ends, however that comes."""
+    from sqlalchemy import text
+
+    digest = hashlib.sha256(name.encode()).digest()
+    key = {"key": int.from_bytes(digest[:8], "big", signed=True)}
+    with server.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), key)
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT pg_advisory_unlock(:key)"), key)
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Leave out that Optuna's heartbeats are experimental."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,217 @@
+"""Beginning a study, or going on with one: only with the settings that it was begun with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import optuna
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from zoo.agents.own_runs import signature_of
+from zoo.envs.seeds import random_seed
+from zoo.errors import ZooError
+from zoo.files.printing import one_line
+from zoo.tuning.plan import Plan, differences
+from zoo.tuning.shared_study import SharedStudy, counted
+from zoo.tuning.storages import Storage, open_existing, open_storage
+
+SETTINGS, SEED, SIGNATURE = "settings", "seed", "signature"
+ORIGIN = "origin"
+"""Of a trial whose values did not come from the sampler: where they are from."""
+
+WARM_TRIALS = 5
+"""Trials of another study that a warm start takes."""
+
+TOP = "/top"
+"""How the name of the second study ends, in which the best trials are trained again."""
+
+
+def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
+    """Begin the study, or go on with it; return it, and what to say of how it begins.
+
+    Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
+    """
+    with quiet_optuna():
+        storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
+        with storage.lock(plan.full_name):
+            study = existing_study(plan.full_name, storage)
+            if study is not None and _is_replaceable(plan, study):
+                optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
+                study = None
+            if study is None:
+                study = _begin(plan, storage)
+                remarks = _warm_start(plan, study)
+            else:
+                _check_settings(plan, study)
+                remarks = [_goes_on(study, plan)]
+    _refuse_foreign_pickles(plan, study)
+    return SharedStudy(study, storage, plan.config["n_trials"]), remarks
+
+
+def join_study(plan: Plan, storage: Storage) -> SharedStudy:
+    """Return the study that `open_study` began, in another process."""
+    with quiet_optuna():
+        study = existing_study(plan.full_name, storage)
+    if study is None:
+        raise ZooError(f"the study {plan.full_name} is no longer in {storage.shown}")
+    study.pruner = plan.pruner.make(plan.interval, plan.steps_of_a_trial)
+    return SharedStudy(study, storage, plan.config["n_trials"])
+
+
+def seed_of(study: Study) -> int:
+    """Return the seed from which all seeds of a study's trials come."""
+    return int(study.user_attrs[SEED])
+
+
+@contextlib.contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Keep Optuna from printing what we say ourselves, and that parts of it are experimental."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.filterwarnings("ignore", module="optuna")
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def existing_study(name: str, storage: Storage) -> Study | None:
+    """Return a study by its name, None if there is none."""
+    try:
+        return optuna.load_study(study_name=name, storage=storage.optuna)
+    except KeyError:
+        return None
+
+
+def _begin(plan: Plan, storage: Storage) -> Study:
+    study = optuna.create_study(
+        study_name=plan.full_name, storage=storage.optuna, directions=plan.objective.directions
+    )
+    seed = plan.base["seed"]
+    study.set_user_attr(SEED, random_seed() if seed is None else seed)
+    study.set_user_attr(SETTINGS, _as_json(plan.settings()))
+    study.set_user_attr(SIGNATURE, signature_of(f"study {plan.full_name} {seed_of(study)}"))
+    study.set_metric_names(plan.objective.names)
+    return study
+
+
+def _is_replaceable(plan: Plan, study: Study) -> bool:
+    """Tell whether another study was begun, and nothing tried, perhaps for a mistake that is mended now."""
+    return not counted(study.get_trials(deepcopy=False)) and bool(_differences(plan, study))
+
+
+def _differences(plan: Plan, study: Study) -> list[str]:
+    was = study.user_attrs.get(SETTINGS)
+    if was is None:
+        raise ZooError(f"the study {plan.full_name} was not made by zoo tune; another name: study=NAME")
+    found = differences(_as_json(plan.settings()), was)
+    seed = plan.base["seed"]
+    if seed is not None and seed != seed_of(study):
+        found.append(f"`seed` is {seed} (the study has {seed_of(study)})")
+    return found
+
+
+def _check_settings(plan: Plan, study: Study) -> None:
+    found = _differences(plan, study)
+    if found:
+        shown = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+        raise ZooError(
+            f"the study '{plan.name}' of {plan.algo} on {plan.env} was begun with other settings:"
+            f" {one_line(shown, 800)}. Another study: study=NAME"
+        )
+
+
+def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return plain
+
+
+def _goes_on(study: Study, plan: Plan) -> str:
+    done = sum(trial.state.is_finished() for trial in counted(study.get_trials(deepcopy=False)))
+    return f"goes on: {done} of {plan.config['n_trials']} trials are done"
+
+
+def _warm_start(plan: Plan, study: Study) -> list[str]:
+    setting = plan.config["warm_start"]
+    if setting is True:
+        return _start_from_config(plan, study)
+    if isinstance(setting, str):
+        return _start_from_study(plan, study, setting)
+    return []
+
+
+def _start_from_config(plan: Plan, study: Study) -> list[str]:
+    """Let the first trial have the tuned file's values, as far as the space has them."""
+    tuned = plan.base["tuned"]
+    if tuned in (None, "none"):
+        return []
+    found, outside = plan.space.parameters_of(plan.base)
+    study.enqueue_trial(found, user_attrs={ORIGIN: str(tuned)})
+    drawn = f", but {', '.join(outside)}, which the space does not have" if outside else ""
+    return [f"first trial with the values of {tuned}{drawn}"]
+
+
+def _start_from_study(plan: Plan, study: Study, place: str) -> list[str]:
+    """Let the first trials have the values of another study's best, as far as the space has them."""
+    best = _best_of(open_existing(place), place)
+    names = set(plan.space.parameter_names())
+    n_taken = 0
+    for trial in best:
+        known = {name: each for name, each in trial.params.items() if name in names}
+        if known and _fit(plan, known):
+            study.enqueue_trial(known, user_attrs={ORIGIN: f"trial {trial.number} of {one_line(place)}"})
+            n_taken += 1
+    if not n_taken:
+        raise ZooError(f"warm_start={place}: none of its best trials has values within this space")
+    return [f"first {n_taken} trials with the values of the best in {place}"]
+
+
+def _best_of(storage: Storage, place: str) -> list[FrozenTrial]:
+    try:
+        names = [name for name in optuna.get_all_study_names(storage.optuna) if not name.endswith(TOP)]
+        if len(names) != 1:
+            raise ZooError(f"warm_start={place}: expected one study there, found {len(names)}")
+        other = optuna.load_study(study_name=names[0], storage=storage.optuna)
+        complete = other.get_trials(states=(TrialState.COMPLETE,))
+        descending = other.directions[0] == optuna.study.StudyDirection.MAXIMIZE
+    except (optuna.exceptions.OptunaError, ValueError, KeyError) as error:
+        raise ZooError(f"warm_start={place}: it can't be read: {one_line(error)}") from error
+    ranked = sorted(complete, key=lambda trial: trial.values[0], reverse=descending)
+    if not ranked:
+        raise ZooError(f"warm_start={place}: the study has no complete trial")
+    return ranked[:WARM_TRIALS]
+
+
+def _fit(plan: Plan, parameters: dict[str, Any]) -> bool:
+    """Tell whether the space could have drawn these; a study that somebody sent may hold anything."""
+    distributions = {
+        name: distribution
+        for path, dimension in plan.space.dimensions.items()
+        for name, distribution in dimension.distributions(path).items()
+    }
+    try:
+        return all(
+            distributions[name]._contains(distributions[name].to_internal_repr(value))
+            for name, value in parameters.items()
+        )
+    except (ValueError, TypeError):
+        return False
+
+
+def _refuse_foreign_pickles(plan: Plan, study: Study) -> None:
+    """Raise `ZooError` where CMA-ES would unpickle what somebody else may have written."""
+    if plan.config["sampler"]["name"] != "cmaes" or plan.config["trust"]:
+        return
+    ours = signature_of(f"study {plan.full_name} {seed_of(study)}")
+    if ours is None or study.user_attrs.get(SIGNATURE) != ours:
+        raise ZooError(
+            "sampler=cmaes keeps its state as pickled objects in the storage, and this study was begun by"
+            " another user or on another machine; if you trust all who write to it: trust=true"
+        )

@@ -1,0 +1,52 @@
+"""A whole search, by its config: begun or gone on with, run by as many processes as asked for, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from zoo.tuning.plan import Plan
+from zoo.tuning.pool import Pool
+from zoo.tuning.result import Result, result_of
+from zoo.tuning.shared_study import SharedStudy
+from zoo.tuning.study import open_study
+
+
+@dataclass
+class Search:
+    """A study that was begun or found; ``remarks`` are what to say of how it begins."""
+
+    plan: Plan
+    shared: SharedStudy
+    remarks: list[str]
+
+    def run(self) -> bool:
+        """Run what is left of it; return False if a signal ended that. Raises `ZooError`."""
+        return Pool(self.plan, self.shared).run()
+
+    def result(self) -> Result:
+        """Return what came out so far, and write it into the study's folder."""
+        return result_of(self.plan, self.shared)
+
+
+def search(config: Mapping[str, Any]) -> Search:
+    """Begin or find the study of a config that `zoo.compose("tune", …)` returned. Raises `ZooError`."""
+    plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
+    plan = Plan(plain)
+    plan.check()
+    shared, remarks = open_study(plan)
+    return Search(plan, shared, remarks)
+
+
+def tune(config: Mapping[str, Any]) -> Result:
+    """Search as the config says that `zoo.compose("tune", …)` returned; return what came out.
+
+    The same config again goes on with the study. Raises `ZooError` for what does not go together, and for
+    what stopped the study.
+    """
+    started = search(config)
+    started.run()
+    return started.result()

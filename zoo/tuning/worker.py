@@ -1,0 +1,249 @@
+"""What one process does for a study: it claims trials and runs them, then trains the best ones again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import optuna
+from optuna.trial import Trial
+
+from zoo.errors import INTERRUPTED, MISTAKE, ZooError
+from zoo.files.printing import one_line, say
+from zoo.tuning.finals import Finals, join_finals
+from zoo.tuning.objective import NoSuccessError, Training
+from zoo.tuning.plan import Plan
+from zoo.tuning.shared_study import SharedStudy, reason_of
+from zoo.tuning.storages import Storage, open_storage
+from zoo.tuning.study import join_study, quiet_optuna, seed_of
+from zoo.tuning.trials import (
+    TOP_RUNS,
+    TRIALS,
+    InterruptedTrialError,
+    PrunedTrialError,
+    seeds,
+    train,
+    try_small,
+)
+
+RUNS, VALUES, SECONDS = "runs", "values", "seconds"
+
+SECONDS_BETWEEN_LOOKS = 1.0
+"""Between two looks whether the others' trials have ended."""
+
+FAILURE = 1
+
+
+class SameFailureError(Exception):
+    """The last few trials failed alike: the study does not go on."""
+
+
+def main(job: int, report: int) -> NoReturn:
+    """Work as the JSON in the open file ``job`` says; write into ``report`` what went wrong, and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
+    status, message = _outcome(json.loads(_read(job)))
+    with open(report, "w", encoding="utf-8") as file:
+        json.dump([status, message], file)
+    sys.exit(status)
+
+
+def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
+    """Work, and return the exit status and what to tell the user."""
+    sys.argv = ["zoo", "tune", *job["shown"]]
+    try:
+        plan = Plan(job["config"])
+        storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
+        with quiet_optuna():
+            Worker(plan, storage, job["name"], job["started"], job["deadline"]).work()
+    except (KeyboardInterrupt, InterruptedTrialError):
+        return INTERRUPTED, ""
+    except (ZooError, SameFailureError) as error:
+        return MISTAKE, str(error)
+    except optuna.exceptions.StorageInternalError as error:
+        return MISTAKE, f"the storage can't be reached any more: {one_line(error.__cause__ or error)}"
+    return 0, ""
+
+
+class Worker:
+    """One process of a study. After ``deadline``, in seconds since 1970, no trial starts."""
+
+    def __init__(
+        self, plan: Plan, storage: Storage, name: str, started: float, deadline: float | None
+    ) -> None:
+        self.plan, self.storage, self.name = plan, storage, name
+        self.started, self.deadline = started, deadline
+        self.shared = join_study(plan, storage)
+        self.seed = seed_of(self.shared.study)
+
+    def work(self) -> None:
+        """Do what is left of the study. Raises `SameFailureError`, `InterruptedTrialError`, `ZooError`."""
+        self._try_small()
+        with self.shared.joined(self.name):
+            self._search()
+        if not self.plan.config["top_k"]:
+            return
+        finals = join_finals(self.plan, self.shared)
+        if finals is not None:
+            with finals.shared.joined(self.name):
+                self._train_best_again(finals)
+
+    def _try_small(self) -> None:
+        try:
+            try_small(self.plan, self.seed, self.plan.folder / f".try-{self.name}")
+        except ZooError:
+            raise
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            raise ZooError(
+                f"the study does not start, as a first small training failed: {reason_of(error)}"
+            ) from error
+
+    # -- searching --------------------------------------------------------------------------------------
+
+    def _search(self) -> None:
+        while True:
+            trial = None if self._is_late() else self.shared.claim()
+            if trial is not None:
+                self._run(trial)
+            elif self.shared.is_anyone_running():
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            elif self._is_late() or self.shared.is_over():
+                return
+
+    def _is_late(self) -> bool:
+        return self.deadline is not None and time.time() > self.deadline
+
+    def _run(self, trial: Trial) -> None:
+        """Run a trial and record how it ended; what a signal interrupts goes back into the queue."""
+        try:
+            values = self._values(trial)
+        except PrunedTrialError as error:
+            self.shared.prune(trial, str(error))
+            self._tell(trial, str(error))
+        except (InterruptedTrialError, KeyboardInterrupt):
+            self.shared.give_back(trial, "interrupted")
+            raise
+        except (NoSuccessError, optuna.exceptions.StorageInternalError) as error:
+            self.shared.fail(trial, error)
+            raise
+        except Exception as error:
+            self.shared.fail(trial, error)
+            self._tell(trial, f"failed: {reason_of(error)}")
+            self._stop_if_all_fail_alike(self.shared)
+        else:
+            self.shared.finish(trial, values)
+            names = self.plan.objective.names
+            self._tell(
+                trial, "  ".join(f"{name} {each:,.6g}" for name, each in zip(names, values, strict=True))
+            )
+
+    def _values(self, trial: Trial) -> list[float]:
+        plan = self.plan
+        trial_seeds = seeds(self.seed, trial.number, plan.n_seeds)
+        trial.study.sampler = plan.sampler.make(self.seed, trial_seeds[0])
+        started = time.monotonic()
+        values = plan.space.suggest(trial, plan.base)
+        trial.set_user_attr(VALUES, values)
+        done: list[Training] = []
+        folders: list[str] = []
+        try:
+            for index, seed in enumerate(trial_seeds):
+                config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
+                report = _Reports(trial, plan, done, index * plan.n_timesteps)
+                training, folder = train(config, keep=plan.config["keep"], report=report)
+                done.append(training)
+                folders.append(str(folder))
+            return plan.objective.values(done)
+        finally:
+            trial.set_user_attr(RUNS, folders)
+            trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
+
+    def _stop_if_all_fail_alike(self, shared: SharedStudy) -> None:
+        alike = shared.failed_alike(self.started)
+        if alike is None:
+            return
+        print(alike.user_attrs.get("traceback", ""), file=sys.stderr, end="", flush=True)
+        raise SameFailureError(
+            f"three trials in a row failed alike, so the study has stopped: {alike.user_attrs.get('reason')}"
+        )
+
+    def _tell(self, trial: Trial, what: str) -> None:
+        if self.plan.config["verbose"]:
+            seconds = trial.user_attrs.get(SECONDS, 0.0)
+            say(f"trial {trial.number:>4}  {what}  ({seconds:g} s)")
+
+    # -- the best ones again ----------------------------------------------------------------------------
+
+    def _train_best_again(self, finals: Finals) -> None:
+        while True:
+            trial = finals.shared.claim()
+            if trial is not None:
+                self._run_final(finals, trial)
+            elif finals.shared.is_anyone_running():
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            else:
+                return
+
+    def _run_final(self, finals: Finals, trial: Trial) -> None:
+        plan, shared = self.plan, finals.shared
+        number, seed = finals.what_to_train(trial)
+        try:
+            values = finals.values_of(number)
+            config = plan.config_of_trial(values, seed, plan.folder / TOP_RUNS)
+            training, folder = train(config, keep=True)
+            finals.record(trial, training, folder, plan.objective)
+        except (InterruptedTrialError, KeyboardInterrupt):
+            shared.give_back(trial, "interrupted")
+            raise
+        except optuna.exceptions.StorageInternalError:
+            raise
+        except Exception as error:
+            shared.fail(trial, error)
+            self._say(f"top   trial {number}, seed {seed}  failed: {reason_of(error)}")
+            self._stop_if_all_fail_alike(shared)
+        else:
+            shared.finish(trial, plan.objective.values([training]))
+            self._say(f"top   trial {number}, seed {seed}  {plan.objective.values([training])[0]:,.6g}")
+
+    def _say(self, line: str) -> None:
+        if self.plan.config["verbose"]:
+            say(line)
+
+
+class _Reports:
+    """Tells a trial how its trainings go, and asks whether it is worth going on."""
+
+    def __init__(self, trial: Trial, plan: Plan, earlier: Sequence[Training], steps_before: int) -> None:
+        self.trial, self.plan = trial, plan
+        self.earlier, self.steps_before = earlier, steps_before
+
+    def __call__(self, steps: int, training: Training) -> str | None:
+        if not self.plan.objective.is_single:
+            return None
+        value = self.plan.objective.values([*self.earlier, training])[0]
+        at = self.steps_before + steps
+        self.trial.report(value, at)
+        return f"pruned after {at:,} steps: {value:,.6g}" if self.trial.should_prune() else None
+
+
+def _end_with_the_supervisor() -> None:
+    """Wait until the other end of our standard input closes, which means that its process is gone."""
+    os.read(sys.stdin.fileno(), 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _read(descriptor: int) -> str:
+    with open(descriptor, encoding="utf-8") as file:
+        return file.read()

@@ -15,6 +15,7 @@ VERBS = {
     "evaluate": "measure an agent: zoo evaluate algo=ppo2 env=CartPole-v1",
     "agents": "list agents and show their cards: zoo agents",
     "check": "try an environment for a moment: zoo check env=my_module:MyEnv-v0",
+    "record": "film an agent: zoo record algo=ppo2 env=CartPole-v1",
 }
 """What each verb does; each is a file in `zoo.commands`."""
 

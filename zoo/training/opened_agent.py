@@ -19,7 +19,7 @@ from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-    from zoo.config.settings import PlaySettings
+    from zoo.config.agent_choice import AgentChoice
     from zoo.envs.config import EnvConfig
     from zoo.envs.stepper import EnvStepper
 
@@ -59,7 +59,7 @@ class OpenedAgent:
             )
 
 
-def open_agent(settings: PlaySettings) -> OpenedAgent:
+def open_agent(settings: AgentChoice) -> OpenedAgent:
     """Find, read and rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name.
 
     Raises `ZooError` if there is none, or it is damaged or not trusted.
@@ -75,7 +75,7 @@ def open_agent(settings: PlaySettings) -> OpenedAgent:
     return OpenedAgent(path, files, algorithm, env)
 
 
-def _path(settings: PlaySettings) -> Path:
+def _path(settings: AgentChoice) -> Path:
     if settings.agent is not None:
         if settings.algo is not None:
             raise ZooError("give either agent=PATH, or algo= and env=, not both")
@@ -94,7 +94,7 @@ def _check_algorithm(name: str, runs: str) -> None:
         raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 
 
-def _env_config(files: AgentFiles, settings: PlaySettings, origin: str) -> EnvConfig:
+def _env_config(files: AgentFiles, settings: AgentChoice, origin: str) -> EnvConfig:
     """Return the environment of the training, with the id that the user gave, if one.
 
     A module that only a file of the working folder names is not one that the user typed: who unpacks an

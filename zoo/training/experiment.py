@@ -22,6 +22,7 @@ from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
 from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
+from zoo.training.loggers import Ending
 from zoo.training.problems import tell
 from zoo.training.run_folder import FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
@@ -102,15 +103,18 @@ class Experiment:
         self._closing.close()
 
     def run_through(self) -> Result:
-        """Learn, evaluate, save, and record in the run's folder how it went."""
-        with self.run.tracked(self.algorithm, job=self.job), stop_on_signals(self.algorithm):
-            try:
-                self._learn_evaluate_save()
-            except ZooError as error:
-                if self.algorithm.stop_reason != PREEMPTED:
-                    raise
-                # A signal to the whole group may have ended what an environment needs.
-                tell(f"after the signal: {error}; the run can be resumed from its last checkpoint")
+        """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
+        try:
+            with self.run.tracked(self.algorithm, job=self.job), stop_on_signals(self.algorithm):
+                try:
+                    self._learn_evaluate_save()
+                except ZooError as error:
+                    if self.algorithm.stop_reason != PREEMPTED:
+                        raise
+                    # A signal to the whole group may have ended what an environment needs.
+                    tell(f"after the signal: {error}; the run can be resumed from its last checkpoint")
+        finally:
+            self._conclude_tracking()
         self._drop_checkpoints()
         return self.result()
 
@@ -149,6 +153,24 @@ class Experiment:
         for each in self.callbacks:
             if isinstance(each, CheckpointCallback) and each.written_at != self.algorithm.num_timesteps:
                 each.on_preemption(self.algorithm)
+
+    def _conclude_tracking(self) -> None:
+        """Tell the trackers what stands in the run's record and which agent came out."""
+        from zoo.training.logging_callback import LoggingCallback
+
+        with contextlib.suppress(ZooError):  # a record that can't be read has been told
+            record, result = self.run.read_record(), self.result()
+            agent = result.agent if result.agent.exists() else None
+            ending = Ending(
+                status=record["status"],
+                timesteps=self.algorithm.num_timesteps,
+                evaluation=record.get("evaluation") or {},
+                best_mean=result.best_mean,
+                agent=agent,
+            )
+            for each in self.callbacks:
+                if isinstance(each, LoggingCallback):
+                    each.conclude(ending)
 
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -29,7 +30,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     flags, unknown = parser.parse_known_intermixed_args(list(arguments))
     if unknown:
         parser.error(parser.unknown_flag(unknown[0], arguments))
-    overrides = list(flags.overrides)
+    overrides = _with_names(command, flags.overrides)
     loader = ConfigLoader(command)
     if flags.help:
         print(command_help(command, loader, overrides))
@@ -47,6 +48,24 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
 def run_single(command: str, function: str, overrides: Sequence[str]) -> int:
     """Run one job and return its exit status. Raises what the job raises."""
     return _run(ConfigLoader(command), function, list(overrides))
+
+
+NAMED_WITHOUT_KEY = {"reproduce": "run"}
+"""What a path that stands alone after a verb means."""
+
+
+def _with_names(command: str, arguments: Sequence[str]) -> list[str]:
+    """Return the overrides, a path that stands alone among them with the key that it is the value of."""
+    key = NAMED_WITHOUT_KEY.get(command)
+    if key is None:
+        return list(arguments)
+    return [each if "=" in each or each.startswith("~") else f"{key}={_quoted(each)}" for each in arguments]
+
+
+def _quoted(text: str) -> str:
+    """Return the text so that Hydra takes it as it is."""
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
+    return f"'{escaped}'"
 
 
 class _Parser(argparse.ArgumentParser):

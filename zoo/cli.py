@@ -16,6 +16,8 @@ VERBS = {
     "agents": "list agents and show their cards: zoo agents",
     "check": "try an environment for a moment: zoo check env=my_module:MyEnv-v0",
     "record": "film an agent: zoo record algo=ppo2 env=CartPole-v1",
+    "reproduce": "run a finished run again, and compare: zoo reproduce RUN",
+    "doctor": "say what a bug report needs: zoo doctor",
 }
 """What each verb does; each is a file in `zoo.commands`."""
 

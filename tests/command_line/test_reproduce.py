@@ -85,6 +85,7 @@ def test_equal_runs_are_called_equal_and_a_changed_one_is_not(
     assert "versions.torch: 1.0 then, " in out
 
 
+@pytest.mark.slow
 def test_part_of_a_run_is_compared_at_its_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The run's last checkpoint is of its end; evaluations and episodes reach back further."""
     status, found, out = reproduced(capsys, f"run={run}", "until=256")

@@ -49,7 +49,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "MuJoCo" else []) for kind in KINDS]
+)
 def test_every_kind_of_environment_is_filmed(kind: str, tmp_path: Path) -> None:
     env_id, package, size, rate = KINDS[kind]
     if package is not None:

@@ -201,6 +201,7 @@ def test_group_that_is_asked_for_is_taken() -> None:
     assert (started.run_group, started.job_type) == ("mine", "baseline")
 
 
+@pytest.mark.slow
 def test_server_that_cannot_be_reached_is_told_in_one_line_and_the_run_finishes(tmp_path: Path) -> None:
     environment = {
         **os.environ,

@@ -23,17 +23,14 @@ VERBS = {
     "push": "give an agent to others: zoo push agent=PATH to=USER/NAME",
     "pull": "get an agent of others: zoo pull from=USER/NAME",
     "tune": "search for hyperparameters: zoo tune algo=ppo2 env=CartPole-v1 n_trials=30",
+    "record": "film an agent: zoo record algo=ppo2 env=CartPole-v1",
+    "reproduce": "run a finished run again, and compare: zoo reproduce RUN",
+    "doctor": "say what a bug report needs: zoo doctor",
 }
 """What each verb does; each is a file in `zoo.commands`."""
 
 MODULES = {"import": "import_"}
 """The files of verbs that are no names in Python."""
-
-FIRST_WORD = {"import": "file", "pull": "source"}
-"""The setting that a first word without ``=`` is the value of."""
-
-SPELLINGS = {"pull": {"from": "source"}}
-"""Settings that are called otherwise in Python, where their names are taken."""
 
 
 def main() -> None:
@@ -82,13 +79,6 @@ def run(arguments: Sequence[str]) -> int:
         raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
     from zoo.config.application import run_command
 
-    if verb in FIRST_WORD and rest and "=" not in rest[0] and not rest[0].startswith("-"):
-        value = rest[0].replace("\\", "\\\\").replace("'", "\\'")
-        rest[0] = f"{FIRST_WORD[verb]}='{value}'"
-    for name, spelling in SPELLINGS.get(verb, {}).items():
-        rest = [
-            f"{spelling}={word[len(name) + 1 :]}" if word.startswith(f"{name}=") else word for word in rest
-        ]
     return run_command(verb, f"zoo.commands.{MODULES.get(verb, verb)}:run", rest)
 
 

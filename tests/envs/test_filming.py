@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import imageio_ffmpeg
 import numpy as np
 import pytest
+from PIL import Image
 
 from zoo.envs.filming import filming
 from zoo.errors import ZooError
@@ -82,12 +88,90 @@ def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with filming(tmp_path / "file" / "film.mp4", 10) as film, pytest.raises(ZooError, match="can't write"):
         film.add(frames(1)[0])
 
-    (tmp_path / ".film.partial.mp4").mkdir()  # ffmpeg itself fails here
 
+def test_full_disk_is_told_and_leaves_no_half_film(tmp_path: Path) -> None:
     def record() -> None:
         with filming(tmp_path / "film.mp4", 10) as film:
             for frame in frames(50):
                 film.add(frame)
 
-    with pytest.raises(ZooError, match=r"can't write .*film\.mp4: ffmpeg: "):
-        record()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        with pytest.raises(ZooError, match=r"can't write .*film\.mp4: ffmpeg: "):
+            record()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rate", [5, 30, 50])
+def test_gif_has_every_frame_and_keeps_the_pace(tmp_path: Path, rate: int) -> None:
+    with filming([tmp_path / "film.mp4", tmp_path / "film.gif"], rate) as film:
+        for frame in frames(12, 48, 64):
+            film.add(frame)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["film.gif", "film.mp4"]
+    assert facts(tmp_path / "film.mp4") == (12, rate, (64, 48))
+    n_images, size, milliseconds = gif_facts(tmp_path / "film.gif")
+    assert (n_images, size) == (12, (64, 48))
+    assert milliseconds == pytest.approx(12 * 1000 / rate, abs=20)
+
+
+def test_gif_alone_has_the_very_colours(tmp_path: Path) -> None:
+    picture = np.zeros((32, 48, 3), dtype=np.uint8)
+    picture[:16, :24, 0], picture[16:, 24:, 2] = 200, 100
+    with filming(tmp_path / "film.gif", 10) as film:
+        for _ in range(3):
+            film.add(picture)
+    assert [file.name for file in tmp_path.iterdir()] == ["film.gif"]
+    with Image.open(tmp_path / "film.gif") as shown:
+        assert np.abs(np.asarray(shown.convert("RGB"), int) - picture).max() <= 8
+
+
+def test_faster_film_than_a_gif_can_show_keeps_its_pace_there(tmp_path: Path) -> None:
+    with filming(tmp_path / "film.gif", 100) as film:
+        for frame in frames(40, 48, 64):
+            film.add(frame)
+    n_images, _, milliseconds = gif_facts(tmp_path / "film.gif")
+    assert n_images == 20
+    assert milliseconds == pytest.approx(400, abs=30)
+
+
+def test_process_that_is_killed_leaves_no_file_of_that_name(tmp_path: Path) -> None:
+    code = f"""
+import os, signal, numpy as np
+from pathlib import Path
+from zoo.envs.filming import filming
+with filming(Path({str(tmp_path)!r}, "film.mp4"), 10) as film:
+    for _ in range(30):
+        film.add(np.random.randint(0, 256, (64, 64, 3), np.uint8))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")]
+    time.sleep(0.5)  # until the encoder, which sees the end of its input, has ended too
+    with filming(tmp_path / "film.mp4", 10) as film:
+        film.add(frames(1)[0])
+    assert [file.name for file in tmp_path.iterdir()] == ["film.mp4"]
+
+
+def test_film_that_must_be_whole_is_none_after_an_error(tmp_path: Path) -> None:
+    def play() -> None:
+        with filming(tmp_path / "film.mp4", 10, whole_only=True) as film:
+            film.add(frames(1)[0])
+            raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError):
+        play()
+    assert not list(tmp_path.iterdir())
+
+
+def gif_facts(gif: Path) -> tuple[int, tuple[int, int], float]:
+    """Return number of images, size, and for how many milliseconds all are shown together."""
+    with Image.open(gif) as image:
+        durations = []
+        for n in range(image.n_frames):
+            image.seek(n)
+            durations.append(image.info["duration"])
+        return image.n_frames, image.size, sum(durations)

@@ -151,7 +151,7 @@ def test_video_shows_every_step_and_stands_in_the_run(
     assert f"video  {video}" in out
     assert re.fullmatch(r"ppo2-CartPole-v1-\d{8}-\d{6}\.mp4", video.name)
     *episodes, _ = returns(out)
-    assert frames(video) == sum(episodes) + 3  # every reset is seen too
+    assert frames(video) == sum(episodes) + 2  # the resets are seen too
 
 
 def test_video_of_an_agent_outside_of_a_run_stands_in_the_working_folder() -> None:

@@ -26,7 +26,6 @@ from zoo.training.eval_callback import EvalCallback
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger, Report
 from zoo.training.logging_callback import LoggingCallback
 from zoo.training.tensorboard_logger import TensorBoardLogger
-from zoo.training.wandb_logger import WandbLogger
 
 
 class Keep(Logger):
@@ -372,39 +371,3 @@ class TestTensorBoard:
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[]"
-
-
-class TestWandb:
-    def test_run_is_written_offline_and_taken_up_again_under_its_id(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("WANDB_SILENT", "true")
-        logger = WandbLogger(tmp_path, {"seed": 3}, mode="offline", name="first")
-        logger.write(report(1, train_loss=0.5))
-        state = logger.state()
-        logger.close()
-        assert state["id"]
-        resumed = WandbLogger(tmp_path, mode="offline")
-        resumed.load_state(state)
-        resumed.write(report(2, train_loss=0.25))
-        resumed.close()
-        files = list((tmp_path / "wandb").glob(f"offline-run-*/run-{state['id']}.wandb"))
-        assert len(files) == 2
-        assert all(os.path.getsize(file) > 0 for file in files)
-
-    def test_missing_package_is_named_with_the_command_that_installs_it(self, tmp_path: Path) -> None:
-        program = """
-import importlib.util, sys
-find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "wandb" else find_spec(name, *rest)
-from zoo.errors import ZooError
-from zoo.training.wandb_logger import WandbLogger
-try:
-    WandbLogger(".")
-except ZooError as error:
-    print(error)
-"""
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
-        )
-        assert done.stdout.strip() == 'logger.wandb needs: pip install "zoo[wandb]"'

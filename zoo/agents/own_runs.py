@@ -53,21 +53,33 @@ def sign(run: Path) -> None:
 
 def is_own(agent: Path, config: Mapping[str, Any]) -> bool:
     """Tell whether an agent stands in a run of this user's own, and names no other code than that run."""
-    run, key_file = Path(os.path.realpath(agent)).parent, _key_file()
-    if key_file is None:
+    signed = _signed_config(Path(os.path.realpath(agent)).parent)
+    if signed is None:
         return False
+    return all(_naming_code(config, section) == _naming_code(signed, section) for section in NAMES_CODE)
+
+
+def is_own_run(run: Path, config: Mapping[str, Any]) -> bool:
+    """Tell whether a run is of this user's own, and ``config`` the one that it was started with."""
+    return _signed_config(Path(os.path.realpath(run))) == config
+
+
+def _signed_config(run: Path) -> dict[str, Any] | None:
+    """Return the config of a run if this user's key has signed it."""
+    key_file = _key_file()
+    if key_file is None:
+        return None
     try:
         signature = Folder(run).read(SIGNATURE, TEXT_LIMIT)
         run_config = Folder(run).read(CONFIG, TEXT_LIMIT)
         if signature is None or run_config is None:
-            return False
+            return None
         key = _read_key(key_file)
         if key is None or not hmac.compare_digest(signature, _signature(key, run, run_config).encode()):
-            return False
-        signed = parse_yaml(run_config)
+            return None
+        return parse_yaml(run_config)
     except (OSError, ValueError, ZooError):
-        return False
-    return all(_naming_code(config, section) == _naming_code(signed, section) for section in NAMES_CODE)
+        return None
 
 
 def signature_of(text: str) -> str | None:

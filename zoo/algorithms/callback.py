@@ -55,6 +55,9 @@ class Training(Protocol):
     ) -> tuple[Any, Any]:
         """Return actions for raw observations, and the policy's next state."""
 
+    def get_parameters(self) -> Mapping[str, np.ndarray]:
+        """Return copies of the policy's parameters by name."""
+
     def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
         """Write the agent."""
 

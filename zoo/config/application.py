@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -11,6 +10,7 @@ from typing import Any, NoReturn
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from zoo.config.bare_words import as_overrides
 from zoo.config.hydra_internals import JobReturn, hydra_part, hydra_with, register_launcher
 from zoo.config.jobs import Job, OneOfMany, Outcome, spelled
 from zoo.config.loading import ConfigLoader
@@ -18,9 +18,6 @@ from zoo.config.local_launcher import LocalLauncher
 from zoo.config.showing import command_help, readable_yaml
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import say
-
-PATHS = {"plot": "runs", "compare": "runs"}
-"""Commands that take paths as they are, and the key that these stand for."""
 
 
 def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
@@ -33,7 +30,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     flags, unknown = parser.parse_known_intermixed_args(list(arguments))
     if unknown:
         parser.error(parser.unknown_flag(unknown[0], arguments))
-    overrides = with_paths(command, flags.overrides)
+    overrides = as_overrides(command, flags.overrides)
     loader = ConfigLoader(command)
     if flags.help:
         print(command_help(command, loader, overrides))
@@ -51,33 +48,6 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
 def run_single(command: str, function: str, overrides: Sequence[str]) -> int:
     """Run one job and return its exit status. Raises what the job raises."""
     return _run(ConfigLoader(command), function, list(overrides))
-
-
-def with_paths(command: str, arguments: Sequence[str]) -> list[str]:
-    """Return the overrides that arguments stand for, where a command takes bare paths for one of its keys.
-
-    ``zoo plot runs/ppo2 x=hours`` is ``zoo plot runs=['runs/ppo2'] x=hours``. Raises `ZooError` if the key is
-    given as well.
-    """
-    key = PATHS.get(command)
-    paths = [argument for argument in arguments if key is not None and _is_path(argument)]
-    others = [argument for argument in arguments if argument not in paths]
-    if not paths:
-        return others
-    if any(other.startswith(f"{key}=") for other in others):
-        raise ZooError(f"{paths[0]} and {key}=… name runs twice; write all of them in one place: {key}=[A,B]")
-    return [f"{key}=[{','.join(map(_quoted, paths))}]", *others]
-
-
-def _is_path(argument: str) -> bool:
-    """Tell a path from an override, which has a ``=``, or begins with ``~`` where it deletes something."""
-    return "=" not in argument and (not argument.startswith("~") or argument.startswith("~/"))
-
-
-def _quoted(text: str) -> str:
-    """Return a text as Hydra's grammar takes it whole: backslashes count before a quote and at the end."""
-    escaped = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
-    return f"'{escaped}'"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from zoo.config.agent_choice import AgentChoice
 from zoo.config.fields import hyperparameter
+from zoo.config.inspecting import DoctorSettings, ReproduceSettings
 from zoo.config.plot_settings import CompareSettings, PlotSettings
+from zoo.config.recording import RecordSettings, VideoSettings
 from zoo.config.sharing_settings import SHARING
 
 
@@ -85,17 +88,12 @@ class TuneSettings(SearchSettings, TrainSettings):
 
 
 @dataclass
-class PlaySettings:
-    """What every command takes in which a saved agent plays."""
+class PlaySettings(AgentChoice):
+    """What every command takes in which a saved agent plays a number of episodes."""
 
-    algo: str | None = hyperparameter(help="algorithm of the agent")
-    env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
-    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
     n_episodes: int = hyperparameter(help="episodes to play", ge=1)
     deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
     seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
-    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
-    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
 
 
 @dataclass
@@ -129,6 +127,9 @@ SETTINGS: dict[str, type[Any]] = {
     "plot": PlotSettings,
     "compare": CompareSettings,
     **SHARING,
+    "record": RecordSettings,
+    "reproduce": ReproduceSettings,
+    "doctor": DoctorSettings,
 }
 """The settings by command."""
 
@@ -191,25 +192,12 @@ class OwnCallbackSettings:
 CALLBACKS: dict[str, type[Any]] = {
     "eval": EvalSettings,
     "checkpoint": CheckpointSettings,
+    "video": VideoSettings,
     "stop_on_reward": StopOnRewardSettings,
     "stop_on_no_improvement": StopOnNoImprovementSettings,
     "stop_on_episodes": StopOnEpisodesSettings,
 }
 """The settings of each callback, by its key in the section ``callbacks``; null switches one off."""
-
-
-@dataclass
-class WandbSettings:
-    """Where Weights & Biases keeps the run."""
-
-    project: str = hyperparameter("zoo", "project")
-    entity: str | None = hyperparameter(None, "user or team; null: your own")
-    group: str | None = hyperparameter(None, "group of the run")
-    name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
-    tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
-    mode: str | None = hyperparameter(
-        None, "null: as WANDB_MODE says, else online", choices=("online", "offline", "disabled")
-    )
 
 
 @dataclass
@@ -221,5 +209,7 @@ class LoggerSettings:
     )
     console: bool = hyperparameter(False, "a table on the terminal")
     csv: bool = hyperparameter(False, "progress.csv in the run's folder")
-    tensorboard: bool = hyperparameter(False, "TensorBoard's files in the run's folder, in tb/")
-    wandb: dict[str, Any] | None = hyperparameter(None, "Weights & Biases")
+    tensorboard: bool | dict[str, Any] | None = hyperparameter(
+        None, "TensorBoard's files in the run's folder, in tb/: true, or the values of TensorBoardSettings"
+    )
+    wandb: dict[str, Any] | None = hyperparameter(None, "Weights & Biases, with the values of WandbSettings")

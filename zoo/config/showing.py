@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 
 from zoo.config import sections
 from zoo.config.hydra_internals import load_plugins
-from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
+from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
+from zoo.config.tracking import TensorBoardSettings, WandbSettings
 
 if TYPE_CHECKING:
     from zoo.config.loading import ConfigLoader
@@ -44,7 +45,8 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(values, Mapping):
             declared[section] = _fields_inside(sections.section_class(section), values)
     declared["callbacks"] = {name: _fields(settings) for name, settings in CALLBACKS.items()}
-    declared["logger"] = {**_fields(LoggerSettings), "wandb": _fields(WandbSettings)}
+    inside = {"tensorboard": _fields(TensorBoardSettings), "wandb": _fields(WandbSettings)}
+    declared["logger"] = {**_fields(LoggerSettings), **inside}
     return declared
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from zoo.config import sections
 from zoo.config.fields import build, check_bounds, scheduled, unknown_key
 from zoo.config.intervals import minutes_of
-from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, WandbSettings
+from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
+from zoo.config.tracking import TensorBoardSettings, WandbSettings
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
@@ -152,10 +153,21 @@ def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _logger(values: Mapping[str, Any]) -> dict[str, Any]:
-    logger = _built(LoggerSettings, values, "logger")
+    own = {name: dict(each) for name, each in values.items() if isinstance(each, Mapping) and TARGET in each}
+    known = {name: each for name, each in values.items() if name not in own}
+    for name in known.keys() - {field.name for field in dataclasses.fields(LoggerSettings)}:
+        if known[name] is None or isinstance(known[name], Mapping):
+            hint = unknown_key(name, [field.name for field in dataclasses.fields(LoggerSettings)], "logger")
+            raise ZooError(f"{hint} (a tracker of your own has a `{TARGET}`)")
+    logger = _built(LoggerSettings, known, "logger")
     if logger["wandb"] is not None:
         logger["wandb"] = _built(WandbSettings, logger["wandb"], "logger.wandb")
-    return logger
+    tensorboard = logger["tensorboard"]
+    if not isinstance(tensorboard, Mapping):
+        tensorboard = {} if tensorboard else None
+    if tensorboard is not None:
+        tensorboard = _built(TensorBoardSettings, tensorboard, "logger.tensorboard")
+    return {**logger, "tensorboard": tensorboard, **own}
 
 
 _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

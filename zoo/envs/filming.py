@@ -1,34 +1,59 @@
-"""Filming an environment while an agent acts in it, with or without a display."""
+"""Films: images become an mp4, a GIF or both as they come, whole or not at all; memory holds one at a time.
+
+The encoder is ffmpeg, the one that moviepy brings along. A GIF, whose colours are chosen from all of its
+images, is made from the finished film.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import subprocess
-import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.errors import ZooError
+from zoo.files import atomic
 
 FRAMES_PER_SECOND = 30
 """Where the environment does not say how fast it is."""
 
+FASTEST_GIF = 50
+"""Images a second, above which viewers slow a GIF down; images are left out there, and it keeps its pace."""
+
+INSTALL = 'pip install "zoo[video]"'
+
+_SMALL, _SMALL_RATE = 320, 15
+"""Pixels in a row and images a second of a GIF that is to be shown beside others."""
+
+# The codec asks for even sides; the index at the front lets a browser begin before it has everything.
+_MP4 = (
+    "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -pix_fmt yuv420p -movflags +faststart"
+    " -f mp4"
+)
+_LOSSLESS = "-c:v libx264rgb -preset ultrafast -qp 0 -f mp4"
+
+
+class FilmError(ZooError):
+    """A film can't be made: that is not the environment's fault."""
+
 
 class Film:
-    """An mp4 that grows frame by frame; it gets its name when it is complete."""
+    """Files, by their endings mp4 or GIF, that grow image by image; they get their names when complete."""
 
-    def __init__(self, path: Path, frames_per_second: float) -> None:
-        self.path = path
-        self._frames_per_second = frames_per_second
-        self._partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-        self._encoder: subprocess.Popen[bytes] | None = None
+    def __init__(self, paths: Sequence[Path], frames_per_second: float) -> None:
+        self.paths = list(paths)
+        self.n_frames = 0
+        self._rate = frames_per_second
         self._shape: tuple[int, ...] = ()
+        self._encoder: subprocess.Popen[bytes] | None = None
+        self._mp4 = next((path for path in self.paths if path.suffix == ".mp4"), None)
+        self._partial = _beside(self.paths[0] if self._mp4 is None else self._mp4)
 
     def add(self, frame: NDArray[np.uint8]) -> None:
         """Append an image, (height, width, 3). Raises `ZooError` if it can't be written."""
@@ -36,108 +61,153 @@ class Film:
             self._shape = frame.shape
             self._encoder = self._started()
         if frame.shape != self._shape:
-            raise ZooError(f"can't film: the image's shape changed from {self._shape} to {frame.shape}")
+            raise FilmError(f"can't film: the image's shape changed from {self._shape} to {frame.shape}")
         assert self._encoder.stdin is not None
         try:
             self._encoder.stdin.write(np.ascontiguousarray(frame, dtype=np.uint8).data)
         except BrokenPipeError:
-            self._finish()
+            self._finish_encoding()
+        self.n_frames += 1
 
     def close(self) -> None:
-        """Finish the file, if there was anything to film."""
+        """Finish the files, if there was anything to film. Raises `ZooError` if they can't be written."""
+        if self._encoder is None:
+            return
+        self._finish_encoding()
+        done: dict[Path, Path] = {}
+        try:
+            for path in self.paths:
+                slower = [f"fps={FASTEST_GIF}"] if self._rate > FASTEST_GIF else []
+                done[path] = self._partial if path == self._mp4 else _gif_of(self._partial, path, slower)
+            for path, partial in done.items():
+                _name(partial, path)
+        finally:
+            for partial in (self._partial, *done.values()):
+                partial.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
         if self._encoder is not None:
-            self._finish()
+            encoder, self._encoder = self._encoder, None
+            encoder.kill()
+            encoder.communicate()
+            self._partial.unlink(missing_ok=True)
 
     def _started(self) -> subprocess.Popen[bytes]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(self.paths[0].parent)
+            for path in self.paths:
+                atomic.remove_unfinished(path)
         except OSError as error:
-            raise ZooError(f"can't write {self.path}: {error.strerror}") from error
+            raise FilmError(f"can't write {self.paths[0]}: {error.strerror}") from error
         height, width = self._shape[:2]
-        raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {self._frames_per_second}"
-        # The codec asks for even sides.
-        write = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -pix_fmt yuv420p -f mp4"
+        raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {self._rate:g} -i -"
+        write = _LOSSLESS if self._mp4 is None else _MP4
         # A session of its own: Ctrl-C on the terminal ends the episodes, not the writing of the file.
         return subprocess.Popen(
-            [_ffmpeg(), *f"-y -nostdin -loglevel error {raw} -i - {write}".split(), str(self._partial)],
+            [ffmpeg(), *f"-y -nostdin -loglevel error {raw} {write}".split(), str(self._partial)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
 
-    def _finish(self) -> None:
+    def _finish_encoding(self) -> None:
         assert self._encoder is not None
         encoder, self._encoder = self._encoder, None
         _, problems = encoder.communicate()
         if encoder.returncode != 0:
-            with contextlib.suppress(OSError):
-                self._partial.unlink()
-            lines = problems.decode(errors="replace").strip().splitlines() or [f"status {encoder.returncode}"]
-            raise ZooError(f"can't write {self.path}: ffmpeg: {lines[-1]}")
-        os.replace(self._partial, self.path)
-
-
-class Filmed(gym.Wrapper[Any, Any, Any, Any]):
-    """Adds an image of the environment to a film after every reset and step."""
-
-    def __init__(self, env: gym.Env[Any, Any], film: Film) -> None:
-        super().__init__(env)
-        self.film = film
-
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset and film."""
-        result = self.env.reset(**options)
-        self._film()
-        return result
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step and film."""
-        result = self.env.step(action)
-        self._film()
-        return result
-
-    def _film(self) -> None:
-        frame = self.env.render()
-        if not isinstance(frame, np.ndarray):
-            name = self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
-            raise ZooError(f"can't film {name}: it renders no images (render_mode='rgb_array')")
-        self.film.add(frame)
+            self._partial.unlink(missing_ok=True)
+            raise _failed(self.paths[0], encoder.returncode, problems)
 
 
 @contextlib.contextmanager
-def filming(path: Path, frames_per_second: float | None) -> Iterator[Film]:
+def filming(
+    paths: Path | Sequence[Path], frames_per_second: float | None, *, whole_only: bool = False
+) -> Iterator[Film]:
     """Give a film that is finished when the block ends, even by an error or Ctrl-C.
 
-    Raises `ZooError` at once if there is nothing here that writes videos.
+    With ``whole_only`` an error leaves no film behind. Raises `ZooError` at once if there is nothing here
+    that writes videos.
     """
-    _ffmpeg()
-    film = Film(path, frames_per_second or FRAMES_PER_SECOND)
+    ffmpeg()
+    paths = [paths] if isinstance(paths, Path) else paths
+    film = Film(paths, frames_per_second or FRAMES_PER_SECOND)
     try:
         yield film
-    finally:
-        film.close()
+    except BaseException:
+        if whole_only:
+            film.discard()
+        else:
+            film.close()
+        raise
+    film.close()
 
 
-def has_display() -> bool:
-    """Tell whether a window can be opened here."""
-    return sys.platform in ("darwin", "win32") or bool(
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
+def small_gif(video: Path) -> bytes:
+    """Return a video as a small GIF, to be shown beside curves. Raises `ZooError` if it can't be made."""
+    with tempfile.TemporaryDirectory() as folder:
+        filters = [f"fps={_SMALL_RATE}", f"scale=min({_SMALL}\\,iw):-2"]
+        return _gif_of(video, Path(folder, "small.gif"), filters).read_bytes()
 
 
-def render_offscreen() -> None:
-    """Let MuJoCo draw without a display; its own choice needs one."""
-    if not has_display():
-        os.environ.setdefault("MUJOCO_GL", "egl")
-
-
-def _ffmpeg() -> str:
+def ffmpeg() -> str:
     """Return the program that encodes videos. Raises `ZooError` with the command that installs it."""
     try:
         import imageio_ffmpeg  # type: ignore[import-untyped]
 
         program: str = imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError) as error:
-        raise ZooError('writing a video needs: pip install "zoo[video]"') from error
+        raise FilmError(f"writing a video needs: {INSTALL}") from error
     return program
+
+
+def _gif_of(video: Path, path: Path, filters: Sequence[str]) -> Path:
+    """Make a GIF of a video beside ``path``, through these filters, and return where.
+
+    In two passes, the first of which chooses the colours: one alone would hold all images at once.
+    """
+    partial, palette = _beside(path), _beside(path.with_suffix(".png"))
+    to_palette = ",".join([*filters, "palettegen"])
+    to_gif = f"[0:v]{','.join([*filters, 'setsar=1'])}[shown];[shown][1:v]paletteuse"
+    try:
+        read: list[str | Path] = ["-i", video]
+        as_image = ["-frames:v", "1", "-c:v", "png", "-f", "image2"]
+        as_gif = ["-fps_mode", "passthrough", "-f", "gif"]
+        _convert(path, *read, "-vf", to_palette, *as_image, palette)
+        _convert(path, *read, "-i", palette, "-lavfi", to_gif, *as_gif, partial)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    finally:
+        palette.unlink(missing_ok=True)
+    return partial
+
+
+def _convert(path: Path, *arguments: str | Path) -> None:
+    command = [ffmpeg(), "-y", "-nostdin", "-loglevel", "error", *map(str, arguments)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, check=False
+    )
+    if done.returncode != 0:
+        raise _failed(path, done.returncode, done.stderr)
+
+
+def _failed(path: Path, status: int, problems: bytes) -> FilmError:
+    lines = problems.decode(errors="replace").strip().splitlines() or [f"status {status}"]
+    return FilmError(f"can't write {path}: ffmpeg: {lines[-1]}")
+
+
+def _name(partial: Path, path: Path) -> None:
+    """Give a complete file its name, once it is on the disk."""
+    try:
+        atomic.sync(partial)
+        os.replace(partial, path)
+        atomic.sync(path.parent)
+    except OSError as error:
+        raise FilmError(f"can't write {path}: {error.strerror}") from error
+
+
+def _beside(path: Path) -> Path:
+    """Return the hidden name under which a file is begun, which `atomic.remove_unfinished` knows."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from zoo.algorithms.callback import Callback
 from zoo.config.fields import build
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import OwnCallbackSettings
-from zoo.envs.config import EnvConfig
-from zoo.errors import ZooError, nearest
+from zoo.config.tracking import TensorBoardSettings
+from zoo.envs.config import EnvConfig, env_config
+from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.evaluation import Env
+from zoo.training.histogram_callback import HistogramCallback
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger
 from zoo.training.logging_callback import LoggingCallback
+from zoo.training.own_classes import own_class
 from zoo.training.problems import tell
 from zoo.training.progress import ProgressBarCallback
 from zoo.training.run_folder import RunFolder
@@ -28,11 +30,14 @@ from zoo.training.stopping import (
     StopTrainingOnRewardThreshold,
 )
 from zoo.training.tensorboard_logger import TensorBoardLogger
+from zoo.training.trackers import Trackers
 from zoo.training.wandb_logger import WandbLogger
 
 EVALUATIONS_IN_A_RUN = 20
 CHECKPOINTS_IN_A_RUN = 10
 REPORTS_IN_A_RUN = 100
+VIDEOS_IN_A_RUN = 10
+HISTOGRAMS_IN_A_RUN = 20
 
 
 def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> list[Callback]:
@@ -42,10 +47,12 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> 
     evaluate in, others than those of the training. Raises `ZooError` for settings that don't go together.
     """
     settings = config["callbacks"]
+    trackers = Trackers(_outputs(config, run), run.path, config)
     callbacks: list[Callback] = [
         *_evaluation(settings, config["n_timesteps"], run, eval_env),
         *_own(settings),
-        *_logging(config, run),
+        *_videos(config, run, eval_env, trackers),
+        *_logging(config, trackers),
     ]
     checkpoint = settings.get("checkpoint")
     if _is_ours(checkpoint):
@@ -93,12 +100,40 @@ def _evaluation(
     return callbacks
 
 
-def _logging(config: Mapping[str, Any], run: RunFolder) -> list[Callback]:
+def _videos(config: Mapping[str, Any], run: RunFolder, env: Env, trackers: Trackers) -> list[Callback]:
+    """Return what films, which comes before what logs: a report takes a video along."""
+    values = config["callbacks"].get("video")
+    if not _is_ours(values):
+        return []
+    if not isinstance(env, EnvConfig | str):
+        raise ZooError("`callbacks.video` needs an environment that it can make itself, by its id or config")
+    from zoo.envs.camera import parse_size
+    from zoo.training.recording import Look
+    from zoo.training.video_callback import VideoCallback
+
+    return [
+        VideoCallback(
+            env_config(env),
+            run.videos,
+            every=_every(values, config["n_timesteps"], VIDEOS_IN_A_RUN),
+            length=values["length"],
+            deterministic=values["deterministic"],
+            look=Look(values["overlay"], parse_size(values["size"])),
+            trackers=trackers,
+        )
+    ]
+
+
+def _logging(config: Mapping[str, Any], trackers: Trackers) -> list[Callback]:
     callbacks: list[Callback] = []
-    outputs = _outputs(config, run)
-    if outputs:
-        every = _every(config["logger"], config["n_timesteps"], REPORTS_IN_A_RUN)
-        callbacks.append(LoggingCallback(every, outputs))
+    settings, n_timesteps = config["logger"], config["n_timesteps"]
+    tensorboard = _tensorboard_settings(settings)
+    if tensorboard is not None and tensorboard.histograms:
+        every = tensorboard.histograms_every or max(1, n_timesteps // HISTOGRAMS_IN_A_RUN)
+        callbacks.append(HistogramCallback(every, trackers))
+    if trackers.outputs:
+        every = _every(settings, n_timesteps, REPORTS_IN_A_RUN)
+        callbacks.append(LoggingCallback(every, trackers, stays_open=True))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     return callbacks
@@ -111,12 +146,33 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
         outputs.append(ConsoleLogger())
     if settings["csv"]:
         outputs.append(CsvLogger(run.progress))
-    if settings["tensorboard"]:
-        outputs.append(TensorBoardLogger(run.tensorboard))
+    if _tensorboard_settings(settings) is not None:
+        outputs.append(TensorBoardLogger(run.tensorboard, config))
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}
         outputs.append(WandbLogger(run.path, config, **{"name": run.path.name, **options}))
-    return outputs
+    return outputs + [
+        _own_tracker(f"logger.{name}", values)
+        for name, values in settings.items()
+        if isinstance(values, Mapping) and not _is_ours(values)
+    ]
+
+
+def _tensorboard_settings(settings: Mapping[str, Any]) -> TensorBoardSettings | None:
+    values = settings["tensorboard"]
+    if isinstance(values, Mapping):
+        return TensorBoardSettings(**values)
+    return TensorBoardSettings() if values else None
+
+
+def _own_tracker(where: str, values: Mapping[str, Any]) -> Logger:
+    """Make a tracker of the user's own, named by its class in ``_target_``."""
+    arguments = dict(values)
+    found = own_class(where, str(arguments.pop("_target_")), Logger)
+    try:
+        return found(**arguments)
+    except TypeError as error:
+        raise ZooError(f"`{where}`: {error}") from error
 
 
 def _own(settings: Mapping[str, Any]) -> list[Callback]:
@@ -131,17 +187,7 @@ def _own(settings: Mapping[str, Any]) -> list[Callback]:
 def _make_own(where: str, values: Mapping[str, Any]) -> Callback:
     arguments = dict(values)
     target = str(arguments.pop("_target_"))
-    module_name, _, class_name = target.rpartition(".")
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise ZooError(f"`{where}._target_={target}`: can't import `{module_name}`: {error}") from error
-    found = getattr(module, class_name, None)
-    if found is None:
-        hint = nearest(class_name, vars(module))
-        raise ZooError(f"`{where}._target_={target}`: {module_name} has no `{class_name}`{hint}")
-    if not (isinstance(found, type) and issubclass(found, Callback)):
-        raise ZooError(f"`{where}._target_={target}` is not a subclass of zoo.algorithms.callback.Callback")
+    found = own_class(where, target, Callback)
     every = None
     if "every" in arguments and not _takes_every(found):
         every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
@@ -164,7 +210,7 @@ def _takes_every(callback_class: type[Callback]) -> bool:
     return any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
-def _is_ours(values: Mapping[str, Any] | None) -> bool:
+def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
     return values is not None and "_target_" not in values
 
 

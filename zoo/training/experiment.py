@@ -18,11 +18,11 @@ from zoo.agents.own_runs import sign
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.fields import build
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
-from zoo.config.validation import ALGO_LABELS
 from zoo.errors import ZooError, ZooWarning
 from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
 from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
+from zoo.training.loggers import Ending
 from zoo.training.problems import tell
 from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from zoo.algorithms.base import Algorithm
     from zoo.algorithms.callback import Callback
-    from zoo.envs.config import EnvConfig
     from zoo.training.eval_callback import EvalCallback
     from zoo.training.evaluation import Evaluation
 
@@ -111,15 +110,18 @@ class Experiment:
         return hasattr(self, "run") and self.run.status == FINISHED
 
     def run_through(self) -> Result:
-        """Learn, evaluate, save, and record in the run's folder how it went."""
-        with self.run.tracked(self.algorithm, job=self.job), stop_on_signals(self.algorithm):
-            try:
-                self._learn_evaluate_save()
-            except ZooError as error:
-                if self.algorithm.stop_reason != PREEMPTED:
-                    raise
-                # A signal to the whole group may have ended what an environment needs.
-                tell(f"after the signal: {error}; the run can be resumed from its last checkpoint")
+        """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
+        try:
+            with self.run.tracked(self.algorithm, job=self.job), stop_on_signals(self.algorithm):
+                try:
+                    self._learn_evaluate_save()
+                except ZooError as error:
+                    if self.algorithm.stop_reason != PREEMPTED:
+                        raise
+                    # A signal to the whole group may have ended what an environment needs.
+                    tell(f"after the signal: {error}; the run can be resumed from its last checkpoint")
+        finally:
+            self._conclude_tracking()
         self._drop_checkpoints()
         return self.result()
 
@@ -168,6 +170,24 @@ class Experiment:
         except OSError as error:
             tell(f"the last rows of the logs may not be on the disk: {error}")
 
+    def _conclude_tracking(self) -> None:
+        """Tell the trackers what stands in the run's record and which agent came out."""
+        from zoo.training.logging_callback import LoggingCallback
+
+        with contextlib.suppress(ZooError):  # a record that can't be read has been told
+            record, result = self.run.read_record(), self.result()
+            agent = result.agent if result.agent.exists() else None
+            ending = Ending(
+                status=record["status"],
+                timesteps=self.algorithm.num_timesteps,
+                evaluation=record.get("evaluation") or {},
+                best_mean=result.best_mean,
+                agent=agent,
+            )
+            for each in self.callbacks:
+                if isinstance(each, LoggingCallback):
+                    each.conclude(ending)
+
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
         settings = self.config["callbacks"].get("checkpoint") or {}
@@ -204,6 +224,7 @@ class Experiment:
     def _make(self, closing: contextlib.ExitStack) -> None:
         from zoo.envs.config import EnvConfig
         from zoo.envs.seeds import random_seed
+        from zoo.training.configured_algorithm import make_algorithm, watch_episodes
         from zoo.training.configured_callbacks import make_callbacks
 
         run = self._interrupted_run()
@@ -214,7 +235,7 @@ class Experiment:
             self.config["seed"] = random_seed()
         config = self.config
         env = build(EnvConfig, config["env"], "env")
-        self.algorithm = _algorithm(config, env, closing)
+        self.algorithm = make_algorithm(config, env, closing)
         has_checkpoint = run is not None and run.has_checkpoint
         if config["init_from"] is not None and not has_checkpoint:
             from zoo.training.starting_weights import take_weights
@@ -229,7 +250,7 @@ class Experiment:
             callbacks = make_callbacks(config, run, env)
         self.callbacks = [FolderWatch(run, callbacks), *callbacks]
         closing.callback(_close_all, self.callbacks)
-        _watch_episodes(self.algorithm, run, env, closing)
+        watch_episodes(self.algorithm, run, env, closing)
         if has_checkpoint:
             _go_back_to_checkpoint(self.algorithm, run, self.callbacks)
 
@@ -295,42 +316,6 @@ def _without_kept(config: Mapping[str, Any]) -> Config:
     return {**config, "callbacks": callbacks}
 
 
-def _algorithm(config: Config, env: EnvConfig, closing: contextlib.ExitStack) -> Algorithm[Any]:
-    from zoo.algorithms.registry import algorithm_class
-    from zoo.envs.stepper import EnvStepper
-    from zoo.envs.vec_env import make_vec_env
-    from zoo.memory.config import memory_config
-    from zoo.memory.limit import refuse_too_large_memory
-    from zoo.policies.config import PolicyConfig
-
-    found = algorithm_class(config["algo"]["name"])
-    hyperparameters = build(found.config_class, _without(config["algo"], ALGO_LABELS), "algo")
-    gamma = float(getattr(hyperparameters, "gamma", 0.99))
-    with warnings.catch_warnings(record=True) as suspicions:
-        envs = EnvStepper(make_vec_env(env, config["n_envs"], gamma=gamma))
-    closing.callback(envs.close)
-    for suspicion in suspicions:
-        tell(str(suspicion.message))
-    options = {"memory": memory_config(config.get("memory"))} if found.has_replay else {}
-    if found.has_replay:
-        spaces = envs.observation_space, envs.action_space, envs.mask_size
-        needed = found.memory_bytes(hyperparameters, *spaces, **options)
-        refuse_too_large_memory(int(needed), hyperparameters.buffer_size)
-    algorithm = found(
-        build(PolicyConfig, config["policy"], "policy"),
-        envs,
-        seed=config["seed"],
-        device=config["device"],
-        compile=config["compile"],
-        threads=config["threads"],
-        precision=config["precision"],
-        config=hyperparameters,
-        **options,
-    )
-    algorithm.env_config = env
-    return algorithm
-
-
 def _new_run(config: Config) -> RunFolder:
     algo = config["algo"].get("preset") or config["algo"]["name"]
     run = RunFolder.create(config["runs_dir"], algo, config["env"]["id"], config["seed"])
@@ -371,23 +356,6 @@ def _close_all(callbacks: Sequence[Callback]) -> None:
         close = getattr(each, "close", None)
         if close is not None:
             close()
-
-
-def _watch_episodes(
-    algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack
-) -> None:
-    """Let every finished episode be written to the run's folder; with its success where there are goals."""
-    from zoo.envs.goals import is_goal_space
-    from zoo.envs.monitor import EpisodeMonitor
-
-    envs = algorithm.envs
-    assert envs is not None
-    keywords = env.info_keywords
-    if is_goal_space(envs.observation_space) and "is_success" not in keywords:
-        keywords = [*keywords, "is_success"]
-    monitor = EpisodeMonitor(run.monitor, envs.num_envs, env_id=env.id, info_keywords=keywords)
-    closing.callback(monitor.close)
-    envs.monitor = monitor
 
 
 def _go_back_to_checkpoint(algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback]) -> None:

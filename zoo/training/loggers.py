@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
@@ -31,11 +31,48 @@ class Report:
     note: str | None = None
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended."""
+
+    status: str
+    """``finished``, ``preempted`` (it may be resumed) or ``failed``."""
+    timesteps: int
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    """The last evaluation, as ``run.json`` gives it: ``mean_return``, ``n_episodes``, …; or nothing."""
+    best_mean: float | None = None
+    """Mean return of the best agent, if any was evaluated."""
+    agent: Path | None = None
+    """The folder of the best agent, else of the last one, if one was saved."""
+
+
 class Logger:
-    """One place to which reports go. What needs a slow import does it at the first report."""
+    """One place to which reports go, a tracker; override what is needed.
+
+    Whatever it raises is told in one line and never ends a training: it is then switched off, unless it
+    ``keeps_trying``. What needs a slow import does it at the first report.
+    """
+
+    keeps_trying: ClassVar[bool] = False
+    """Whether it is asked again after an `OSError` or `ZooError`, such as one of a full disk."""
+
+    def start(self, folder: Path, config: Mapping[str, Any]) -> None:
+        """Take a run's folder and its config; before everything else, in every process of the run."""
 
     def write(self, report: Report) -> None:
-        """Take one report. May raise `OSError` or `ZooError`: the run goes on without it."""
+        """Take one report."""
+
+    def video(self, name: str, path: Path, timesteps: int) -> None:
+        """Take a video that was filmed after so many environment steps."""
+
+    def histograms(self, tensors: Mapping[str, Any], timesteps: int) -> None:
+        """Take the policy's parameters, arrays by name, if it asked for them."""
+
+    def flush(self) -> None:
+        """Show or send what is still waiting: the training has come to its end."""
+
+    def conclude(self, ending: Ending) -> None:
+        """Take how the run ended, once its agent is saved."""
 
     def close(self) -> None:
         """Finish what is open; a later report opens it again."""
@@ -54,6 +91,8 @@ class Logger:
 class ConsoleLogger(Logger):
     """Prints a table, but not more often than every ``seconds``; one may then tell of several reports."""
 
+    keeps_trying = True
+
     def __init__(self, *, seconds: float = 2.0, stream: TextIO | None = None) -> None:
         self.seconds = seconds
         self.stream = stream
@@ -65,13 +104,15 @@ class ConsoleLogger(Logger):
         now = time.perf_counter()
         if self._printed is None or now - self._printed >= self.seconds:
             self._printed = now
-            self.close()
+            self.flush()
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Print what has not been printed yet."""
         if self._unprinted is not None:
             print(table(self._unprinted), file=self.stream or sys.stdout, flush=True)
             self._unprinted = None
+
+    close = flush
 
 
 def _merged(earlier: Report, later: Report) -> Report:
@@ -113,6 +154,8 @@ class CsvLogger(Logger):
 
     A file that can't be read is moved aside, and another one begun.
     """
+
+    keeps_trying = True
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

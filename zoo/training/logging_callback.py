@@ -10,24 +10,29 @@ import numpy as np
 
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.monitor import EpisodeRecord
-from zoo.errors import ZooError
-from zoo.training.loggers import STEPS, Logger, Report
-from zoo.training.problems import tell
+from zoo.training.loggers import STEPS, Ending, Logger, Report
+from zoo.training.trackers import Trackers
 
 
 class LoggingCallback(Callback):
     """Makes a report every ``every`` environment steps and hands it to each of ``outputs``.
 
-    The scalars have Stable-Baselines3's names.
+    The scalars have Stable-Baselines3's names. With ``stays_open`` the outputs are not closed with the
+    training, because a run goes on with them (`conclude`): whoever asks for that closes.
     """
 
-    def __init__(self, every: int, outputs: Sequence[Logger]) -> None:
+    def __init__(self, every: int, outputs: Sequence[Logger] | Trackers, *, stays_open: bool = False) -> None:
         self.every = every
-        self.outputs = outputs
+        self.trackers = outputs if isinstance(outputs, Trackers) else Trackers(outputs)
+        self.stays_open = stays_open
         self._elapsed_before = 0.0
         self._reported_before: int | None = None
         self._longest = 0
-        self._failing: set[int] = set()
+
+    @property
+    def outputs(self) -> Sequence[Logger]:
+        """Where the reports go."""
+        return self.trackers.outputs
 
     def on_training_start(self, algorithm: Training) -> None:
         """Start the clock."""
@@ -40,37 +45,36 @@ class LoggingCallback(Callback):
 
     def on_steps(self, algorithm: Training) -> None:
         """Report."""
-        self._write(self._report(algorithm))
+        self.trackers.write(self._report(algorithm))
 
     def on_training_end(self, algorithm: Training) -> None:
         """Report what came since the last report, and close the outputs."""
         if algorithm.num_timesteps > self._reported_step:
-            self._write(self._report(algorithm))
+            self.trackers.write(self._report(algorithm))
         now = time.perf_counter()
         self._elapsed_before += now - self._started
         self._started = now
-        self.close()
+        self.trackers.flush()
+        if not self.stays_open:
+            self.close()
+
+    def conclude(self, ending: Ending) -> None:
+        """Tell the outputs how the run ended."""
+        self.trackers.conclude(ending)
 
     def close(self) -> None:
         """Close the outputs."""
-        for output in self.outputs:
-            try:
-                output.close()
-            except OSError as error:
-                tell(f"{type(output).__name__} lacks its last rows: {error}")
+        self.trackers.close()
 
     def state(self) -> dict[str, Any]:
         """Return the time so far and the state of each output."""
         elapsed = self._elapsed_before + time.perf_counter() - self._started
-        outputs = {type(output).__name__: output.state() for output in self.outputs}
-        return {"elapsed": elapsed, "reported": self._reported_step, "outputs": outputs}
+        return {"elapsed": elapsed, "reported": self._reported_step, "outputs": self.trackers.state()}
 
     def load_state(self, values: dict[str, Any]) -> None:
         """Go back to there, also in the files."""
         self._elapsed_before, self._reported_before = values["elapsed"], values["reported"]
-        for output in self.outputs:
-            if type(output).__name__ in values["outputs"]:
-                output.load_state(values["outputs"][type(output).__name__])
+        self.trackers.load_state(values["outputs"])
 
     def _report(self, algorithm: Training) -> Report:
         now = time.perf_counter()
@@ -104,18 +108,6 @@ class LoggingCallback(Callback):
             return None
         note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
         return f"{note} (env.max_episode_steps)"
-
-    def _write(self, report: Report) -> None:
-        for number, output in enumerate(self.outputs):
-            try:
-                output.write(report)
-            except (OSError, ZooError) as error:
-                if number not in self._failing:
-                    reason = error if isinstance(error, ZooError) else f"{type(output).__name__}: {error}"
-                    tell(f"{reason}; the run goes on, and logs again when it can")
-                self._failing.add(number)
-            else:
-                self._failing.discard(number)
 
 
 def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-    from zoo.config.settings import PlaySettings
+    from zoo.config.agent_choice import AgentChoice
     from zoo.envs.config import EnvConfig
     from zoo.envs.stepper import EnvStepper
 
@@ -68,7 +68,7 @@ class OpenedAgent:
             )
 
 
-def open_agent(settings: PlaySettings) -> OpenedAgent:
+def open_agent(settings: AgentChoice) -> OpenedAgent:
     """Find, read and rebuild the agent that ``agent=PATH``, or ``algo=`` and ``env=``, name.
 
     Raises `ZooError` if there is none, or it is damaged or not trusted.
@@ -107,7 +107,7 @@ def _check_algorithm(name: str, runs: str) -> None:
         raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 
 
-def _env_config(files: AgentFiles, settings: PlaySettings, origin: str) -> EnvConfig:
+def _env_config(files: AgentFiles, settings: AgentChoice, origin: str) -> EnvConfig:
     """Return the environment of the training, with the id that the user gave, if one.
 
     A module that only a file of the working folder names is not one that the user typed: who unpacks an

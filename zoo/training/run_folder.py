@@ -24,6 +24,7 @@ from zoo.files import atomic
 from zoo.files.damaged import move_aside
 from zoo.files.plain_data import parse_json, parse_yaml, to_json, to_yaml
 from zoo.training.checkpoint_files import has_checkpoint
+from zoo.training.machine import machine
 from zoo.training.problems import tell, told
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ class RunFolder:
             **again,
             **git_state(),
             versions=versions(),
+            machine=machine(),
         )
 
     def end(self, status: str, **values: Any) -> None:

@@ -1,0 +1,112 @@
+"""Whatever can be drawn is filmed: as many images as were asked for, of the right size, at the right pace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from zoo.envs.config import EnvConfig
+from zoo.errors import ZooError
+from zoo.training.recording import Look, record
+
+
+class Chance:
+    """Acts at random."""
+
+    def __init__(self, env: EnvConfig) -> None:
+        from zoo.envs.vec_env import make_vec_env
+
+        envs = make_vec_env(env, 1, check=False)
+        self.space = envs.single_action_space
+        envs.close()
+        self.space.seed(0)
+
+    def predict(self, observations: Any, state: Any = None, **options: Any) -> tuple[Any, Any]:
+        return np.array([self.space.sample()]), state
+
+
+def decoded(video: Path) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the images of a video and what it says of itself."""
+    reader = imageio_ffmpeg.read_frames(str(video))
+    facts = next(reader)
+    width, height = facts["size"]
+    images = [np.frombuffer(image, np.uint8).reshape(height, width, 3) for image in reader]
+    return np.array(images), facts
+
+
+KINDS = {
+    "classic control": ("CartPole-v1", None, (600, 400), 50),
+    "toy text": ("FrozenLake-v1", None, (512, 512), 4),
+    "Box2D": ("LunarLander-v3", "Box2D", (600, 400), 50),
+    "Box2D, renewed": ("BipedalWalker-v3", "Box2D", (600, 400), 50),
+    "MuJoCo": ("Hopper-v5", "mujoco", (480, 480), 125),
+    "PyBullet": ("HopperBulletEnv-v0", "pybullet_envs_gymnasium", (320, 240), 60),
+    "Atari": ("ALE/Pong-v5", "ale_py", (320, 420), 30),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "MuJoCo" else []) for kind in KINDS]
+)
+def test_every_kind_of_environment_is_filmed(kind: str, tmp_path: Path) -> None:
+    env_id, package, size, rate = KINDS[kind]
+    if package is not None:
+        pytest.importorskip(package)
+    env = EnvConfig(id=env_id)
+    done = record(Chance(env), env, [tmp_path / "film.mp4"], length=4, seed=1)
+    assert done.n_frames == 4
+    images, facts = decoded(tmp_path / "film.mp4")
+    assert (len(images), facts["size"], facts["fps"]) == (4, size, rate)
+    assert all(image.std() > 1 for image in images), "an image is blank"
+
+
+def test_size_pace_and_format_are_as_asked(tmp_path: Path) -> None:
+    env = EnvConfig(id="CartPole-v1")
+    paths = [tmp_path / "film.mp4", tmp_path / "film.gif"]
+    done = record(Chance(env), env, paths, Look(size=(320, 200), frames_per_second=25), length=30, seed=1)
+    assert done.paths == paths
+    images, facts = decoded(tmp_path / "film.mp4")
+    assert (len(images), facts["size"], facts["fps"]) == (30, (320, 200), 25)
+
+
+def test_step_and_return_are_seen_in_the_film(tmp_path: Path) -> None:
+    env = EnvConfig(id="CartPole-v1")
+    films = []
+    for name, overlay in (("with.mp4", True), ("without.mp4", False)):
+        record(Chance(env), env, [tmp_path / name], Look(overlay=overlay), length=5, seed=1)
+        films.append(decoded(tmp_path / name)[0].astype(int))
+    difference = np.abs(films[0] - films[1]).mean(axis=(0, 3))
+    assert difference[:20, :120].mean() > 50
+    assert difference[100:].mean() < 1
+
+
+def test_length_goes_over_episodes_and_episodes_end_a_film(tmp_path: Path) -> None:
+    env = EnvConfig(id="CartPole-v1", max_episode_steps=5)
+    episodes: list[int] = []
+    long = record(Chance(env), env, [tmp_path / "a.mp4"], length=20, seed=1)
+    two = record(
+        *(Chance(env), env, [tmp_path / "b.mp4"]),
+        n_episodes=2,
+        seed=1,
+        on_episode=lambda each: episodes.append(each.length),
+    )
+    whichever = record(Chance(env), env, [tmp_path / "c.mp4"], n_episodes=9, length=3, seed=1)
+    assert (long.n_frames, two.n_frames, whichever.n_frames) == (20, 12, 3)
+    assert episodes == [5, 5]
+
+
+def test_gif_of_more_images_a_second_than_it_can_show_is_refused(tmp_path: Path) -> None:
+    env = EnvConfig(id="CartPole-v1")
+    with pytest.raises(ZooError, match="`fps=60`: a GIF shows at most 50 images a second"):
+        record(Chance(env), env, [tmp_path / "film.gif"], Look(frames_per_second=60), length=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_environment_without_images_is_named(tmp_path: Path) -> None:
+    env = EnvConfig(id="Zoo/Identity-v0")
+    with pytest.raises(ZooError, match="can't film Zoo/Identity-v0"):
+        record(Chance(env), env, [tmp_path / "film.mp4"])

@@ -1,0 +1,59 @@
+"""`zoo record`: film an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo.config.fields import build
+from zoo.config.paths import shown
+from zoo.config.recording import RecordSettings
+from zoo.errors import ZooError
+from zoo.training.opened_agent import OpenedAgent, open_agent
+from zoo.training.played import Played
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Film the agent that the config names, and say where the video is."""
+    from zoo.envs.camera import parse_size
+    from zoo.training.recording import Look, record
+
+    settings = build(RecordSettings, config, "")
+    look = Look(settings.overlay, parse_size(settings.size), settings.fps)
+    agent = open_agent(settings)
+    print(agent.introduction(), flush=True)
+    played = Played()
+    recording = record(
+        agent.algorithm,
+        agent.env,
+        _paths(settings, agent),
+        look,
+        n_episodes=settings.n_episodes,
+        length=settings.length,
+        deterministic=settings.deterministic,
+        seed=settings.seed,
+        on_episode=played.add,
+        check=agent.check_spaces,
+    )
+    if not recording.paths:
+        print("no video: nothing was played")
+    for path in recording.paths:
+        print(f"video  {shown(path)}  {recording.n_frames:,} images", flush=True)
+
+
+def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:
+    """Return the files to write, by their formats."""
+    from zoo.training.recording import video_path
+
+    formats = ["mp4", "gif"] if settings.format == "both" else [settings.format]
+    if settings.out is None:
+        return [video_path(agent.path, agent.algo, agent.env.id, each) for each in formats]
+    out = Path(settings.out).expanduser()
+    if out.suffix in (".mp4", ".gif"):
+        if settings.format != "both" and out.suffix != f".{settings.format}":
+            raise ZooError(f"`out={settings.out}` is no {settings.format}: give format={out.suffix[1:]} too")
+        return [out.with_suffix(f".{each}") for each in formats]
+    if out.suffix and not out.is_dir():
+        raise ZooError(f"`out={settings.out}` is neither an mp4, a GIF nor a folder")
+    return [video_path(None, agent.algo, agent.env.id, each, out) for each in formats]

@@ -1,0 +1,53 @@
+"""`zoo reproduce`: run a finished run again, and say whether the same came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.config.fields import build
+from zoo.config.inspecting import ReproduceSettings
+from zoo.config.paths import shown
+from zoo.errors import INTERRUPTED, ZooError
+from zoo.files.printing import one_line
+
+if TYPE_CHECKING:
+    from zoo.training.reproducing import Reproduction
+
+DIFFERENT = 1
+"""Exit status where the runs are not equal."""
+
+
+def run(config: Mapping[str, Any]) -> int:
+    """Reproduce the run that the config names; the last line of stdout is one JSON object.
+
+    Returns 0 if all that can be compared is equal, 1 if not, 130 if the new run was interrupted.
+    """
+    from zoo.training.reproducing import reproduce
+
+    settings = build(ReproduceSettings, config, "")
+    if settings.run is None:
+        raise ZooError("which run? for example: zoo reproduce runs/ppo2/CartPole-v1/20260131-120000_s1")
+    path = Path(settings.run).expanduser()
+    print(f"run     {one_line(shown(path))}, again", flush=True)
+    done = reproduce(path, until=settings.until, runs_dir=settings.runs_dir, trust=settings.trust)
+    if not done.is_complete:
+        print(f"again   {one_line(shown(done.again))}: interrupted after {done.timesteps:,} steps")
+        return INTERRUPTED
+    _show(done)
+    print(json.dumps(done.summary()))
+    return 0 if done.equal else DIFFERENT
+
+
+def _show(done: Reproduction) -> None:
+    print(f"again   {one_line(shown(done.again))}, {done.timesteps:,} steps")
+    words = {True: "equal", False: "different", None: "not compared"}
+    for name, each in done.comparisons.items():
+        print(f"{name:<12}  {words[each.equal]}: {one_line(each.detail)}")
+    if done.equal:
+        return
+    print("what is another:" if done.differences else "versions, machine and commit are the same")
+    for name, (then, now) in done.differences.items():
+        print(f"  {name}: {then} then, {now} now")

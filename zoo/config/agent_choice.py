@@ -1,0 +1,18 @@
+"""Which saved agent a command is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zoo.config.fields import hyperparameter
+
+
+@dataclass
+class AgentChoice:
+    """What every command takes in which a saved agent acts."""
+
+    algo: str | None = hyperparameter(help="algorithm of the agent")
+    env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
+    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
+    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")

@@ -1,0 +1,26 @@
+"""The settings of the commands that look at runs and at the machine: `zoo reproduce` and `zoo doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zoo.config.fields import hyperparameter
+
+
+@dataclass
+class ReproduceSettings:
+    """What `zoo reproduce` takes."""
+
+    run: str | None = hyperparameter(help="folder of the run")
+    until: int | None = hyperparameter(
+        help="compare as far as this step; null: the whole run", unit="environment steps", ge=1
+    )
+    runs_dir: str = hyperparameter(help="folder that gets the new run")
+    trust: bool = hyperparameter(help="let the run's config name code, as one of somebody else's may")
+
+
+@dataclass
+class DoctorSettings:
+    """What `zoo doctor` takes."""
+
+    format: str = hyperparameter(help="text, or json for programs", choices=("text", "json"))

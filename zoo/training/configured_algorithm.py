@@ -1,0 +1,70 @@
+"""The algorithm that a config describes, in its environments, whose episodes are written down."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.registry import algorithm_class
+from zoo.config.fields import build
+from zoo.config.validation import ALGO_LABELS
+from zoo.envs.config import EnvConfig
+from zoo.envs.goals import is_goal_space
+from zoo.envs.monitor import EpisodeMonitor
+from zoo.envs.stepper import EnvStepper
+from zoo.envs.vec_env import make_vec_env
+from zoo.memory.config import memory_config
+from zoo.memory.limit import refuse_too_large_memory
+from zoo.policies.config import PolicyConfig
+from zoo.training.problems import tell
+from zoo.training.run_folder import RunFolder
+
+
+def make_algorithm(
+    config: Mapping[str, Any], env: EnvConfig, closing: contextlib.ExitStack
+) -> Algorithm[Any]:
+    """Make it, and its environments, which are closed with ``closing``. Raises `ZooError`."""
+    found = algorithm_class(config["algo"]["name"])
+    values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
+    hyperparameters = build(found.config_class, values, "algo")
+    gamma = float(getattr(hyperparameters, "gamma", 0.99))
+    with warnings.catch_warnings(record=True) as suspicions:
+        envs = EnvStepper(make_vec_env(env, config["n_envs"], gamma=gamma))
+    closing.callback(envs.close)
+    for suspicion in suspicions:
+        tell(str(suspicion.message))
+    options = {"memory": memory_config(config.get("memory"))} if found.has_replay else {}
+    if found.has_replay:
+        spaces = envs.observation_space, envs.action_space, envs.mask_size
+        needed = found.memory_bytes(hyperparameters, *spaces, **options)
+        refuse_too_large_memory(int(needed), hyperparameters.buffer_size)
+    algorithm = found(
+        build(PolicyConfig, config["policy"], "policy"),
+        envs,
+        seed=config["seed"],
+        device=config["device"],
+        compile=config["compile"],
+        threads=config["threads"],
+        precision=config["precision"],
+        config=hyperparameters,
+        **options,
+    )
+    algorithm.env_config = env
+    return algorithm
+
+
+def watch_episodes(
+    algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack
+) -> None:
+    """Let every finished episode be written to the run's folder; with its success where there are goals."""
+    envs = algorithm.envs
+    assert envs is not None
+    keywords = env.info_keywords
+    if is_goal_space(envs.observation_space) and "is_success" not in keywords:
+        keywords = [*keywords, "is_success"]
+    monitor = EpisodeMonitor(run.monitor, envs.num_envs, env_id=env.id, info_keywords=keywords)
+    closing.callback(monitor.close)
+    envs.monitor = monitor

@@ -1,0 +1,199 @@
+"""Filming an agent while it plays: for `zoo record`, `zoo enjoy record=true` and videos of a training."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gymnasium.vector import VectorEnv
+
+from zoo.envs.camera import Canvas, Filmed, render_offscreen
+from zoo.envs.config import EnvConfig, in_this_process
+from zoo.envs.filming import FASTEST_GIF, FilmError, ffmpeg, filming
+from zoo.envs.in_process import InProcessVectorEnv
+from zoo.envs.monitor import EpisodeRecord
+from zoo.envs.stepper import EnvStepper
+from zoo.envs.vec_env import make_vec_env
+from zoo.errors import ZooError
+from zoo.training.evaluation import Predictor, evaluate
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a video looks: pixels and images a second are the environment's own where they are None."""
+
+    overlay: bool = True
+    size: tuple[int | None, int] | None = None
+    frames_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What was filmed, and where it is; nothing, if not even one step was played."""
+
+    paths: Sequence[Path]
+    n_frames: int
+
+
+def record(
+    model: Predictor,
+    env: EnvConfig,
+    paths: Sequence[Path],
+    look: Look | None = None,
+    *,
+    n_episodes: int | None = None,
+    length: int | None = None,
+    deterministic: bool = True,
+    seed: int | Sequence[int] | None = None,
+    on_episode: Callable[[EpisodeRecord], None] | None = None,
+    check: Callable[[EnvStepper], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Recording:
+    """Film ``n_episodes`` episodes, or ``length`` images, or whichever comes first; one episode without both.
+
+    ``paths`` end in ``.mp4`` and ``.gif``. ``check`` is called with the environment before the first step.
+    Ctrl-C ends a film, which stays. Raises `ZooError` where the environment can't be drawn or a file not be
+    written, and `EvaluationCancelledError`, without a film, once ``cancelled()`` is true.
+    """
+    look = look or Look()
+    with camera(env, paths, look, length=length, whole_only=cancelled is not None) as (envs, filmed):
+        if check is not None:
+            check(envs)
+        ends = (_FilmIsLongEnoughError, KeyboardInterrupt) if cancelled is None else (_FilmIsLongEnoughError,)
+        with contextlib.suppress(*ends):
+            evaluate(
+                model,
+                envs,
+                n_episodes or length or 1,  # an episode has at least one image
+                deterministic=deterministic,
+                seed=seed,
+                on_episode=on_episode,
+                cancelled=lambda: _is_over(filmed, cancelled),
+            )
+    return Recording(paths if filmed.film.n_frames else [], filmed.film.n_frames)
+
+
+class _FilmIsLongEnoughError(Exception):
+    """Ends the play that is filmed."""
+
+
+def _is_over(filmed: Filmed, cancelled: Callable[[], bool] | None) -> bool:
+    if filmed.is_complete:
+        raise _FilmIsLongEnoughError
+    return cancelled is not None and cancelled()
+
+
+@contextlib.contextmanager
+def camera(
+    env: EnvConfig,
+    paths: Sequence[Path],
+    look: Look,
+    *,
+    length: int | None = None,
+    whole_only: bool = False,
+) -> Iterator[tuple[EnvStepper, Filmed]]:
+    """Give one environment in this process, of which every step is filmed until the block ends.
+
+    Raises `ZooError` if there are no images of it, or nothing here writes videos.
+    """
+    ffmpeg()
+    canvas = Canvas(look.size, overlay=look.overlay)
+    with drawn_env(env) as drawn:
+        rate = look.frames_per_second or drawn.metadata.get("render_fps")
+        _refuse_fast_gif(look.frames_per_second, paths)
+        with filming(paths, rate, whole_only=whole_only) as film:
+            filmed = Filmed(drawn.envs[0], film, canvas, length)
+            yield EnvStepper(InProcessVectorEnv([lambda: filmed])), filmed
+
+
+@contextlib.contextmanager
+def drawn_env(env: EnvConfig) -> Iterator[InProcessVectorEnv]:
+    """Give one environment that renders images, and explain in one line why it does not."""
+    render_offscreen()
+    with drawing_explained(env.id):
+        envs = _made_to_be_drawn(env)
+        try:
+            yield envs
+        finally:
+            envs.close()
+
+
+def _made_to_be_drawn(env: EnvConfig) -> InProcessVectorEnv:
+    plain = replace(in_this_process(env), render_mode=None, check=False)
+    try:
+        envs = make_vec_env(replace(plain, render_mode="rgb_array"), training=False)
+    except ZooError as error:
+        with contextlib.closing(make_vec_env(plain, training=False)) as undrawn:
+            if "rgb_array" in _render_modes(undrawn):
+                raise
+        raise ZooError(_no_images(env)) from error
+    if not isinstance(envs, InProcessVectorEnv) or "rgb_array" not in _render_modes(envs):
+        envs.close()
+        raise ZooError(_no_images(env))
+    return envs
+
+
+def _no_images(env: EnvConfig) -> str:
+    return f"can't film {env.id}: it renders no images (render_mode='rgb_array')"
+
+
+def check_camera(env: EnvConfig) -> None:
+    """Draw one image and encode nothing: what fails later does so here. Raises `ZooError`."""
+    ffmpeg()
+    Canvas()
+    with drawn_env(env) as envs:
+        try:
+            envs.reset(seed=0)
+            image = envs.render()[0]
+        except ZooError:
+            raise
+        except Exception as error:
+            raise ZooError(f"can't draw {env.id}: {error}") from error
+        if image is None:
+            raise ZooError(_no_images(env))
+
+
+@contextlib.contextmanager
+def drawing_explained(env_id: str) -> Iterator[None]:
+    """Say in one line what is missing where an environment acts, but can't be drawn or filmed."""
+    from gymnasium.error import DependencyNotInstalled
+
+    try:
+        yield
+    except ZooError as error:
+        cause = error.__cause__
+        if isinstance(cause, FilmError):
+            raise cause from error
+        if isinstance(cause, DependencyNotInstalled):
+            raise ZooError(f"can't draw {env_id}: {cause}") from error
+        if type(cause).__module__.startswith("pygame"):
+            raise ZooError(f"can't open a window: {cause}; render=false plays without one") from error
+        raise
+
+
+def _render_modes(envs: VectorEnv[Any, Any, Any]) -> Sequence[str]:
+    return envs.metadata.get("render_modes") or ()
+
+
+def _refuse_fast_gif(wanted: float | None, paths: Sequence[Path]) -> None:
+    if wanted is not None and wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
+        raise ZooError(
+            f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
+        )
+
+
+def video_path(
+    agent: Path | None, algo: str, env_id: str, suffix: str = "mp4", folder: Path | None = None
+) -> Path:
+    """Return a new file in ``folder``, else in ``videos`` of the agent's run or of the working folder."""
+    from zoo.envs.ids import folder_name
+
+    if folder is None:
+        is_of_run = agent is not None and (agent.parent / "run.json").is_file()
+        folder = agent.parent / "videos" if agent is not None and is_of_run else Path("videos")
+    time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return folder / f"{algo}-{folder_name(env_id)}-{time}.{suffix}"

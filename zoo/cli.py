@@ -15,6 +15,7 @@ VERBS = {
     "evaluate": "measure an agent: zoo evaluate algo=ppo2 env=CartPole-v1",
     "agents": "list agents and show their cards: zoo agents",
     "check": "try an environment for a moment: zoo check env=my_module:MyEnv-v0",
+    "status": "show how the jobs of a sweep stand: zoo status",
 }
 """What each verb does; each is a file in `zoo.commands`."""
 

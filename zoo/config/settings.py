@@ -84,14 +84,28 @@ class AgentsSettings:
     runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
 
 
+@dataclass
+class StatusSettings:
+    """What `zoo status` takes."""
+
+    folder: str | None = hyperparameter(help="folder of the sweep; null: the newest")
+    runs_dir: str = hyperparameter(help="folder in whose multirun/ the newest sweep is looked for")
+    watch: bool = hyperparameter(help="show the table again and again, until all jobs have ended")
+    every: float = hyperparameter(help="time between two looks", unit="seconds", gt=0)
+
+
 SETTINGS: dict[str, type[Any]] = {
     "train": TrainSettings,
     "enjoy": EnjoySettings,
     "evaluate": EvaluateSettings,
     "agents": AgentsSettings,
     "check": CheckSettings,
+    "status": StatusSettings,
 }
 """The settings by command."""
+
+POSITIONAL: dict[str, str] = {"status": "folder"}
+"""The setting that each command also takes without its name: ``zoo status DIR``."""
 
 
 @dataclass

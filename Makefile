@@ -20,7 +20,8 @@ INSTALLED_FOR_SPEED := $(VENV)/.installed-for-speed
 # One thread for numpy's own products: two thread pools in one process fight for the cores.
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: help train test test-slow mutants lint format speed docs constraints system-packages browser clean
+.PHONY: help train test test-slow mutants lint format speed docs constraints system-packages \
+	packages-for-tests clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -29,10 +30,10 @@ train: $(INSTALLED)  ## train ALGO on ENV with the tuned file (PPO2 on CartPole-
 	$(BIN)/zoo train algo=$(ALGO) env=$(ENV) seed=$(SEED)
 	$(BIN)/zoo evaluate algo=$(ALGO) env=$(ENV) n_episodes=100
 
-test: lint browser  ## linters and tests
+test: lint packages-for-tests  ## linters and tests
 	$(BIN)/python -m pytest -n $(WORKERS)
 
-test-slow: $(INSTALLED_FOR_TESTS) system-packages  ## the tests that train for minutes
+test-slow: $(INSTALLED_FOR_TESTS) system-packages packages-for-tests  ## the tests that train for minutes
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 mutants: $(INSTALLED_FOR_TESTS)  ## break N lines (40, or all), one at a time, and report what no test sees
@@ -93,10 +94,18 @@ system-packages: $(BIN)/python
 		echo "Not installed, so updates will not be compiled; on Debian: apt-get install $$missing"; \
 	fi
 
-# One test opens a report of `zoo plot` in a browser.
-browser:
-	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
+# Commands that tests call, each with Debian's package; without one its tests are skipped.
+COMMANDS_OF_TESTS := slurmctld:slurm-wlm munged:munge chromium:chromium
+
+packages-for-tests:
+	@missing=; \
+	for each in $(COMMANDS_OF_TESTS); do \
+		PATH=$$PATH:/usr/sbin:/sbin command -v "$${each%%:*}" > /dev/null || missing="$$missing $${each#*:}"; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium && exit 0; \
-	fi; \
-	echo "No browser, so the test that opens a report in one is skipped; on Debian: apt-get install chromium"
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends $$missing; \
+	else \
+		echo "Not installed, so their tests are skipped; on Debian: apt-get install$$missing"; \
+	fi

@@ -26,6 +26,7 @@ VERBS = {
     "record": "film an agent: zoo record algo=ppo2 env=CartPole-v1",
     "reproduce": "run a finished run again, and compare: zoo reproduce RUN",
     "doctor": "say what a bug report needs: zoo doctor",
+    "status": "show how the jobs of a sweep stand: zoo status",
 }
 """What each verb does; each is a file in `zoo.commands`."""
 

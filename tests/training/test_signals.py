@@ -43,6 +43,17 @@ def test_signal_ends_learning_after_the_update_under_way(
     assert f"zoo: {number.name}: ending after this update" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signal_before_the_end_of_a_slurm_jobs_time_ends_learning(
+    ppo2: Callable[..., PPO2], number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    model = ppo2()
+    with stop_on_signals(model):
+        model.learn(10_000, Kill(number, number))
+    assert (model.stop_reason, model.num_timesteps) == (PREEMPTED, 64)
+
+
 def test_second_interrupt_raises_at_once(ppo2: Callable[..., PPO2]) -> None:
     model = ppo2()
     with pytest.raises(KeyboardInterrupt), stop_on_signals(model):

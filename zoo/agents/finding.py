@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,6 +19,9 @@ from zoo.files.printing import one_line
 Which = Literal["best", "last"]
 
 COLLECTION = "trained_agents"
+
+RUN_DEPTH = 6
+"""How deep runs may be: <algo>/<env>/<run>, in a sweep multirun/<sweep>/<algo>/<env>/<run>."""
 
 _IN_RUN: dict[Which, tuple[str, ...]] = {"best": ("best_agent", "agent"), "last": ("agent", "best_agent")}
 
@@ -46,13 +51,18 @@ def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs", wh
 
 
 def list_agents(*, runs: str | os.PathLike[str] = "runs", which: Which = "best") -> list[FoundAgent]:
-    """Return all agents in the order of preference: own runs from the newest, then the collections."""
+    """Return all agents in the order of preference: own runs from the newest, then the collections.
+
+    Own runs are all below ``runs``, those of sweeps too.
+    """
     found = [
-        FoundAgent(agent, algo.name, env.name, run.name)
-        for algo, env in _pairs(Path(runs))
-        for run in sorted(_folders(env), key=lambda run: run.name, reverse=True)
+        FoundAgent(agent, run.parent.parent.name, run.parent.name, run.name)
+        for run in _runs(Path(runs).absolute(), RUN_DEPTH)
         if (agent := _agent_of_run(run, which)) is not None
     ]
+    found.sort(key=lambda agent: agent.run or "", reverse=True)
+    found.sort(key=lambda agent: (agent.algo, agent.env))
+    found = [dataclasses.replace(each, path=_as_given(each.path, Path(runs))) for each in found]
     for collection in _collections():
         found += [
             FoundAgent(env, algo.name, env.name, None) for algo, env in _pairs(collection) if _is_agent(env)
@@ -117,6 +127,20 @@ def _collections() -> list[Path]:
     if own is None or here.resolve() == own.resolve():
         return [here]
     return [here, own]
+
+
+def _runs(folder: Path, depth: int) -> Iterator[Path]:
+    """Give the folders of runs: those with a record, or an agent. There is none inside of another."""
+    for entry in _folders(folder):
+        if (entry / "run.json").is_file() or _agent_of_run(entry, "best") is not None:
+            yield entry
+        elif depth > 1:
+            yield from _runs(entry, depth - 1)
+
+
+def _as_given(path: Path, root: Path) -> Path:
+    """Return a path below ``root`` that begins as ``root`` does."""
+    return root / path.relative_to(root.absolute())
 
 
 def _pairs(root: Path) -> list[tuple[Path, Path]]:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from zoo.config.bare_words import as_overrides
-from zoo.config.hydra_internals import JobReturn, hydra_part, hydra_with, register_launcher
-from zoo.config.jobs import Job, OneOfMany, Outcome, spelled
+from zoo.config.hydra_internals import hydra_part, hydra_with, register_launcher
+from zoo.config.jobs import Job, Outcome
 from zoo.config.loading import ConfigLoader
 from zoo.config.local_launcher import LocalLauncher
 from zoo.config.showing import command_help, readable_yaml
+from zoo.config.sweeps.resuming import resume
+from zoo.config.sweeps.settings import SweepSettings, taken_out
+from zoo.config.sweeps.slurm_launcher import SlurmLauncher
+from zoo.config.sweeps.states import DONE, FAILED, KILLED
+from zoo.config.sweeps.sweep import Sweep
+from zoo.config.sweeps.table import counts, print_table
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import say
 
@@ -30,7 +37,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     flags, unknown = parser.parse_known_intermixed_args(list(arguments))
     if unknown:
         parser.error(parser.unknown_flag(unknown[0], arguments))
-    overrides = as_overrides(command, flags.overrides)
+    sweep, overrides = taken_out(as_overrides(command, flags.overrides))
     loader = ConfigLoader(command)
     if flags.help:
         print(command_help(command, loader, overrides))
@@ -38,8 +45,10 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
         _show_config(loader, overrides, flags.cfg, flags.package)
     elif flags.info is not None:
         hydra_with(loader).show_info(flags.info, config_name=command, overrides=overrides)
-    elif flags.multirun or _is_multirun(loader, overrides):
-        return _multirun(loader, function, overrides)
+    elif flags.multirun or (sweep is not None and sweep.resume) or _is_multirun(loader, overrides):
+        return _multirun(loader, function, overrides, sweep or SweepSettings())
+    elif sweep is not None:
+        raise ZooError("what begins with `sweep.` is for many jobs: add -m")
     else:
         return _run(loader, function, overrides)
     return 0
@@ -95,35 +104,27 @@ def _run(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
     return outcome.status
 
 
-def _multirun(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
-    register_launcher(LocalLauncher)
-    job = OneOfMany(function)
-    try:
-        results = hydra_with(loader).multirun(loader.command, job, overrides, with_log_configuration=False)
-    except RuntimeError as error:
-        if '"srun"' not in str(error):
-            raise
-        raise ZooError(
-            "hydra/launcher=slurm: this machine is not part of a Slurm cluster (it has no `srun`);"
-            " hydra/launcher=joblib runs the jobs on its own cores"
-        ) from error
-    jobs = list(_job_returns(results))
-    failed = [(number, done) for number, done in enumerate(jobs) if done.return_value.status]
-    if failed:
-        say(f"zoo: {len(failed)} of {len(jobs)} jobs did not finish:", sys.stderr)
-    for number, done in failed:
-        why = done.return_value.message or "interrupted"
-        say(f"  job {number}: {spelled(done.overrides or ())}: {why}", sys.stderr)
-    return max((done.return_value.status for _, done in failed), default=0)
-
-
-def _job_returns(results: Any) -> Iterator[JobReturn]:
-    """Give the results of all jobs, out of the batches in which a sweeper returns them."""
-    if isinstance(results, JobReturn):
-        yield results
-    elif isinstance(results, Iterable):
-        for result in results:
-            yield from _job_returns(result)
+def _multirun(loader: ConfigLoader, function: str, overrides: list[str], settings: SweepSettings) -> int:
+    for launcher in (LocalLauncher, SlurmLauncher):
+        register_launcher(launcher)
+    sweep = Sweep(function, loader.command, settings)
+    if settings.resume is not None:
+        resume(loader, sweep, overrides)
+    else:
+        hydra_with(loader).multirun(loader.command, sweep, overrides, with_log_configuration=False)
+    assert sweep.folder is not None
+    if sweep.is_left_to_slurm:
+        say(f"zoo status {shlex.quote(sweep.folder.shown)}")
+        return 0
+    rows = sweep.folder.write_table()
+    print_table(rows)
+    say(f"zoo: {counts(rows)}")
+    missing = [row for row in rows if row.status != DONE]
+    if missing:
+        again = f"zoo {loader.command} -m {shlex.quote(f'sweep.resume={sweep.folder.shown}')}"
+        say(f"zoo: {len(missing)} of {len(rows)} jobs did not finish; this runs them: {again}", sys.stderr)
+    failures = [row.exit_status for row in missing if row.status in (FAILED, KILLED)]
+    return max(failures or [row.exit_status for row in missing], default=0)
 
 
 def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package: str | None) -> None:

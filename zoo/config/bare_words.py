@@ -10,7 +10,7 @@ from zoo.errors import ZooError
 LISTS = {"plot": "runs", "compare": "runs"}
 """Commands that take any number of bare words, and the key that these are a list for."""
 
-WORDS = {"import": "file", "pull": "source", "reproduce": "run"}
+WORDS = {"import": "file", "pull": "source", "reproduce": "run", "status": "folder"}
 """Commands that take one bare word, and the key that it is the value of."""
 
 SPELLINGS = {"pull": {"from": "source"}}

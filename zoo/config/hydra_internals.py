@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from hydra import version
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
@@ -21,7 +22,6 @@ from hydra._internal.core_plugins.structured_config_source import StructuredConf
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.default_element import ResultDefault
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -30,12 +30,11 @@ from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra.errors import MissingConfigException
 from hydra.plugins.config_source import ConfigLoadError, ConfigSource
 from hydra.plugins.launcher import Launcher
-from hydra.types import RunMode
+from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 __all__ = [
     "TRIED_WITH",
-    "HydraConfig",
     "JobReturn",
     "ObjectType",
     "Override",
@@ -44,6 +43,7 @@ __all__ = [
     "header_of",
     "hydra_part",
     "hydra_with",
+    "launcher_with",
     "load_plugins",
     "parse_overrides",
     "register_launcher",
@@ -123,6 +123,14 @@ def load_plugins() -> None:
 def register_launcher(launcher: type[Launcher]) -> None:
     """Let configs name a launcher as ``hydra_plugins.zoo.<class>``: Hydra takes none from elsewhere."""
     Plugins.instance().class_name_to_class[f"hydra_plugins.zoo.{launcher.__name__}"] = launcher
+
+
+def launcher_with(loader: PluggedLoader, config: DictConfig, task_function: Any) -> Any:
+    """Return the launcher that the frame of a multirun chooses, ready for jobs of ``task_function``."""
+    context = HydraContext(config_loader=loader, callbacks=Callbacks(config))
+    return Plugins.instance().instantiate_launcher(
+        config=config, hydra_context=context, task_function=task_function
+    )
 
 
 def completed(overrides: Sequence[str], value: Any) -> JobReturn:

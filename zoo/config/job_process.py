@@ -1,4 +1,4 @@
-"""The process of one job of a multirun, which `zoo.config.local_launcher` starts."""
+"""The process of one job of a multirun, which `zoo.config.sweeps.processes` starts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ from zoo.config.jobs import outcome_of
 
 
 def main(
-    command: str, function: str, overrides: Sequence[str], shown: Sequence[str], report: int
+    command: str,
+    function: str,
+    overrides: Sequence[str],
+    shown: Sequence[str],
+    report: int,
+    inherited: Sequence[int],
 ) -> NoReturn:
     """Run the job, write into the open file ``report`` how it ended, and exit with its status.
 
-    ``shown`` are the overrides by which the run's record calls it.
+    ``shown`` are the overrides by which the run's record calls it; what the job starts gets none of the files
+    that are ``inherited``.
     """
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, False)
     sys.argv = ["zoo", command, *shown]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]

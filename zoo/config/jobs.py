@@ -12,7 +12,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from zoo.config.hydra_internals import HydraConfig
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 
 FAILURE = 1
@@ -21,11 +20,15 @@ FAILURE = 1
 
 @dataclass
 class Outcome:
-    """How a job ended. ``message`` says why, if it failed; ``error`` is set by `Job` only."""
+    """How a job ended. ``message`` says why, if it failed; ``error`` is set by `Job` only.
+
+    ``was_killed`` tells that its process died without a word.
+    """
 
     status: int
     message: str = ""
     error: Exception | None = None
+    was_killed: bool = False
 
 
 @dataclass
@@ -45,16 +48,6 @@ class Job:
         module, _, name = self.function.partition(":")
         status: int | None = getattr(importlib.import_module(module), name)(config)
         return status
-
-
-class OneOfMany(Job):
-    """A job of a multirun whose processes somebody else starts: Slurm."""
-
-    def __call__(self, config: DictConfig) -> Outcome:
-        """Run it; what goes wrong is told at once."""
-        hydra = HydraConfig.get()
-        print(f"zoo: job {hydra.job.num}: {spelled(hydra.overrides.task)}", flush=True)
-        return outcome_of(lambda: self._run(config))
 
 
 def outcome_of(run: Callable[[], int | None]) -> Outcome:

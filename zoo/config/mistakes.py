@@ -58,8 +58,6 @@ def _unknown_option(error: MissingConfigException) -> str:
     if group == "hydra":
         kind, _, name = name.partition("/")
         group = f"hydra/{kind}"
-        if name.startswith("submitit"):
-            return f"{group}=slurm needs: pip install 'zoo[slurm]'"
     options = list(error.options or ())
     if group == "experiment" and name.endswith(".yaml"):
         return f"there is no file {name}"

@@ -118,6 +118,16 @@ class CheckSettings:
     seed: int | None = hyperparameter(help="of the episode that is tried; null: drawn", ge=0)
 
 
+@dataclass
+class StatusSettings:
+    """What `zoo status` takes."""
+
+    folder: str | None = hyperparameter(help="folder of the sweep; null: the newest")
+    runs_dir: str = hyperparameter(help="folder in whose multirun/ the newest sweep is looked for")
+    watch: bool = hyperparameter(help="show the table again and again, until all jobs have ended")
+    every: float = hyperparameter(help="time between two looks", unit="seconds", gt=0)
+
+
 SETTINGS: dict[str, type[Any]] = {
     "train": TrainSettings,
     "tune": TuneSettings,
@@ -130,6 +140,7 @@ SETTINGS: dict[str, type[Any]] = {
     "record": RecordSettings,
     "reproduce": ReproduceSettings,
     "doctor": DoctorSettings,
+    "status": StatusSettings,
 }
 """The settings by command."""
 

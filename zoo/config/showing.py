@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from zoo.config import sections
 from zoo.config.hydra_internals import load_plugins
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
+from zoo.config.sweeps.settings import SweepSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
     algo = config.get("algo")
     if isinstance(algo, Mapping):
         parts.append(_hyperparameters(algo))
+    sweep = {f"sweep.{key}": text for key, text in _fields(SweepSettings).items()}
+    parts.append("\n".join(["key=value, with -m", *_table(sweep)]))
     parts.append("\n".join(["flags", *_table(FLAGS)]))
     return "\n\n".join(part for part in parts if part)
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
 from zoo.agents.finding import list_agents
-from zoo.config.local_launcher import RunningJobs
 from zoo.config.paths import shown
+from zoo.config.sweeps.processes import RunningJobs
 from zoo.envs.ids import folder_name
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.files import atomic

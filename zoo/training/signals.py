@@ -11,13 +11,15 @@ from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
 from zoo.training.hang_watch import HangWatch
+from zoo.training.job import slurm_job
 
 
 @contextlib.contextmanager
 def stop_on_signals(algorithm: Training) -> Iterator[None]:
     """Within the block, SIGINT (Ctrl-C) and SIGTERM end `Algorithm.learn` after the update under way.
 
-    A second Ctrl-C raises `KeyboardInterrupt` at once, and so does an environment that does not come back.
+    So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
+    second Ctrl-C raises `KeyboardInterrupt` at once, and so does an environment that does not come back.
     Outside the main thread, where Python delivers no signals, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -37,7 +39,8 @@ def stop_on_signals(algorithm: Training) -> Iterator[None]:
             os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after this update{again}\n".encode())
 
     watch = HangWatch()
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    announced = () if slurm_job() is None else (signal.SIGUSR1, signal.SIGUSR2)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, *announced)}
     try:
         yield
     finally:

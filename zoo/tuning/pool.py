@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from zoo.config.local_launcher import RunningJobs
+from zoo.config.sweeps.processes import RunningJobs
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.files.printing import say
 from zoo.tuning.plan import Plan

@@ -1,0 +1,47 @@
+"""`zoo status`: how the jobs of a sweep stand, while they run and afterwards, from any terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.config.sweeps.folder import Row, SweepFolder
+from zoo.config.sweeps.states import FAILED, KILLED, PREEMPTED, QUEUED, RUNNING
+from zoo.config.sweeps.table import console, counts, jobs_table
+from zoo.files.printing import say
+
+UNDER_WAY = (QUEUED, RUNNING, PREEMPTED)
+
+
+def run(config: Mapping[str, Any]) -> int:
+    """Show the sweep in ``folder``, or the newest; return 1 if a job has failed."""
+    if config["folder"] is None:
+        folder = SweepFolder.newest(config["runs_dir"])
+    else:
+        folder = SweepFolder.open(config["folder"])
+    rows = _watched(folder, config["every"]) if config["watch"] else _shown(folder)
+    return int(any(row.status in (FAILED, KILLED) for row in rows))
+
+
+def _shown(folder: SweepFolder) -> list[Row]:
+    rows = folder.write_table()
+    console().print(jobs_table(rows))
+    say(f"{folder.shown}: {counts(rows)}")
+    return rows
+
+
+def _watched(folder: SweepFolder, seconds: float) -> list[Row]:
+    """Show the table again and again, until no job is under way."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            rows = folder.write_table()
+            line = Text(f"{folder.shown}: {counts(rows)}")
+            live.update(Group(jobs_table(rows), line), refresh=True)
+            if not any(row.status in UNDER_WAY for row in rows):
+                return rows
+            time.sleep(seconds)

@@ -1,0 +1,169 @@
+"""The processes of jobs: how one is started, how it ended, and how all are ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from zoo.config.jobs import FAILURE, Outcome, spelled
+from zoo.errors import INTERRUPTED
+
+
+@dataclass(frozen=True)
+class JobCommand:
+    """What all jobs of a sweep share; ``function`` is ``module:name`` of what takes their configs."""
+
+    command: str
+    function: str
+    hydra_overrides: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for those that are not set."""
+
+    def run(
+        self,
+        running: RunningJobs,
+        overrides: Sequence[str],
+        added: Sequence[str],
+        *,
+        lock: int | None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> Outcome:
+        """Run a job in a process of its own, wait for it, and return how it ended.
+
+        ``added`` are overrides that its record does not show; ``lock`` is an open file that it keeps open.
+        """
+        with tempfile.TemporaryFile() as report:
+
+            def start() -> subprocess.Popen[bytes]:
+                kept_open = [report.fileno(), *([] if lock is None else [lock])]
+                arguments = {
+                    "command": self.command,
+                    "function": self.function,
+                    "overrides": [*self.hydra_overrides, *overrides, *added, "hydra.mode=RUN"],
+                    "shown": [spelled([override]) for override in overrides],
+                    "report": report.fileno(),
+                    "inherited": kept_open,
+                }
+                return subprocess.Popen(
+                    [sys.executable, "-c", _code(arguments)],
+                    stdin=subprocess.PIPE,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env={**self.environment, **os.environ},
+                    pass_fds=kept_open,
+                    start_new_session=True,
+                )
+
+            status = running.run(start)
+            report.seek(0)
+            reported = report.read()
+        if status is None:
+            return Outcome(INTERRUPTED, running.why or "not started")
+        if reported:
+            ended = Outcome(*json.loads(reported))
+            return Outcome(INTERRUPTED, running.why) if ended.status == INTERRUPTED else ended
+        if running.is_ending and status < 0:
+            return Outcome(INTERRUPTED, running.why)
+        return Outcome(FAILURE, f"its process {_death(status)}", was_killed=True)
+
+
+def _code(arguments: Mapping[str, object]) -> str:
+    # Before the job minds signals itself they end it, without a traceback. Those by which Slurm announces
+    # an end reach all processes of a job; whoever started this one hands on what they mean.
+    return (
+        f"import sys; sys.path[:] = {sys.path!r};"
+        " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+        " signal.signal(signal.SIGUSR1, signal.SIG_IGN); signal.signal(signal.SIGUSR2, signal.SIG_IGN);"
+        f" from zoo.config.job_process import main; main(**{arguments!r})"
+    )
+
+
+class RunningJobs:
+    """The processes of the jobs that run now.
+
+    ``is_ending`` once no more may start; ``why`` says what led to it, if no signal did.
+    """
+
+    def __init__(self) -> None:
+        self.is_ending = False
+        self.why = ""
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.RLock()  # a second signal may come while the first is handed on
+
+    def run(self, start: Callable[[], subprocess.Popen[bytes]]) -> int | None:
+        """Start a process and wait until it ends; return its status, or None if it may not start any more.
+
+        What it has started itself, and left behind in its session, is killed.
+        """
+        with self._lock:
+            if self.is_ending:
+                return None
+            process = start()
+            self._processes.add(process)
+        status = process.wait()
+        with self._lock:
+            self._processes.remove(process)
+        _kill_session(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        return status
+
+    def end(self, why: str = "", number: int = signal.SIGTERM) -> None:
+        """Let the jobs that run end after their update, and start no more."""
+        with self._lock:
+            if self.is_ending:
+                return
+            self.is_ending, self.why = True, why
+            for process in list(self._processes):
+                process.send_signal(number)
+
+    @contextlib.contextmanager
+    def heeding_signals(self) -> Iterator[None]:
+        """Within the block a first signal is handed on and no more jobs start; a second Ctrl-C kills all."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        with self._lock:
+            if not self.is_ending or self.why:
+                is_first, self.why, self.is_ending = True, "", False
+                self.end("", number)
+            else:
+                is_first = False
+                if number == signal.SIGINT:
+                    for process in list(self._processes):
+                        _kill_session(process)
+        if is_first:
+            # Unlike print, this is safe wherever the signal interrupted the program.
+            with contextlib.suppress(OSError):
+                os.write(2, b"\nzoo: no more jobs will be started; Ctrl-C again ends all at once\n")
+
+
+def _kill_session(leader: subprocess.Popen[bytes]) -> None:
+    """Kill the process and what it has started, but for what leads a session of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader.pid, signal.SIGKILL)
+
+
+def _death(status: int) -> str:
+    if status >= 0:
+        return f"ended with exit status {status} before it was done"
+    name = signal.Signals(-status).name
+    return f"was killed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"

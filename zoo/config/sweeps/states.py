@@ -1,0 +1,162 @@
+"""What is known of each job of a sweep: one small file a job, which only the job's own process writes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zoo.config.fields import build
+from zoo.errors import ZooError
+from zoo.files import atomic
+from zoo.files.opening import TEXT_LIMIT, Folder
+from zoo.files.plain_data import parse_json
+from zoo.files.printing import one_line
+
+QUEUED = "queued"
+RUNNING = "running"
+DONE = "done"
+FAILED = "failed"
+INTERRUPTED = "interrupted"
+PREEMPTED = "preempted"
+KILLED = "killed"
+
+STATUSES = (QUEUED, RUNNING, PREEMPTED, DONE, FAILED, KILLED, INTERRUPTED)
+"""In the order in which counts name them."""
+
+PATIENCE = 5.0
+"""Seconds after which a lock that others only look at is held by one who keeps it."""
+
+
+@dataclass
+class JobState:
+    """A job as its own process last wrote it down; one that was killed says ``running`` for ever."""
+
+    number: int
+    overrides: list[str]
+    status: str = QUEUED
+    reason: str = ""
+    exit_status: int | None = None
+    retries: int = 0
+    """Times that it was tried again because it had failed."""
+    retries_left: int = 0
+    fail_fast: bool = False
+    restarts: int = 0
+    """Times that it was put back into the queue and started again."""
+    slurm_job: str | None = None
+    host: str | None = None
+    started: float | None = None
+    """Seconds since the epoch at which the process that runs now began."""
+    seconds: float = 0.0
+    """Time of the processes before."""
+
+    def seconds_so_far(self) -> float:
+        """Return how long the job has run, all tries together."""
+        return self.seconds + (time.time() - self.started if self.started is not None else 0.0)
+
+
+@dataclass
+class StateFiles:
+    """The folder ``jobs/`` of a sweep."""
+
+    path: Path
+    _whole: dict[str, tuple[int, JobState]] = field(default_factory=dict)
+
+    def write(self, state: JobState) -> None:
+        """Write down how a job stands."""
+        atomic.write_json(self._file(state.number), dataclasses.asdict(state))
+
+    def read(self, number: int) -> JobState:
+        """Return how a job stands. Raises `ZooError` if there is none of that number, or if it is damaged."""
+        name = self._file(number).name
+        try:
+            content = Folder(self.path).read(name, TEXT_LIMIT)
+            if content is None:
+                raise ZooError(f"the sweep has no job {number}")
+            return build(JobState, parse_json(content), "")
+        except (OSError, ValueError) as error:
+            raise ZooError(f"can't read {one_line(self.path / name)}: {one_line(error)}") from error
+
+    def change(self, number: int, **values: object) -> JobState:
+        """Write down what is different now, and return how the job stands."""
+        state = dataclasses.replace(self.read(number), **values)  # type: ignore[arg-type]
+        self.write(state)
+        return state
+
+    def all(self) -> list[JobState]:
+        """Return how all jobs stand, in their order."""
+        try:
+            names = [entry.name for entry in self.path.iterdir()]
+        except OSError:
+            return []
+        numbers = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal())
+        return [self.read(number) for number in numbers]
+
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[int | None]:
+        """Hold the lock of a job, or another one, within the block; give its file for a child to hold, too.
+
+        Raises `ZooError` if somebody else holds it. It is free when all have closed it, or died.
+        """
+        descriptor = self._lock_file(name)
+        deadline = time.monotonic() + PATIENCE
+        try:
+            while descriptor is not None and (answer := _lock(descriptor, exclusively=True)) is not True:
+                if answer is None:
+                    break
+                if time.monotonic() > deadline:
+                    raise ZooError(f"another process is at work in {one_line(self.path.parent)}")
+                time.sleep(0.02)
+            yield descriptor
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def is_held(self, name: str) -> bool:
+        """Tell whether a living process holds that lock; where the file system has no locks, yes."""
+        if not (self.path / f"{name}.lock").exists():
+            return False
+        descriptor = self._lock_file(name)
+        if descriptor is None:
+            return True
+        try:
+            return _lock(descriptor, exclusively=False) is not True
+        finally:
+            os.close(descriptor)
+
+    def _file(self, number: int) -> Path:
+        return self.path / f"{number}.json"
+
+    def _lock_file(self, name: str) -> int | None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            return os.open(self.path / f"{name}.lock", flags, 0o644)
+        return None
+
+
+def _lock(descriptor: int, *, exclusively: bool) -> bool | None:
+    """Try to lock an open file, and tell whether it worked; None where there are no locks.
+
+    Unlike the lock of a run, this one is shared with the children that are given the file.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    kind = fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True
+
+
+def this_host() -> str:
+    """Return the name of this machine."""
+    return platform.node()

@@ -237,7 +237,7 @@ def test_module_in_the_working_folder_is_found_by_the_command(working_folder: Pa
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     assert done.returncode == 0, done.stderr
-    assert len(runs()) == 2
+    assert len(list(working_folder.glob("runs/multirun/*/*/*/*/run.json"))) == 2
     assert Path("runs/ppo2/my_envs-Mine-v0").is_dir()
 
 

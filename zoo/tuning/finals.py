@@ -17,7 +17,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.errors import ZooError
-from zoo.tuning.objective import Objective, Training, interquartile_mean
+from zoo.training.statistics import interval, iqm
+from zoo.tuning.objective import Objective, Training
 from zoo.tuning.plan import Plan
 from zoo.tuning.shared_study import SharedStudy, counted
 from zoo.tuning.study import TOP, existing_study, quiet_optuna, seed_of
@@ -145,7 +146,7 @@ def _score(ranked: Ranked, objective: Objective) -> None:
 
 def _middle(samples: Sequence[Any], objective: Objective) -> float:
     pooled = np.concatenate([np.asarray(each, np.float64) for each in samples])
-    return float(pooled.mean()) if objective.ranks_by_mean else interquartile_mean(pooled)
+    return float(pooled.mean() if objective.ranks_by_mean else iqm(pooled))
 
 
 def _bootstrap_interval(samples: Sequence[Sequence[float]], objective: Objective) -> tuple[float, float]:
@@ -155,5 +156,5 @@ def _bootstrap_interval(samples: Sequence[Sequence[float]], objective: Objective
     for _ in range(RESAMPLES):
         drawn = [np.asarray(samples[index]) for index in rng.integers(len(samples), size=len(samples))]
         middles.append(_middle([each[rng.integers(len(each), size=len(each))] for each in drawn], objective))
-    low, high = np.percentile(middles, (2.5, 97.5))
+    low, high = interval(np.array(middles))
     return float(low), float(high)

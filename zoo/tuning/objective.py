@@ -10,6 +10,7 @@ import numpy as np
 
 from zoo.errors import ZooError, nearest
 from zoo.training.evaluation import Evaluation
+from zoo.training.statistics import iqm
 
 Direction = Literal["minimize", "maximize"]
 
@@ -47,11 +48,6 @@ def returns_of(trainings: Trainings) -> np.ndarray:
     return np.concatenate([each.last.returns for each in trainings])
 
 
-def interquartile_mean(values: np.ndarray) -> float:
-    """Return the mean of the middle half."""
-    return Evaluation(values, np.ones(len(values), np.int64)).iqm
-
-
 def steps_to(threshold: float, training: Training) -> float:
     """Return the environment steps to the first evaluation whose mean return is at least ``threshold``.
 
@@ -81,7 +77,7 @@ def _speed(trainings: Trainings) -> float:
 
 _SCORES: dict[str, Callable[[Trainings], float]] = {
     "mean_return": lambda trainings: float(returns_of(trainings).mean()),
-    "iqm": lambda trainings: interquartile_mean(returns_of(trainings)),
+    "iqm": lambda trainings: float(iqm(returns_of(trainings))),
     "success_rate": _success_rate,
     "steps_per_second": _speed,
 }

@@ -17,7 +17,7 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo2 import PPO2
 from zoo.optim.program import Program
-from zoo.training.loggers import Report
+from zoo.training.loggers import Logger, Report
 from zoo.training.logging_callback import LoggingCallback
 from zoo.training.progress import ProgressBarCallback, duration
 from zoo.training.run_folder import RunFolder
@@ -88,7 +88,7 @@ def test_time_of_compiling_is_no_part_of_speed_and_time_left(
         assert line.count(":") <= 1  # no hours left
 
 
-class Reports:
+class Reports(Logger):
     """Keeps what is logged."""
 
     def __init__(self) -> None:
@@ -96,13 +96,6 @@ class Reports:
 
     def write(self, report: Report) -> None:
         self.written.append(report)
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load_state(self, values: dict[str, Any]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture

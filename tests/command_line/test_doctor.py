@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ import pytest
 
 from zoo.commands import doctor
 from zoo.training import diagnosis
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -28,13 +31,13 @@ def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
-def test_all_is_said_in_a_few_seconds(tmp_path: Path) -> None:
+def test_all_is_said_within_a_minute(tmp_path: Path) -> None:
     code = "from zoo.cli import main; main()"
     started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code, "doctor", "format=json"], capture_output=True, text=True, check=False
     )
-    assert time.monotonic() - started < 30  # ten on a machine that does nothing else
+    assert time.monotonic() - started < 60
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert {"zoo", "python", "torch", "gymnasium", "numpy", "hydra-core", "optuna"} <= found[
@@ -124,6 +127,12 @@ def test_what_cannot_be_looked_at_says_so_and_the_rest_is_there(
     assert found["compiler"].startswith("none: there is no no-such-compiler")
     assert found["ffmpeg"] == 'writing a video needs: pip install "zoo[video]"'
     assert "zoo" in found["versions"]
+
+
+def test_every_extra_is_tried() -> None:
+    declared = (REPOSITORY / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
+    names = re.findall(r"^(\w+) = \[", declared.partition("\n\n")[0], re.MULTILINE)
+    assert set(names) - {"all", "test", "bench"} == diagnosis.EXTRAS.keys()
 
 
 @pytest.mark.slow

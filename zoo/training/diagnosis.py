@@ -25,7 +25,7 @@ from typing import Any
 from zoo.training.machine import machine
 from zoo.version import __version__
 
-SECONDS = 6.5
+SECONDS = 40.0
 """How long trials may take together."""
 
 PACKAGES = (
@@ -44,7 +44,10 @@ EXTRAS = {
     "atari": ("ale_py", "cv2"),
     "box2d": ("Box2D",),
     "video": ("imageio_ffmpeg", "PIL", "pygame", "moviepy"),
-    "slurm": ("submitit", "hydra_plugins.hydra_submitit_launcher"),
+    "plots": ("matplotlib",),
+    "tune": ("cmaes", "plotly", "psycopg"),
+    "hub": ("huggingface_hub",),
+    "export": ("onnx", "onnxruntime", "onnxscript"),
     "wandb": ("wandb",),
     "mujoco": ("mujoco", "imageio"),
     "pybullet": ("pybullet", "pybullet_envs_gymnasium"),

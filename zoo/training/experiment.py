@@ -122,6 +122,7 @@ class Experiment:
                     tell(f"after the signal: {error}; the run can be resumed from its last checkpoint")
         finally:
             self._conclude_tracking()
+        self._sync_logs()
         self._drop_checkpoints()
         return self.result()
 

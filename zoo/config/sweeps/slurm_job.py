@@ -55,7 +55,9 @@ class _SlurmJob(Attempts):
         """Run the job; return the exit status, `REQUEUE` if it goes on another time."""
         for number in SIGNALS:
             signal.signal(number, self._take)
-        threading.Thread(target=self._watch_others, daemon=True).start()
+        if self.folder.states.read(self.number).fail_fast:
+            self._look_at_others()
+            threading.Thread(target=self._watch_others, daemon=True).start()
         array = os.environ["SLURM_ARRAY_JOB_ID"]
         self.run(self.number, self._once, slurm_job=f"{array}_{self.number}", restarts=self.restarts)
         self.is_over.set()
@@ -81,13 +83,13 @@ class _SlurmJob(Attempts):
         threading.Thread(target=self.running.end, daemon=True).start()
 
     def _watch_others(self) -> None:
-        """End this job when another one has failed, where that is asked for."""
-        if not self.folder.states.read(self.number).fail_fast:
-            return
-        while not self.is_over.wait(SECONDS_BETWEEN_LOOKS):
-            if self.folder.has_failed():
-                self.running.end("another job failed (sweep.fail_fast)")
-                return
+        while not self.running.is_ending and not self.is_over.wait(SECONDS_BETWEEN_LOOKS):
+            self._look_at_others()
+
+    def _look_at_others(self) -> None:
+        """End this job, or let it not begin, if another one has failed."""
+        if self.folder.has_failed():
+            self.running.end("another job failed (sweep.fail_fast)")
 
 
 def _hydra_overrides(record: dict[str, object]) -> list[str]:

@@ -87,6 +87,9 @@ EVERY = {
     "prioritized": 200,
     "hindsight": 200,
 }
+QUICK = ("ppo2", "sac")
+"""One algorithm of each kind, for what not every change has to try with all."""
+
 WORKERS = ["env.vectorization=workers", "env.n_workers=2", "n_envs=4"]
 
 
@@ -169,8 +172,16 @@ def logged(run: Path) -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("algo", RUNS)
-@pytest.mark.parametrize("overrides", [[], WORKERS], ids=["in_process", "workers"])
+@pytest.mark.parametrize(
+    ("algo", "overrides"),
+    [
+        *(pytest.param(algo, [], id=f"in_process-{algo}") for algo in RUNS),
+        *(
+            pytest.param(algo, WORKERS, id=f"workers-{algo}", marks=[] if algo in QUICK else pytest.mark.slow)
+            for algo in RUNS
+        ),
+    ],
+)
 def test_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
     algo: str, overrides: list[str], tmp_path: Path
 ) -> None:
@@ -243,7 +254,9 @@ def train_terminated(algo: str, folder: Path, moment: float, *overrides: str) ->
     return run
 
 
-@pytest.mark.parametrize("algo", RUNS)
+@pytest.mark.parametrize(
+    "algo", [pytest.param(algo, marks=[] if algo in QUICK else pytest.mark.slow) for algo in RUNS]
+)
 def test_run_that_a_signal_ended_goes_on_where_it_was(algo: str, tmp_path: Path) -> None:
     whole, seconds = train_whole(algo, tmp_path / "whole")
     moment = random.Random(algo).uniform(0.1, 0.4) * seconds

@@ -68,11 +68,10 @@ def _no_process_left_behind() -> Iterator[None]:
 
 def _children() -> set[int]:
     """Return the living children of this process."""
-    pids = {
-        int(pid)
-        for path in Path("/proc/self/task").glob("*/children")
-        for pid in path.read_text(encoding="ascii").split()
-    }
+    pids: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended since
+            pids |= set(map(int, path.read_text(encoding="ascii").split()))
     return {
         pid for pid in pids if (command := _command(pid)) and not any(part in command for part in LASTING)
     }

@@ -17,6 +17,9 @@ from zoo.errors import ZooError
 from zoo.files.plain_data import to_json
 from zoo.files.printing import one_line, printable
 
+PATH_LIMIT = 4096
+"""Characters of a path that are shown."""
+
 
 def run(config: Mapping[str, Any]) -> None:
     """List all agents, or those that are wanted; or show the one at ``agent``."""
@@ -46,7 +49,8 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
-    cells = [[one_line(cell, 80) for cell in row] for row in rows]
+    # The last one is the agent's path, which is there to be copied.
+    cells = [[*(one_line(cell, 80) for cell in row[:-1]), one_line(row[-1], PATH_LIMIT)] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
     return "\n".join(line.rstrip() for line in lines)

@@ -120,7 +120,7 @@ SlurmdParameters=config_overrides
 KillWait=30
 MinJobAge=3600
 MaxArraySize=10001
-NodeName=$host NodeAddr=127.0.0.1 CPUs=${CPUS:-$(nproc)} RealMemory=$memory State=UNKNOWN
+NodeName=$host NodeAddr=127.0.0.1 CPUs=${CPUS:-$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)} RealMemory=$memory State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
 EOF

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zoo.files.printing import one_line, printable
+from zoo.files.printing import first_and_last, one_line, printable
 
 
 def test_escape_sequences_and_invisible_characters_vanish() -> None:
@@ -24,3 +24,11 @@ def test_long_text_is_cut() -> None:
 def test_one_line_has_one_line() -> None:
     assert one_line("a\n\n  b\x1b\tc") == "a b c"
     assert len(one_line("x" * 10**6)) < 300
+
+
+def test_of_a_traceback_the_first_and_the_last_line_are_shown() -> None:
+    assert first_and_last("env 0 raised ValueError:\nTraceback\n  File\nValueError: no") == (
+        "env 0 raised ValueError: ValueError: no"
+    )
+    assert first_and_last("alone") == "alone"
+    assert first_and_last("") == ""

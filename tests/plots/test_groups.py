@@ -112,3 +112,19 @@ def test_paths_that_lead_to_no_run_are_told(given: list[str], message: str, work
     (working_folder / "note.txt").touch()
     with pytest.raises(ZooError, match=message):
         find_runs(given)
+
+
+def test_trials_of_a_study_are_left_out_unless_they_are_named(tmp_path: Path) -> None:
+    """The best of many were lucky too: what counts are those that were trained again."""
+    study = tmp_path / "tune" / "ppo2" / "CartPole-v1" / "default"
+    trial = make_run(study / "trials", seed=5)
+    again = make_run(study / "top", seed=6)
+    (study / "trials.csv").write_text("trial,state\n")
+    assert find_runs([str(tmp_path)]) == [again]
+    assert find_runs([str(study / "trials")]) == [trial]
+
+
+def test_pruned_trial_is_no_finished_run(tmp_path: Path) -> None:
+    run = read_run(make_run(tmp_path, record={"stop_reason": "pruned after 400 steps: 9.3"}))
+    assert not run.is_whole
+    assert run.ending == "was pruned"

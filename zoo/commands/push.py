@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def run(config: Mapping[str, Any]) -> None:
     if video is not None:
         print(f"video   {one_line(shown(video))}")
     print(f"pushed  {place}")
-    print(f"get it  zoo pull from={one_line(settings.to)}")
+    print(f"get it  zoo pull {shlex.quote(f'from={one_line(settings.to)}')}")
 
 
 def _newest_video(agent: Path) -> Path | None:

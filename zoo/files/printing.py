@@ -32,6 +32,12 @@ def one_line(text: object, limit: int = 200) -> str:
     return printable(" ".join(str(text)[: 4 * limit].split()), limit)
 
 
+def first_and_last(text: object) -> str:
+    """Return the first and the last line: of a message with a traceback in it, the two that say something."""
+    first, *others = str(text).strip().splitlines() or [""]
+    return f"{first} {others[-1].strip()}" if others else first
+
+
 def say(line: str, stream: TextIO | None = None) -> None:
     """Print a line to stdout, or another stream, if it can be written: nothing that is done depends on it."""
     with contextlib.suppress(OSError, ValueError):

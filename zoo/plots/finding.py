@@ -14,6 +14,13 @@ RECORD = "run.json"
 EVALUATIONS = "evaluations.npz"
 MONITOR = "monitor.csv"
 
+TRIALS, TRIALS_TABLE = "trials", "trials.csv"
+"""The folder with the trials of a study of `zoo tune`, and what stands beside it.
+
+The best of many trials were lucky too: only those that were trained again count as runs, unless a study's
+trials are named themselves.
+"""
+
 FOLDERS_LIMIT = 200_000
 """Folders that are looked into for one path."""
 
@@ -69,6 +76,8 @@ def _runs_below(top: Path) -> Iterator[Path]:
         if number >= FOLDERS_LIMIT:
             raise ZooError(f"{one_line(top)} holds more than {FOLDERS_LIMIT:,} folders: name a smaller one")
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if TRIALS_TABLE in files and TRIALS in folders:
+            folders.remove(TRIALS)
         if RECORD in files:
             folders.clear()
             yield Path(folder)

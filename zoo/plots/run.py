@@ -76,14 +76,20 @@ class Run:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run has come to its end."""
-        return self.is_peer or self.status == "finished"
+        """Whether the run has come to its end; a trial of a study that was pruned has not."""
+        return self.is_peer or (self.status == "finished" and not self._is_pruned)
+
+    @property
+    def _is_pruned(self) -> bool:
+        return str(self.record.get("stop_reason") or "").startswith("pruned ")
 
     @property
     def ending(self) -> str:
         """How the run ended, for one that is not whole."""
         if self.status == "failed":
             return f"failed: {one_line(self.record.get('error') or 'no reason recorded', 120)}"
+        if self._is_pruned:
+            return "was pruned"
         if self.status == "running":
             return "has not ended, or was killed"
         return self.status or "has no status"

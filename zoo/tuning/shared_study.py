@@ -21,7 +21,7 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
+from zoo.files.printing import first_and_last, one_line
 from zoo.tuning.file_lock import FileLock, is_locked
 from zoo.tuning.storages import Storage
 
@@ -219,8 +219,7 @@ def new_worker_name() -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return an exception on one line; of an environment's own, with its traceback, the ends."""
-    first, *others = str(error).splitlines() or [""]
-    text = f"{first} {others[-1].strip()}" if others else first
+    text = first_and_last(error)
     return one_line(text if isinstance(error, ZooError) else f"{type(error).__name__}: {text}", 500)
 
 

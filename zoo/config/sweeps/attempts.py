@@ -11,7 +11,7 @@ from zoo.config.sweeps.folder import SweepFolder, run_overrides
 from zoo.config.sweeps.processes import JobCommand, RunningJobs
 from zoo.config.sweeps.states import DONE, FAILED, INTERRUPTED, KILLED, RUNNING, JobState, this_host
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
-from zoo.files.printing import one_line, say
+from zoo.files.printing import first_and_last, one_line, say
 
 Run = Callable[[JobState, list[str], int | None], Outcome]
 """Runs a job once, with overrides that are added to its own, and a lock to keep."""
@@ -69,7 +69,7 @@ class Attempts:
             status = KILLED
         return {
             "status": status,
-            "reason": one_line(outcome.message, 500),
+            "reason": one_line(first_and_last(outcome.message), 500),
             "exit_status": outcome.status,
             "seconds": state.seconds_so_far(),
             "started": None,

@@ -26,6 +26,9 @@ COLUMNS_LIMIT = 5_000
 ARRAY_LIMIT = 256 * 2**20
 """Bytes that an array of ``evaluations.npz`` may have."""
 
+RETURN_LIMIT = 1e100
+"""Returns beyond this are no measurement, and their squares and sums would be infinite."""
+
 _HEADER_LIMIT = 10_000
 
 
@@ -73,7 +76,7 @@ def parse_monitor(content: bytes) -> Monitor:
         raise ValueError(f"it has no column {', '.join(missing)}")
     whole_rows = rest[: rest.rfind(b"\n") + 1]
     rows, n_damaged = _numbers(whole_rows, len(names), [names.index(name) for name in ("r", "l", "t")])
-    is_episode = np.isfinite(rows).all(axis=1) & (rows[:, 1] > 0)
+    is_episode = (np.abs(rows) < RETURN_LIMIT).all(axis=1) & (rows[:, 1] > 0)
     n_damaged += int((~is_episode).sum())
     returns, lengths, seconds = rows[is_episode].T
     t_start = start.get("t_start")
@@ -146,7 +149,7 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return what an ``evaluations.npz`` holds; evaluations with a return that is not finite are left out."""
+    """Return what an ``evaluations.npz`` holds; evaluations with a return that is none are left out."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             arrays = {
@@ -170,7 +173,7 @@ def parse_evaluations(content: bytes) -> Evaluations:
     lengths, successes = (
         array if array is not None and array.shape == returns.shape else None for array in others
     )
-    rows = np.flatnonzero(np.isfinite(timesteps) & np.isfinite(returns).all(axis=1))
+    rows = np.flatnonzero(np.isfinite(timesteps) & (np.abs(returns) < RETURN_LIMIT).all(axis=1))
     rows = rows[np.argsort(timesteps[rows], kind="stable")]
     return Evaluations(
         timesteps[rows],

@@ -51,6 +51,9 @@ def test_equal_runs_are_called_equal_and_a_changed_one_is_not(
         *[True] * 4,
     )
     assert found["again"] != str(run)
+    record = json.loads(Path(found["again"], "run.json").read_text())
+    assert Path(record["reproduces"]) == run.absolute()
+    assert "resumed" not in record
     assert Path(found["again"], "agent", "policy.safetensors").is_file()
     assert "weights       equal: agent and best agent" in out
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

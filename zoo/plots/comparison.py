@@ -258,7 +258,7 @@ def _of_single_runs(env: str, first: GroupScore, second: GroupScore, kind: Score
 
 
 def _episodes_of(each: GroupScore, kind: Score) -> Array | None:
-    run = next(run for run in each.group.runs if run.is_whole and run.score(kind) is not None)
+    run = next(run for run in each.group.counted if run.is_whole and run.score(kind) is not None)
     return run.scored_returns(kind)
 
 

@@ -200,7 +200,19 @@ def test_last_line_is_json_whatever_stands_in_the_files(capsys: pytest.CaptureFi
     capsys.readouterr()
     assert status_of(["compare", "runs/ppo2", "runs/a2c"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert "NaN" not in last and "Infinity" not in last
+    assert "NaN" not in last
+    assert "Infinity" not in last
     found = json.loads(last)
     assert found["config_differences"]["n_envs"] == {"a": ["nan"], "b": ["inf"]}
     assert found["envs"]["CartPole-v1"]["values"] == pytest.approx([1.5, 10 / 3])
+
+
+@pytest.mark.parametrize("aggregate", ["iqm", "mean"])
+def test_four_seeds_each_decide_where_no_run_of_one_beats_any_of_the_other(
+    capsys: pytest.CaptureFixture[str], aggregate: str
+) -> None:
+    runs_of("ppo2", [400, 410, 420, 430])
+    runs_of("a2c", [100, 110, 120, 130])
+    _, said = compared(capsys, "runs/ppo2", "runs/a2c", f"aggregate={aggregate}")
+    found = said["envs"]["CartPole-v1"]
+    assert (found["better"], found["chance_if_equal"]) == ("a", pytest.approx(2 / 70, abs=0.005))

@@ -17,7 +17,7 @@ from zoo.plots.finding import find_runs
 from zoo.plots.groups import grouped
 from zoo.plots.run import Score, read_run
 from zoo.plots.scores import GroupScore, aggregates, improvements, methods_of, read_references, scored
-from zoo.plots.tables import aggregate_table, decimal, duration, score_table
+from zoo.plots.tables import aggregate_table, decimal, duration, profile_table, score_table
 
 
 def scores_in(root: Path, kind: Score = "final") -> list[GroupScore]:
@@ -80,6 +80,14 @@ def test_markdown_and_latex_show_what_a_file_says_and_obey_none_of_it(tmp_path: 
 def test_csv_has_no_cell_that_a_spreadsheet_computes(tmp_path: Path) -> None:
     with_scores(tmp_path, "ppo2", "CartPole-v1", [5.0], config={"algo": {"name": "=HYPERLINK(1)"}})
     assert "\n'=HYPERLINK(1),CartPole-v1" in score_table(scores_in(tmp_path)).text("csv")
+
+
+def test_labels_that_are_names_of_columns_are_obeyed_no_more_than_cells(tmp_path: Path) -> None:
+    with_scores(tmp_path, "ppo2", "A-v1", [5.0], config={"algo": {"name": "=1|<script>"}})
+    with_scores(tmp_path, "a2c", "A-v1", [6.0])
+    table = profile_table(methods_of(scores_in(tmp_path), {}))
+    assert r"=1\|&lt;script>" in table.text("md").splitlines()[0]
+    assert ",'=1|<script>" in table.text("csv").splitlines()[0]
 
 
 def two_methods(root: Path) -> None:

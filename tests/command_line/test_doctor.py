@@ -65,6 +65,8 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setenv("WANDB_API_KEY", "hidden-1")
     monkeypatch.setenv("ZOO_SECRET_TOKEN", "hidden-2")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hidden-3@proxy:8080")
+    monkeypatch.setenv("ALL_PROXY", "http://me:p@hidden-5@proxy:1")
+    monkeypatch.setenv("NO_PROXY", "me:hidden-6@proxy:3128")
     monkeypatch.setenv("DATABASE_URL", "hidden-4")
     monkeypatch.setenv("WANDB_MODE", "offline")
     for choice in ("text", "json"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +165,54 @@ def test_what_can_not_be_compared_is_one_line(capsys: pytest.CaptureFixture[str]
     runs_of("dqn", [3], config={"gamma": 0.9})
     make_run(Path("runs"), "dqn", seed=5, evaluations={1: [1.0]}, config={"gamma": 0.5})
     assert "holds 2 groups on CartPole-v1" in refused(capsys, "runs/ppo2", "runs/dqn")
+
+
+def test_intervals_are_of_the_lead_of_the_one_that_is_ahead(capsys: pytest.CaptureFixture[str]) -> None:
+    runs_of("ppo2", [10])
+    runs_of("a2c", [50])
+    text, _ = compared(capsys)
+    low, high = re.search(r"a2c's is better, by 40\.00 \(([\d.-]+) to ([\d.-]+)\)", text).groups()  # type: ignore[union-attr]
+    assert 30 < float(low) < 40 < float(high) < 50
+    runs_of("sac", [10, 50, 90, 130, 170])
+    runs_of("td3", [20, 55, 99, 131, 180])
+    text, said = compared(capsys, "runs/sac", "runs/td3")
+    found = said["envs"]["CartPole-v1"]
+    low, high = re.search(r"td3 is ahead by .* difference, ([\d.-]+) to ([\d.-]+), holds 0", text).groups()  # type: ignore[union-attr]
+    assert (float(low), float(high)) == pytest.approx((-found["ci95"][1], -found["ci95"][0]), abs=0.1)
+
+
+def test_one_run_each_on_two_environments_is_not_called_a_single_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for env in ("A-v1", "B-v1"):
+        runs_of("ppo2", [100], env=env)
+        runs_of("a2c", [1], env=env)
+    text, said = compared(capsys)
+    assert said["overall"]["n_runs"] == [2, 2]
+    assert "2 environments together, normalised: ppo2 is ahead by 1.00, but on some there is a single" in text
+
+
+def test_last_line_is_json_whatever_stands_in_the_files(capsys: pytest.CaptureFixture[str]) -> None:
+    runs_of("ppo2", [1, 2], config={"n_envs": math.nan})
+    runs_of("a2c", [3, 4], config={"n_envs": math.inf})
+    huge = {1: [3.0, 3.0], 2: [1e308, 1e308]}
+    make_run(Path("runs"), "a2c", seed=9, evaluations=huge, config={"n_envs": math.inf})
+    capsys.readouterr()
+    assert status_of(["compare", "runs/ppo2", "runs/a2c"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "NaN" not in last
+    assert "Infinity" not in last
+    found = json.loads(last)
+    assert found["config_differences"]["n_envs"] == {"a": ["nan"], "b": ["inf"]}
+    assert found["envs"]["CartPole-v1"]["values"] == pytest.approx([1.5, 10 / 3])
+
+
+@pytest.mark.parametrize("aggregate", ["iqm", "mean"])
+def test_four_seeds_each_decide_where_no_run_of_one_beats_any_of_the_other(
+    capsys: pytest.CaptureFixture[str], aggregate: str
+) -> None:
+    runs_of("ppo2", [400, 410, 420, 430])
+    runs_of("a2c", [100, 110, 120, 130])
+    _, said = compared(capsys, "runs/ppo2", "runs/a2c", f"aggregate={aggregate}")
+    found = said["envs"]["CartPole-v1"]
+    assert (found["better"], found["chance_if_equal"]) == ("a", pytest.approx(2 / 70, abs=0.005))

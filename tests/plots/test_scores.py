@@ -12,11 +12,12 @@ import pytest
 from synthetic_runs import make_run
 
 from zoo.errors import ZooError
+from zoo.plots.curves import CurveChoices, curves_of
 from zoo.plots.finding import find_runs
 from zoo.plots.groups import grouped
 from zoo.plots.run import Score, read_run
 from zoo.plots.scores import GroupScore, aggregates, improvements, methods_of, read_references, scored
-from zoo.plots.tables import aggregate_table, decimal, duration, score_table
+from zoo.plots.tables import aggregate_table, decimal, duration, profile_table, score_table
 
 
 def scores_in(root: Path, kind: Score = "final") -> list[GroupScore]:
@@ -81,6 +82,14 @@ def test_csv_has_no_cell_that_a_spreadsheet_computes(tmp_path: Path) -> None:
     assert "\n'=HYPERLINK(1),CartPole-v1" in score_table(scores_in(tmp_path)).text("csv")
 
 
+def test_labels_that_are_names_of_columns_are_obeyed_no_more_than_cells(tmp_path: Path) -> None:
+    with_scores(tmp_path, "ppo2", "A-v1", [5.0], config={"algo": {"name": "=1|<script>"}})
+    with_scores(tmp_path, "a2c", "A-v1", [6.0])
+    table = profile_table(methods_of(scores_in(tmp_path), {}))
+    assert r"=1\|&lt;script>" in table.text("md").splitlines()[0]
+    assert ",'=1|<script>" in table.text("csv").splitlines()[0]
+
+
 def two_methods(root: Path) -> None:
     for env, scale in (("A-v1", 1.0), ("B-v1", 100.0)):
         with_scores(root, "good", env, [scale * each for each in (0.8, 0.9, 1.0)])
@@ -128,3 +137,28 @@ def test_numbers_and_times_are_written_for_people() -> None:
         "1,234.6", "12.35", "0.123", "-0.500", "0.00",
     ]  # fmt: skip
     assert [duration(each) for each in (0.01, 0.5, 3.456)] == ["36 s", "30 min", "3.5 h"]
+
+
+def test_seed_that_was_run_twice_counts_once_by_its_newest_finished_run(tmp_path: Path) -> None:
+    with_scores(tmp_path, "ppo2", "A-v1", [10, 20])
+    for name, score, status, day in (("new", 30, "finished", "02"), ("newest", 99, "failed", "03")):
+        record = {"started": f"2026-01-{day}"}
+        evaluations = {100: [float(score)] * 3}
+        options: dict[str, Any] = {"status": status, "record": record, "evaluations": evaluations}
+        make_run(tmp_path, "ppo2", "A-v1", 1, name=name, **options)
+    (found,) = scores_in(tmp_path)
+    assert sorted(found.scores) == [10.0, 30.0]
+    assert len(found.left_out) == 2
+    assert any("s1: the same config and seed as" in line and "new, which" in line for line in found.left_out)
+
+
+def test_reproduced_run_counts_only_without_the_run_that_it_repeats(tmp_path: Path) -> None:
+    record = {"reproduces": "somewhere", "started": "2026-02-01"}
+    for seed in (0, 2):
+        evaluations = {100: [70.0] * 3}
+        make_run(tmp_path, "ppo2", "A-v1", seed, name=f"again{seed}", record=record, evaluations=evaluations)
+    with_scores(tmp_path, "ppo2", "A-v1", [10, 20])
+    (found,) = scores_in(tmp_path)
+    assert sorted(found.scores) == [10.0, 20.0, 70.0]
+    (curves,) = curves_of([found.group], CurveChoices(y="eval"))
+    assert curves.n_runs == 3

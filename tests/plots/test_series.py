@@ -115,3 +115,11 @@ def test_evaluations_and_scalars_are_put_at_their_hours_and_episodes(tmp_path: P
     assert episodes is not None
     assert hours.x.tolist() == [2]
     assert episodes.x.tolist() == [10, 30]
+
+
+@pytest.mark.parametrize("n_more", [0, 500])
+def test_curve_has_a_point_where_the_shortest_run_ends_before_another_begins(n_more: int) -> None:
+    early = Series(np.append(np.linspace(940, 949, n_more), 950.0), np.full(n_more + 1, 1.0))
+    late = Series(np.array([1000.0]), np.array([3.0]))
+    found = curve([early, late], "mean", "ci")
+    assert (found.x.tolist(), found.center.tolist(), found.n_runs.tolist()) == ([1000.0], [3.0], [1])

@@ -12,7 +12,7 @@ import pytest
 
 from zoo.algorithms.registry import algorithm_class
 from zoo.errors import ZooError
-from zoo.training.benchmark import Benchmark, Play, as_markdown, candidates, published_scores
+from zoo.training.benchmark import Benchmark, Play, as_csv, as_markdown, candidates, published_scores
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -118,3 +118,7 @@ def test_text_of_a_stranger_stays_in_its_cell() -> None:
     row = {"algo": "a|b\x1b[2J", "env": "x\n| y", "problem": "p", "agent": "a"}
     line = as_markdown([row], {}).splitlines()[-1]
     assert line == "| a\\|b[2J | x \\| y | not measured: p |  |  |  | ? |  | a |"
+    row = {"algo": "\\|<script>", "env": "=HYPERLINK(1)", "problem": "+1\x1b[2J\n", "agent": "@a"}
+    assert as_markdown([row], {}).splitlines()[-1].startswith("| \\\\\\|&lt;script> | =HYPER")
+    (cells,) = csv.DictReader(as_csv([row], {}).splitlines())
+    assert (cells["env"], cells["problem"], cells["agent"]) == ("'=HYPERLINK(1)", "'+1[2J", "'@a")

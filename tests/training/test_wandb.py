@@ -16,6 +16,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from zoo.config.composing import compose
+from zoo.training import wandb_files
 from zoo.training.experiment import Result, train
 from zoo.training.loggers import Ending, Report
 from zoo.training.wandb_files import history, parts, records
@@ -158,6 +159,28 @@ def test_run_that_was_killed_and_resumed_has_each_step_once_under_one_id(tmp_pat
         theirs = rows[int(row["time/total_timesteps"])]
         assert theirs.keys() == row.keys()
         assert all(theirs[name] == row[name] for name in row if name not in CLOCK)
+
+
+def test_files_of_earlier_processes_are_read_again_only_when_they_have_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content: dict[Path, list[dict[str, Any]]] = {}
+    read: list[int] = []
+
+    def counted(paths: list[Path]) -> list[dict[str, Any]]:
+        read.append(1)
+        return [row for path in paths for row in content[path]]
+
+    monkeypatch.setattr(wandb_files, "history", counted)
+    logger, part = WandbLogger(tmp_path), tmp_path / "part"
+    logger._earlier, content[part] = [part], [{"_step": 64}]
+    part.write_bytes(b"a")
+    assert [logger._known_steps() for _ in range(3)] == [{64}] * 3
+    assert len(read) == 1
+    part.write_bytes(b"ab")
+    content[part].append({"_step": 128})
+    assert logger._known_steps() == {64, 128}
+    assert len(read) == 2
 
 
 def test_id_is_kept_without_any_checkpoint(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
@@ -35,9 +36,17 @@ def run(config: Mapping[str, Any]) -> None:
     _tell(comparison)
     for line in problems_of([each for side in sides.runs for each in side]):
         say(f"careful: {line}")
-    print(
-        json.dumps({"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())})
-    )
+    said = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
+    print(json.dumps(_with_finite_numbers(said), allow_nan=False))
+
+
+def _with_finite_numbers(value: Any) -> Any:
+    """Return a value with the numbers that JSON does not have, such as ``.nan`` in a config, as texts."""
+    if isinstance(value, dict):
+        return {key: _with_finite_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_finite_numbers(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _given(runs: str | list[Any] | None) -> list[Any]:

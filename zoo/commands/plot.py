@@ -168,7 +168,8 @@ def _tell(
         print(printable(score_table(group_scores).text("md")), end="")
     unfinished = [f"{each.name}: {each.ending}" for each in runs if not each.is_whole]
     problems = problems_of(runs)
-    for what, lines in (("did not finish", unfinished), ("damaged", problems)):
+    repeats = [line for group in groups for line in group.repeats_in_words]
+    for what, lines in (("did not finish", unfinished), ("left out", repeats), ("damaged", problems)):
         for line in lines[:PROBLEMS_SHOWN]:
             say(f"{what}  {line}", sys.stderr)
         if len(lines) > PROBLEMS_SHOWN:

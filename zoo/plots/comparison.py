@@ -67,6 +67,13 @@ class Verdict:
         return None if self.difference == 0 else "a" if self.difference > 0 else "b"
 
     @property
+    def lead_ci95(self) -> tuple[float, float] | None:
+        """The interval of how far the one ahead is ahead."""
+        if self.ci95 is None or self.ahead != "b":
+            return self.ci95
+        return -self.ci95[1], -self.ci95[0]
+
+    @property
     def is_clear(self) -> bool:
         """Whether the interval leaves 0 out."""
         return self.ci95 is not None and (self.ci95[0] > 0 or self.ci95[1] < 0)
@@ -232,7 +239,8 @@ def _of_strata(
         n_resamples=_RESAMPLES,
         width=max(len(scores) for scores in [*first, *second]),
     )
-    chance = statistics.chance_of_difference(value, first, second)
+    # By means, whatever is shown: deals of few runs have too few different interquartile means to decide.
+    chance = statistics.chance_of_difference(statistics.mean_of_means, first, second)
     return Verdict(place, n_runs, values, "seeds", difference, probability, probability_ci95, chance)
 
 
@@ -251,7 +259,7 @@ def _of_single_runs(env: str, first: GroupScore, second: GroupScore, kind: Score
 
 
 def _episodes_of(each: GroupScore, kind: Score) -> Array | None:
-    run = next(run for run in each.group.runs if run.is_whole and run.score(kind) is not None)
+    run = next(run for run in each.group.counted if run.is_whole and run.score(kind) is not None)
     return run.scored_returns(kind)
 
 
@@ -278,14 +286,14 @@ def sentence(verdict: Verdict, names: tuple[str, str]) -> str:
         return f"{verdict.place}: no difference, {_numbers(verdict, names)}."
     ahead = names[verdict.ahead == "b"]
     by = decimal(abs(verdict.difference))
-    if verdict.ci95 is None:
-        alone = names[int(np.argmin(verdict.n_runs))]
+    if verdict.lead_ci95 is None:
+        alone = [name for name, n in zip(names, verdict.n_runs, strict=True) if n == 1]
+        single = f"of {alone[0]} there is a single run" if alone else "on some there is a single run of one"
         return (
-            f"{verdict.place}: {ahead} is ahead by {by}, but of {alone} there is a single run: how much of"
+            f"{verdict.place}: {ahead} is ahead by {by}, but {single}: how much of"
             f" that is luck of the seed is not known. {_numbers(verdict, names)}."
         )
-    low, high = sorted(abs(end) for end in verdict.ci95) if verdict.is_clear else verdict.ci95
-    span = f"{decimal(low)} to {decimal(high)}"
+    span = f"{decimal(verdict.lead_ci95[0])} to {decimal(verdict.lead_ci95[1])}"
     one_in = max(1, round(1 / verdict.chance))
     if verdict.better is not None:
         return (
@@ -307,9 +315,9 @@ def sentence(verdict: Verdict, names: tuple[str, str]) -> str:
 
 def _of_single(verdict: Verdict, names: tuple[str, str]) -> str:
     start = f"one run each, so nothing can be said about {names[0]} and {names[1]} beyond evaluation noise; "
-    if verdict.ci95 is None or verdict.ahead is None:
+    if verdict.lead_ci95 is None or verdict.ahead is None:
         return f"{start}of these two agents {_numbers(verdict, names, 'agent')}."
-    span = f"{decimal(verdict.ci95[0])} to {decimal(verdict.ci95[1])}"
+    span = f"{decimal(verdict.lead_ci95[0])} to {decimal(verdict.lead_ci95[1])}"
     if not verdict.is_clear:
         return f"{start}even these two agents differ by no more than that ({span})."
     ahead = names[verdict.ahead == "b"]

@@ -52,7 +52,7 @@ def curves_of(groups: Sequence[Group], choices: CurveChoices) -> list[DrawnGroup
     drawn = []
     for group in groups:
         found = []
-        for run in group.runs:
+        for run in group.counted:
             series = series_of(run, choices.x, choices.y)
             if series is not None:
                 found.append(binned(smoothed(series, choices.smooth, choices.y)))
@@ -163,7 +163,7 @@ def explanation(drawn: Sequence[DrawnGroup], choices: CurveChoices) -> str:
     window = _window(choices)
     if window:
         parts.append(window)
-    n_left = sum(not run.is_whole for each in drawn for run in each.group.runs)
+    n_left = sum(not run.is_whole for each in drawn for run in each.group.counted)
     if n_left:
         parts.append(f"{n_left} of the runs did not finish: drawn as far as they came")
     text = "; ".join(parts)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from zoo.errors import ZooError, nearest
@@ -39,10 +41,40 @@ class Group:
     env: str
     runs: list[Run]
 
+    @functools.cached_property
+    def repeats(self) -> dict[Path, Run]:
+        """Runs of a config and seed that another one here has too, by path, with the one that counts.
+
+        The newest finished one counts, and a run that `zoo reproduce` made only where no other is left.
+        """
+        same: dict[str, list[Run]] = {}
+        for run in self.runs:
+            if not run.is_peer and run.config is not None and run.seed is not None:
+                same.setdefault(_text([run.env, run.algo, run.seed, compared(run)]), []).append(run)
+        found = {}
+        for runs in same.values():
+            *others, counted = sorted(runs, key=_rank)
+            found.update({run.path: counted for run in others})
+        return found
+
     @property
-    def whole_runs(self) -> list[Run]:
-        """The runs that have come to their ends."""
-        return [run for run in self.runs if run.is_whole]
+    def counted(self) -> list[Run]:
+        """The runs without the repeated ones: another seed each, or another config."""
+        return [run for run in self.runs if run.path not in self.repeats]
+
+    @property
+    def repeats_in_words(self) -> list[str]:
+        """What is not counted, one line a run."""
+        return [f"{run.name}: {self.why_not_counted(run)}" for run in self.runs if run.path in self.repeats]
+
+    def why_not_counted(self, run: Run) -> str:
+        """Say of which run this one is a repetition."""
+        return f"the same config and seed as {self.repeats[run.path].name}, which counts"
+
+
+def _rank(run: Run) -> tuple[bool, bool, str, str]:
+    is_reproduction = run.record.get("reproduces") is not None
+    return not is_reproduction, run.is_whole, str(run.record.get("started") or ""), str(run.path)
 
 
 def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:

@@ -20,7 +20,14 @@ from zoo.files.opening import Folder
 from zoo.files.plain_data import parse_json, parse_yaml
 from zoo.files.printing import one_line
 from zoo.plots.finding import EVALUATIONS, RECORD, is_monitor
-from zoo.plots.run_files import Evaluations, Monitor, parse_evaluations, parse_monitor, parse_progress
+from zoo.plots.run_files import (
+    RETURN_LIMIT,
+    Evaluations,
+    Monitor,
+    parse_evaluations,
+    parse_monitor,
+    parse_progress,
+)
 
 Array = NDArray[np.float64]
 Score = Literal["final", "best", "train"]
@@ -132,7 +139,8 @@ class Run:
         if evaluations is not None:
             return float(evaluations.means.max() if kind == "best" else evaluations.means[-1])
         recorded = self.record.get("evaluation")
-        return number(recorded.get("mean_return")) if isinstance(recorded, Mapping) else None
+        score = number(recorded.get("mean_return")) if isinstance(recorded, Mapping) else None
+        return score if score is not None and abs(score) < RETURN_LIMIT else None
 
     def scored_returns(self, kind: Score) -> Array | None:
         """Return the episodes whose mean `score` is."""

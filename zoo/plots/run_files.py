@@ -9,22 +9,21 @@ from __future__ import annotations
 import csv
 import io
 import math
-import zipfile
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.files.number_arrays import parse_arrays
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
 
 Array = NDArray[np.float64]
 
 COLUMNS_LIMIT = 5_000
-ARRAY_LIMIT = 256 * 2**20
-"""Bytes that an array of ``evaluations.npz`` may have."""
+RETURN_LIMIT = 1e100
+"""Returns beyond this are no measurement, and their squares and sums would be infinite."""
 
 _HEADER_LIMIT = 10_000
 
@@ -73,7 +72,7 @@ def parse_monitor(content: bytes) -> Monitor:
         raise ValueError(f"it has no column {', '.join(missing)}")
     whole_rows = rest[: rest.rfind(b"\n") + 1]
     rows, n_damaged = _numbers(whole_rows, len(names), [names.index(name) for name in ("r", "l", "t")])
-    is_episode = np.isfinite(rows).all(axis=1) & (rows[:, 1] > 0)
+    is_episode = (np.abs(rows) < RETURN_LIMIT).all(axis=1) & (rows[:, 1] > 0)
     n_damaged += int((~is_episode).sum())
     returns, lengths, seconds = rows[is_episode].T
     t_start = start.get("t_start")
@@ -146,16 +145,8 @@ def _number(cell: str) -> float:
 
 
 def parse_evaluations(content: bytes) -> Evaluations:
-    """Return what an ``evaluations.npz`` holds; evaluations with a return that is not finite are left out."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            arrays = {
-                name: _member(archive, f"{name}.npy")
-                for name in ("timesteps", "results", "ep_lengths", "successes")
-                if f"{name}.npy" in archive.namelist()
-            }
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
-        raise ValueError(one_line(error)) from error
+    """Return what an ``evaluations.npz`` holds; evaluations with a return that is none are left out."""
+    arrays = parse_arrays(content, ("timesteps", "results", "ep_lengths", "successes"))
     missing = [name for name in ("timesteps", "results") if name not in arrays]
     if missing:
         raise ValueError(f"it has no {' and no '.join(missing)}")
@@ -170,7 +161,7 @@ def parse_evaluations(content: bytes) -> Evaluations:
     lengths, successes = (
         array if array is not None and array.shape == returns.shape else None for array in others
     )
-    rows = np.flatnonzero(np.isfinite(timesteps) & np.isfinite(returns).all(axis=1))
+    rows = np.flatnonzero(np.isfinite(timesteps) & (np.abs(returns) < RETURN_LIMIT).all(axis=1))
     rows = rows[np.argsort(timesteps[rows], kind="stable")]
     return Evaluations(
         timesteps[rows],
@@ -178,26 +169,3 @@ def parse_evaluations(content: bytes) -> Evaluations:
         None if lengths is None else lengths[rows],
         None if successes is None else successes[rows],
     )
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> Array:
-    """Return one array of numbers; what it takes in memory is known before."""
-    entry = archive.getinfo(name)
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{name} is compressed in an unusual way")
-    if entry.file_size > ARRAY_LIMIT:
-        raise ValueError(f"{name} would have {entry.file_size:,} bytes")
-    with archive.open(entry) as member:
-        content = member.read(ARRAY_LIMIT + 1)
-    file = io.BytesIO(content)
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_HEADER_LIMIT)
-    else:
-        shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file, max_header_size=_HEADER_LIMIT)
-    if dtype.kind not in "biuf":
-        raise ValueError(f"{name} holds {dtype}, expected numbers")
-    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
-        raise ValueError(f"{name} has other bytes than its shape {list(shape)} asks for")
-    flat = np.frombuffer(content, dtype, offset=file.tell())
-    return flat.reshape(shape, order="F" if is_fortran else "C").astype(np.float64)

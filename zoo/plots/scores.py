@@ -79,7 +79,9 @@ def scored_group(group: Group, kind: Score) -> GroupScore:
     scores, left_out, steps, seconds = [], [], [], []
     for run in group.runs:
         score = run.score(kind) if run.is_whole else None
-        if score is None:
+        if run.is_whole and run.path in group.repeats:
+            left_out.append(f"{run.name}: {group.why_not_counted(run)}")
+        elif score is None:
             left_out.append(f"{run.name}: {_why_without_score(run, kind)}")
         else:
             scores.append(score)

@@ -199,7 +199,7 @@ def curve(all_series: Sequence[Series], aggregate: str, interval: str) -> Curve:
     """
     thinned = [binned(series) for series in all_series]
     start = max(series.x[0] for series in thinned)
-    end = _end([series.x[-1] for series in thinned])
+    end = max(start, _end([series.x[-1] for series in thinned]))
     points = np.unique(np.concatenate([series.x for series in thinned]))
     if len(points) <= N_POINTS:
         grid = points[(points >= start) & (points <= end)]

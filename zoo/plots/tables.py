@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.files.cells import csv_text, markdown_cell
 from zoo.files.printing import one_line
 from zoo.plots.scores import GroupScore, Methods, aggregates, improvements, profile_thresholds
 from zoo.training.statistics import performance_profile
@@ -165,11 +166,8 @@ def _markdown(table: Table) -> str:
 
     n_numbers = len(table.columns) - table.n_text_columns
     rules = ["---"] * table.n_text_columns + ["---:"] * n_numbers
-    rows = [
-        [one_line(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in row]
-        for row in table.rows
-    ]
-    return "\n".join(line(row) for row in [table.columns, rules, *rows]) + "\n"
+    columns, *rows = ([markdown_cell(cell) for cell in row] for row in [table.columns, *table.rows])
+    return "\n".join(line(row) for row in [columns, rules, *rows]) + "\n"
 
 
 def _latex(table: Table) -> str:
@@ -187,14 +185,11 @@ def _latex_row(cells: Sequence[str]) -> str:
 def _csv(table: Table) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.fields)
-    writer.writerows([_csv_cell(value) for value in row] for row in table.values)
+    writer.writerows([_csv_cell(value) for value in row] for row in [table.fields, *table.values])
     return text.getvalue()
 
 
-def _csv_cell(value: Any) -> Any:
-    """Return a value for a CSV file; a text that a spreadsheet would compute becomes one that it shows."""
+def _csv_cell(value: Any) -> str:
     if isinstance(value, str):
-        text = one_line(value)
-        return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+        return csv_text(value)
     return "" if value is None else f"{value:.10g}"

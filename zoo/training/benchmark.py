@@ -23,6 +23,7 @@ from zoo.config.sweeps.processes import RunningJobs
 from zoo.envs.ids import folder_name
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.files import atomic
+from zoo.files.cells import csv_text, markdown_cell
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
@@ -290,7 +291,10 @@ def as_csv(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[st
     writer.writeheader()
     for row in rows:
         low, high = row.get("ci95") or (None, None)
-        writer.writerow({**row, "ci95_low": low, "ci95_high": high, "published": _published(row, published)})
+        cells = {**row, "ci95_low": low, "ci95_high": high, "published": _published(row, published)}
+        writer.writerow(
+            {key: csv_text(cell) if isinstance(cell, str) else cell for key, cell in cells.items()}
+        )
     return file.getvalue()
 
 
@@ -329,4 +333,4 @@ def as_markdown(rows: Sequence[Row], published: Mapping[tuple[str, str], list[di
 
 
 def _line(cells: Sequence[Any]) -> str:
-    return "| " + " | ".join(one_line(cell, 300).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(map(markdown_cell, cells)) + " |"

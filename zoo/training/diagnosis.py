@@ -155,7 +155,7 @@ def _variables() -> dict[str, str]:
 
 def _without_secrets(value: str) -> str:
     """Return a value without the user and password that an address may hold."""
-    return re.sub(r"//[^/@\s]*@", "//…@", value)[:_FINDINGS_LIMIT]
+    return re.sub(r"(^|\s)([\w+.-]+://)?\S*@", r"\1\2…@", value)[:_FINDINGS_LIMIT]
 
 
 def _folders() -> dict[str, str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from zoo.config.composing import compose
 from zoo.config.validation import checked
 from zoo.errors import ZooError, nearest
 from zoo.files.damaged import UNREADABLE
+from zoo.files.number_arrays import parse_arrays
 from zoo.files.opening import TENSOR_LIMIT, TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_yaml
 from zoo.files.printing import one_line
@@ -37,6 +36,9 @@ ENVIRONMENT = ("versions", "machine", "host", "git_commit", "git_changed")
 
 _LABEL = re.compile(r"\w[\w.+-]{0,99}")
 _CLOCK = "t"
+_AGENTS = ("agent", "best_agent")
+
+Episodes = list[dict[str, str]]
 
 
 @dataclass
@@ -97,19 +99,25 @@ def reproduce(
             f"the run in {one_line(path)} is {one_line(record.get('status'))}, not finished;"
             f" compare it as far as it came:{hint}"
         )
+    before = _left_by(run, agents=until is None)
     checkpoint = read_checkpoint(run.checkpoint) if until is not None and run.has_checkpoint else None
     watch = _Watch(until, checkpoint)
     with Experiment(_again(config, runs_dir)) as experiment:
-        experiment.callbacks.append(watch)
+        experiment.callbacks += [watch, _Mark(experiment.run, path)]
         result = experiment.run_through()
     done = Reproduction(path, result.run.path, experiment.algorithm.num_timesteps, result.is_complete)
     if not result.is_complete:
         return done
+    after = _left_by(result.run, agents=until is None)
     done.comparisons["weights"] = (
-        watch.comparison() if until is not None else _compare_agents(run, result.run)
+        watch.comparison() if until is not None else _compare_agents(before.agents, after.agents)
     )
-    done.comparisons["evaluations"] = _compare_evaluations(run, result.run, done.timesteps, until)
-    done.comparisons["monitor"] = _compare_episodes(run, result.run, partial=until is not None)
+    done.comparisons["evaluations"] = _compare_evaluations(
+        before.evaluations, after.evaluations, done.timesteps, until
+    )
+    done.comparisons["monitor"] = _compare_episodes(
+        before.episodes, after.episodes, partial=until is not None
+    )
     done.differences = _differences(record, result.run.read_record())
     if all(each.equal is None for each in done.comparisons.values()):
         raise ZooError(f"the run in {one_line(path)} left nothing behind that could be compared")
@@ -142,6 +150,17 @@ class _Watch(Callback):
         if self.checkpoint is None:
             return Comparison(None, "the run has kept no checkpoint")
         return Comparison(None, f"the run's checkpoint is of step {self.checkpoint.timesteps:,}")
+
+
+class _Mark(Callback):
+    """Records of which run the new one is a repetition: the two are one where runs are counted."""
+
+    def __init__(self, run: RunFolder, path: Path) -> None:
+        self.run, self.path = run, path
+
+    def on_training_start(self, algorithm: Training) -> None:
+        """Record it."""
+        self.run.update_record(reproduces=str(self.path.absolute()))
 
 
 # The config
@@ -195,16 +214,38 @@ def _again(config: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
 # What the two runs left behind
 
 
-def _compare_agents(run: RunFolder, again: RunFolder) -> Comparison:
+@dataclass
+class _Left:
+    """What a run has left behind."""
+
+    agents: dict[str, Arrays | None]
+    """By file."""
+    evaluations: dict[int, tuple[bytes, ...]]
+    """The bits of returns, lengths and successes, by environment steps."""
+    episodes: dict[str, Episodes]
+    """By monitor."""
+
+
+def _left_by(run: RunFolder, *, agents: bool) -> _Left:
+    """Read it all, before anything is trained. Raises `ZooError` for a file that is damaged."""
+    names = [f"{name}/{file}.safetensors" for name in _AGENTS for file in ("policy", "normalization")]
+    monitors = sorted(path.name for path in run.monitor.glob("*.monitor.csv"))
+    return _Left(
+        {name: _tensors((run.path / name).parent, Path(name).name) for name in names if agents},
+        _evaluations(run),
+        {name: episodes for name in monitors if (episodes := _episodes(run, name)) is not None},
+    )
+
+
+def _compare_agents(before: Mapping[str, Arrays | None], after: Mapping[str, Arrays | None]) -> Comparison:
     compared = []
-    for name in ("agent", "best_agent"):
-        for file in ("policy.safetensors", "normalization.safetensors"):
-            theirs, ours = (_tensors(each.path / name, file) for each in (run, again))
-            if theirs is None and ours is None:
-                continue
-            if theirs is None or ours is None:
-                return Comparison(False, f"{name}/{file} is in one of the runs only")
-            compared.append(_compared_arrays(theirs, ours, f"in {name}/{file}"))
+    for name, theirs in before.items():
+        ours = after[name]
+        if theirs is None and ours is None:
+            continue
+        if theirs is None or ours is None:
+            return Comparison(False, f"{name} is in one of the runs only")
+        compared.append(_compared_arrays(theirs, ours, f"in {name}"))
     if not compared:
         return Comparison(None, "the run has saved no agent")
     return next((each for each in compared if not each.equal), Comparison(True, "agent and best agent"))
@@ -242,8 +283,9 @@ def _distance(first: Any, second: Any) -> float:
     return float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max(initial=0.0))
 
 
-def _compare_evaluations(run: RunFolder, again: RunFolder, timesteps: int, until: int | None) -> Comparison:
-    theirs, ours = _evaluations(run), _evaluations(again)
+def _compare_evaluations(
+    theirs: Mapping[int, Any], ours: Mapping[int, Any], timesteps: int, until: int | None
+) -> Comparison:
     if until is not None:
         theirs = {steps: values for steps, values in theirs.items() if steps <= timesteps}
         ours = {steps: values for steps, values in ours.items() if steps in theirs}
@@ -255,30 +297,29 @@ def _compare_evaluations(run: RunFolder, again: RunFolder, timesteps: int, until
     return Comparison(True, f"all {len(theirs)}, the last at step {max(theirs):,}")
 
 
-def _evaluations(run: RunFolder) -> dict[int, tuple[Any, ...]]:
-    """Return returns, lengths and successes of the run's evaluations, by environment steps."""
+def _evaluations(run: RunFolder) -> dict[int, tuple[bytes, ...]]:
     try:
         content = Folder(run.path).read(run.evaluations.name, LOG_LIMIT)
         if content is None:
             return {}
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > LOG_LIMIT:
-                raise ZooError(f"{one_line(run.evaluations)} unpacks to more than it may")
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            names = [name for name in ("results", "ep_lengths", "successes") if name in file]
-            rows = zip(*(file[name].tolist() for name in ("timesteps", *names)), strict=True)
-            return {int(steps): tuple(values) for steps, *values in rows}
+        arrays = parse_arrays(content, ("timesteps", "results", "ep_lengths", "successes"))
+        steps, results = arrays.pop("timesteps"), arrays["results"]
+        if steps.ndim != 1 or any(len(each) != len(steps) for each in (results, *arrays.values())):
+            raise ValueError("its arrays don't fit together")
+        rows = zip(steps.tolist(), *arrays.values(), strict=True)
+        return {int(step): tuple(values.tobytes() for values in others) for step, *others in rows}
     except UNREADABLE as error:
         raise ZooError(f"can't read {one_line(run.evaluations)}: {one_line(error)}") from error
 
 
-def _compare_episodes(run: RunFolder, again: RunFolder, *, partial: bool) -> Comparison:
+def _compare_episodes(
+    before: Mapping[str, Episodes], after: Mapping[str, Episodes], *, partial: bool
+) -> Comparison:
     """Compare the episodes of each environment by all but the clock; of a part, as far as both go."""
-    names = sorted(path.name for path in again.monitor.glob("*.monitor.csv"))
     n_episodes = 0
-    for name in names:
-        theirs, ours = _episodes(run, name), _episodes(again, name)
-        if theirs is None or ours is None:
+    for name, ours in after.items():
+        theirs = before.get(name)
+        if theirs is None:
             return Comparison(None, f"the run has no {name}")
         common = min(len(theirs), len(ours)) if partial else max(len(theirs), len(ours))
         if theirs[:common] != ours[:common]:
@@ -290,7 +331,7 @@ def _compare_episodes(run: RunFolder, again: RunFolder, *, partial: bool) -> Com
     return Comparison(True, f"all {n_episodes:,} episodes")
 
 
-def _episodes(run: RunFolder, name: str) -> list[dict[str, str]] | None:
+def _episodes(run: RunFolder, name: str) -> Episodes | None:
     try:
         content = Folder(run.monitor).read(name, LOG_LIMIT)
         if content is None:
@@ -314,6 +355,8 @@ def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
         value = record.get(name)
         inside = value.items() if isinstance(value, Mapping) else [("", value)]
         facts |= {
-            f"{name}.{key}" if key else name: one_line(each) for key, each in inside if each is not None
+            one_line(f"{name}.{key}" if key else name, 60): one_line(each)
+            for key, each in inside
+            if each is not None
         }
     return facts

@@ -56,6 +56,7 @@ class WandbLogger(Logger):
         self._run: Any = None
         self._id: str | None = None
         self._earlier: list[Path] = []
+        self._known: tuple[list[int], set[int]] = [], set()
         self._videos: dict[str, tuple[str, int]] = {}
         self._exit_code: int | None = None
 
@@ -144,7 +145,10 @@ class WandbLogger(Logger):
             return set()
         from zoo.training.wandb_files import history
 
-        return {row["_step"] for row in history(self._earlier) if "_step" in row}
+        sizes = [path.stat().st_size if path.is_file() else 0 for path in self._earlier]
+        if sizes != self._known[0]:
+            self._known = sizes, {row["_step"] for row in history(self._earlier) if "_step" in row}
+        return self._known[1]
 
     def _kept_id(self) -> str | None:
         try:

@@ -160,6 +160,23 @@ def test_video_of_the_run_goes_with_its_agent(agent: Path) -> None:
     assert "![ppo2 playing CartPole-v1](replay.mp4)" in Path("shared/README.md").read_text()
 
 
+@pytest.mark.parametrize("linked", ["videos/evil.mp4", "videos"])
+def test_video_that_a_run_links_to_stays_at_home(linked: str, agent: Path) -> None:
+    Path("secrets").mkdir()
+    Path("secrets/evil.mp4").write_bytes(b"secret")
+    Path("runs/one", linked).parent.mkdir(parents=True)
+    agent.rename("runs/one/best_agent")
+    Path("runs/one/run.json").write_text("{}")
+    there = Path("secrets/evil.mp4" if linked.endswith(".mp4") else "secrets").absolute()
+    Path("runs/one", linked).symlink_to(there)
+    assert run(["push", "agent=runs/one", "to=./shared"]) == 0
+    assert not list(Path("shared").glob("replay*"))
+    # Of one that was named, links are followed.
+    Path("link.mp4").symlink_to("secrets/evil.mp4")
+    assert run(["push", "agent=runs/one", "to=./shared", "video=link.mp4"]) == 0
+    assert Path("shared/replay.mp4").read_bytes() == b"secret"
+
+
 def test_what_a_stranger_names_is_told_and_neither_imported_nor_kept_from_the_refusal(
     agent: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

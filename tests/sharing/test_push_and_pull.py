@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,6 +211,17 @@ def test_zip_that_is_none_and_names_that_are_missing_are_told(working_folder: Pa
     assert "there is no agent at nowhere" in told("pull", "from=nowhere")
     assert "from where?" in told("pull")
     assert "where to?" in told("push", "agent=nowhere")
+
+
+def test_return_that_is_no_float_is_sorted_last(agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, mean in (("huge", 10**400), ("usual", 5)):
+        folder = Path("trained_agents", "ppo2", name)
+        shutil.copytree(agent, folder)
+        (folder / "card.json").write_text(json.dumps({**CARD, "mean_return": mean}))
+    assert run(["agents", "sort=return", "algo=ppo2", "format=json"]) == 0
+    found = [each["agent"] for each in json.loads(capsys.readouterr().out)]
+    own = [Path(each).name for each in found if Path(each).name in ("huge", "usual")]
+    assert own == ["usual", "huge"]
 
 
 def test_damaged_card_is_told(agent: Path) -> None:

@@ -99,6 +99,51 @@ def test_damaged_results_are_told(tmp_path: Path) -> None:
         Benchmark(tmp_path, PLAY)
 
 
+RESULT = {
+    "agent": "/",
+    "algo": "a2c",
+    "env": "e",
+    "timesteps": 10,
+    "n_episodes": 2,
+    "ci95": [0.0, 1.0],
+    "mean_return": 0.0,
+    "std_return": 1.0,
+    "iqm_return": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"env": None},
+        {"agent": 3},
+        {"mean_return": None},
+        {"ci95": [1]},
+        {"timesteps": "x"},
+        {"std_return": 10**400},
+    ],
+)
+def test_results_without_what_the_tables_say_are_told(changed: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "benchmark.json").write_text(json.dumps({"results": [{**RESULT, **changed}]}))
+    with pytest.raises(ZooError, match=r"benchmark\.json is damaged"):
+        Benchmark(tmp_path, PLAY)
+
+
+def test_return_of_zero_stands_before_lower_ones_and_after_higher_ones(tmp_path: Path) -> None:
+    returns = {"low": -5.0, "zero": 0.0, "high": 5.0}
+    rows = []
+    for name, mean in returns.items():
+        (tmp_path / name).mkdir()
+        rows.append({**RESULT, "agent": str(tmp_path / name), "mean_return": mean})
+    (tmp_path / "unknown").mkdir()
+    rows.append(
+        {**{key: RESULT[key] for key in ("algo", "env")}, "agent": str(tmp_path / "unknown"), "problem": "p"}
+    )
+    (tmp_path / "benchmark.json").write_text(json.dumps({"results": rows}))
+    ordered = [Path(row["agent"]).name for row in Benchmark(tmp_path, PLAY).rows()]
+    assert ordered == ["high", "zero", "low", "unknown"]
+
+
 def test_published_scores_name_their_source() -> None:
     rows = [row for scores in published_scores().values() for row in scores]
     assert all(row["source"] for row in rows)

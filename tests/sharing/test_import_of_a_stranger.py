@@ -16,6 +16,7 @@ import torch
 from gymnasium import spaces
 from sb3_agents import CHOICE, VECTOR, Still, make, saved
 
+from zoo.agents.sb3_zip import read_vecnormalize
 from zoo.errors import ZooError
 from zoo.training.importing import import_sb3
 
@@ -166,6 +167,44 @@ def test_shapes_that_do_not_fit_are_refused(agent: dict[str, bytes], tmp_path: P
     tensors["action_net.bias"] = torch.zeros(9)
     message = refused(packed({**agent, "policy.pth": torch_saved(tensors)}, tmp_path))
     assert "head.logits.bias has shape [9], expected [5]" in message
+
+
+def test_tensor_without_dimensions_is_told(agent: dict[str, bytes], tmp_path: Path) -> None:
+    tensors = torch.load(io.BytesIO(agent["policy.pth"]), weights_only=True)
+    tensors["features_extractor.linear.0.bias"] = torch.tensor(1.0)
+    refused(packed({**agent, "policy.pth": torch_saved(tensors)}, tmp_path))
+
+
+def test_coefficient_of_another_form_is_told(tmp_path: Path) -> None:
+    path = saved(make("SAC", "MlpPolicy", Still(VECTOR, spaces.Box(-1, 1, (2,)))), tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["pytorch_variables.pth"] = torch_saved({"log_ent_coef": torch.zeros(3)})
+    assert "is of another form" in refused(packed(members, tmp_path))
+
+
+def test_schedule_of_no_number_is_a_value_that_is_not_known(agent: dict[str, bytes], tmp_path: Path) -> None:
+    data = json.loads(agent["data"])
+    data["clip_range"]["value_schedule"] = "ConstantSchedule(val=1.2.3)"
+    imported = import_sb3(packed({**agent, "data": json.dumps(data).encode()}, tmp_path))
+    assert "clip_range" in imported.unknown
+
+
+@pytest.mark.parametrize(
+    "gamma",
+    [
+        b"\x8a\x0b" + (1 << 80).to_bytes(11, "little"),
+        b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n)RC\x01atR",
+    ],
+    ids=["integer", "dtype"],
+)
+def test_statistics_of_no_numbers_are_told(gamma: bytes, tmp_path: Path) -> None:
+    (tmp_path / "vecnormalize.pkl").write_bytes(
+        b"\x80\x03cstable_baselines3.common.vec_env.vec_normalize\nVecNormalize\n)\x81}("
+        b"X\x07\x00\x00\x00ret_rmsNX\x05\x00\x00\x00gamma" + gamma + b"ub."
+    )
+    with pytest.raises(ZooError, match="holds no statistics of a VecNormalize"):
+        read_vecnormalize(tmp_path / "vecnormalize.pkl")
 
 
 def test_files_that_are_none_are_told(agent: dict[str, bytes], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +161,23 @@ def test_video_of_the_run_goes_with_its_agent(agent: Path) -> None:
     assert "![ppo2 playing CartPole-v1](replay.mp4)" in Path("shared/README.md").read_text()
 
 
+@pytest.mark.parametrize("linked", ["videos/evil.mp4", "videos"])
+def test_video_that_a_run_links_to_stays_at_home(linked: str, agent: Path) -> None:
+    Path("secrets").mkdir()
+    Path("secrets/evil.mp4").write_bytes(b"secret")
+    Path("runs/one", linked).parent.mkdir(parents=True)
+    agent.rename("runs/one/best_agent")
+    Path("runs/one/run.json").write_text("{}")
+    there = Path("secrets/evil.mp4" if linked.endswith(".mp4") else "secrets").absolute()
+    Path("runs/one", linked).symlink_to(there)
+    assert run(["push", "agent=runs/one", "to=./shared"]) == 0
+    assert not list(Path("shared").glob("replay*"))
+    # Of one that was named, links are followed.
+    Path("link.mp4").symlink_to("secrets/evil.mp4")
+    assert run(["push", "agent=runs/one", "to=./shared", "video=link.mp4"]) == 0
+    assert Path("shared/replay.mp4").read_bytes() == b"secret"
+
+
 def test_what_a_stranger_names_is_told_and_neither_imported_nor_kept_from_the_refusal(
     agent: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +211,17 @@ def test_zip_that_is_none_and_names_that_are_missing_are_told(working_folder: Pa
     assert "there is no agent at nowhere" in told("pull", "from=nowhere")
     assert "from where?" in told("pull")
     assert "where to?" in told("push", "agent=nowhere")
+
+
+def test_return_that_is_no_float_is_sorted_last(agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, mean in (("huge", 10**400), ("usual", 5)):
+        folder = Path("trained_agents", "ppo2", name)
+        shutil.copytree(agent, folder)
+        (folder / "card.json").write_text(json.dumps({**CARD, "mean_return": mean}))
+    assert run(["agents", "sort=return", "algo=ppo2", "format=json"]) == 0
+    found = [each["agent"] for each in json.loads(capsys.readouterr().out)]
+    own = [Path(each).name for each in found if Path(each).name in ("huge", "usual")]
+    assert own == ["usual", "huge"]
 
 
 def test_damaged_card_is_told(agent: Path) -> None:

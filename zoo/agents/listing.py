@@ -45,8 +45,9 @@ class ListedAgent:
     def number(self, name: str) -> float:
         """Return a number of the card, −∞ where it has none."""
         value = (self.card or {}).get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-        return value if is_number and value is not None else -math.inf
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return -math.inf
+        return value if abs(value) < 1e300 else -math.inf  # JSON may hold integers that are no floats
 
     def as_row(self) -> tuple[str, ...]:
         """Return the cells of `HEADER`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
+import stat
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.agents.agent_folder import (
@@ -22,7 +24,7 @@ from zoo.agents.finding import resolve_agent
 from zoo.agents.hub import Hub
 from zoo.agents.model_card import model_card
 from zoo.errors import ZooError
-from zoo.files.atomic import atomic_file
+from zoo.files.atomic import write_bytes
 from zoo.files.opening import Folder
 from zoo.files.printing import one_line
 
@@ -30,6 +32,50 @@ VIDEO_LIMIT = 512 * 2**20
 VIDEO_ENDINGS = (".mp4", ".gif")
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Video:
+    """A video that was read, and where it was."""
+
+    path: Path
+    content: bytes
+
+    @property
+    def name(self) -> str:
+        """What it is called beside an agent."""
+        return f"replay{self.path.suffix.lower()}"
+
+
+def chosen_video(path: Path) -> Video:
+    """Read the video that somebody named; links are followed. Raises `ZooError`."""
+    if path.suffix.lower() not in VIDEO_ENDINGS:
+        raise ZooError(f"video={one_line(path)}: expected a file that ends in {' or '.join(VIDEO_ENDINGS)}")
+    content = Folder(path.parent, follow_links=True).read(path.name, VIDEO_LIMIT)
+    if content is None:
+        raise ZooError(f"there is no video at {one_line(path)}")
+    return Video(path, content)
+
+
+def newest_video(agent: Path) -> Video | None:
+    """Read the newest video of the run that the agent stands in, None if there is none.
+
+    The run may be a stranger's: links, by which it could name any file of the reader's, are left out.
+    """
+    run = agent.parent
+    if not (run / "run.json").is_file() or (run / "videos").is_symlink():
+        return None
+    found: list[tuple[float, Path]] = []
+    for parent, _, names in os.walk(run / "videos"):
+        for path in (Path(parent, name) for name in names if name.endswith(VIDEO_ENDINGS)):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                found.append((status.st_mtime, path))
+    if not found:
+        return None
+    _, newest = max(found)
+    content = Folder(run).read(str(newest.relative_to(run)), VIDEO_LIMIT)
+    return None if content is None else Video(newest, content)
 
 
 def is_repository(place: str) -> bool:
@@ -40,46 +86,34 @@ def is_repository(place: str) -> bool:
 
 
 def push(
-    agent: Path, to: str, *, private: bool = False, video: Path | None = None, message: str | None = None
+    agent: Path, to: str, *, private: bool = False, video: Video | None = None, message: str | None = None
 ) -> str:
     """Give the agent at ``agent`` to a place, with its page and its video; return where it is then.
 
     Raises `ZooError`.
     """
     files = read_as_data(agent)
-    film = None if video is None else _film(video)
     if not is_repository(to):
         return _push_to_path(files, Path(to).expanduser(), video)
     with tempfile.TemporaryDirectory() as folder:
         staged = write_agent(Path(folder, "agent"), files)
-        name = None if video is None else f"replay{video.suffix.lower()}"
+        name = None if video is None else video.name
         (staged / README).write_text(model_card(files.card, files.config, name), encoding="utf-8")
         contents = {each: (staged / each).read_bytes() for each in AGENT_FILES if (staged / each).is_file()}
-        if name is not None and film is not None:
-            contents[name] = film
+        if video is not None:
+            contents[video.name] = video.content
         title = f"{files.config['algo']['name']} on {(files.config.get('env') or {}).get('id', '?')}"
         return Hub().push(to, contents, private=private, message=message or f"Agent: {one_line(title)}")
 
 
-def _push_to_path(files: AgentFiles, path: Path, video: Path | None) -> str:
+def _push_to_path(files: AgentFiles, path: Path, video: Video | None) -> str:
     if video is not None and path.suffix == ".zip":
         raise ZooError("a zip of an agent takes no video; push to a folder, or leave video= out")
     written = write_agent(path, files)
     if video is not None:
-        name = f"replay{video.suffix.lower()}"
-        (written / README).write_text(model_card(files.card, files.config, name), encoding="utf-8")
-        with open(video, "rb") as source, atomic_file(written / name) as file:
-            shutil.copyfileobj(source, file)
+        (written / README).write_text(model_card(files.card, files.config, video.name), encoding="utf-8")
+        write_bytes(written / video.name, video.content)
     return one_line(written, 1000)
-
-
-def _film(video: Path) -> bytes:
-    if video.suffix.lower() not in VIDEO_ENDINGS:
-        raise ZooError(f"video={one_line(video)}: expected a file that ends in {' or '.join(VIDEO_ENDINGS)}")
-    content = Folder(video.parent, follow_links=True).read(video.name, VIDEO_LIMIT)
-    if content is None:
-        raise ZooError(f"there is no video at {one_line(video)}")
-    return content
 
 
 def pull(source: str, to: str | None = None, *, revision: str | None = None) -> tuple[Path, AgentFiles]:

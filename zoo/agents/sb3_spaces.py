@@ -17,11 +17,13 @@ Space = spaces.Space[Any]
 
 SIZE_LIMIT = 2**24
 """Numbers that an observation or an action may have."""
+TEXT_LIMIT = 100_000
+"""Characters that a printed space may have; NumPy shortens arrays of more than a thousand numbers."""
 
 _NUMBER = re.compile(r"[-+]?(?:inf|\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)")
 _KIND = re.compile(r"<class '(?:gym|gymnasium)\.spaces\.\w+\.(\w+)'>")
 _PART = re.compile(
-    r"""(?P<key>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*[:,]\s*(?P<kind>Box|Discrete|MultiDiscrete|MultiBinary)\("""
+    r"""(?P<key>'(?:[^'\\]|\\.){0,200}'|"(?:[^"\\]|\\.){0,200}")\s*[:,]\s*(?P<kind>Box|Discrete|MultiDiscrete|MultiBinary)\("""
 )
 
 
@@ -50,21 +52,33 @@ def _space(words: Mapping[str, Any]) -> Space:
         )
         return _box(low, high, shape, dtype)
     if kind == "Discrete":
-        return spaces.Discrete(int(words["n"]), start=int(words.get("start", 0)))
+        return spaces.Discrete(_within_limit(int(words["n"])), start=int(words.get("start", 0)))
     if kind == "MultiDiscrete":
-        return _multi_discrete(str(words["nvec"]))
+        return _multi_discrete(_text(words["nvec"]))
     if kind == "MultiBinary":
-        n = words["n"]
-        return _multi_binary(str(n))
+        return _multi_binary(_text(words["n"]))
     if kind == "Dict":
-        return _dict(str(words["spaces"]))
+        return _dict(_text(words["spaces"]))
     raise UnknownSpaceError(f"it is described as {kind}")
 
 
+def _text(value: Any) -> str:
+    text = str(value)
+    if len(text) > TEXT_LIMIT:
+        raise UnknownSpaceError(f"its description has {len(text):,} characters")
+    return text
+
+
+def _within_limit(size: int) -> int:
+    if size > SIZE_LIMIT:
+        raise UnknownSpaceError(f"it has more than {SIZE_LIMIT:,} numbers")
+    return size
+
+
 def _shape(value: Any) -> tuple[int, ...]:
-    shape = tuple(int(n) for n in (value if isinstance(value, list | tuple) else _numbers(str(value))))
-    if any(n < 1 for n in shape) or math.prod(shape) > SIZE_LIMIT:
-        raise UnknownSpaceError(f"its shape {list(shape)[:8]} is not one")
+    shape = tuple(int(n) for n in (value if isinstance(value, list | tuple) else _numbers(_text(value))))
+    if len(shape) > 32 or any(not 1 <= n <= SIZE_LIMIT for n in shape) or math.prod(shape) > SIZE_LIMIT:
+        raise UnknownSpaceError("its shape is not one, or of too many numbers")
     return shape
 
 
@@ -77,16 +91,16 @@ def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> s
 def _bounds(text: Any, short: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return bounds out of a printed array; where that is not whole, out of the number that all are."""
     for each in (text, short):
-        if each is None or "..." in str(each):
+        if each is None or "..." in _text(each):
             continue
-        numbers = _numbers(str(each))
+        numbers = _numbers(_text(each))
         if len(numbers) in (1, math.prod(shape)):
             values = np.array(numbers, np.float64)
             whole = (
                 values.reshape(shape) if len(numbers) == math.prod(shape) else np.broadcast_to(values, shape)
             )
             return whole.astype(dtype)
-    shown = set(_numbers(str(text)))
+    shown = set(_numbers(_text(text)))
     if dtype == np.uint8 and shown in ({0.0}, {255.0}):  # an image, of which not all pixels are printed
         return np.full(shape, shown.pop(), dtype)
     raise UnknownSpaceError("its bounds are not printed in full")
@@ -99,21 +113,25 @@ def _numbers(text: str) -> list[float]:
 def _multi_discrete(nvec: str) -> spaces.MultiDiscrete:
     if "..." in nvec or nvec.count("[") > 1:
         raise UnknownSpaceError("its choices are not printed in one row")
-    return spaces.MultiDiscrete(np.array([int(n) for n in _numbers(nvec)]))
+    choices = [int(n) for n in _numbers(nvec)]
+    _within_limit(sum(choices))
+    return spaces.MultiDiscrete(np.array(choices))
 
 
 def _multi_binary(n: str) -> spaces.MultiBinary:
-    sizes = [int(size) for size in _numbers(n)]
+    sizes = _shape(n)
     return spaces.MultiBinary(sizes[0] if len(sizes) == 1 else sizes)
 
 
 def _dict(text: str) -> spaces.Dict:
     """Return a dictionary of spaces out of how Python prints one."""
     parts: list[tuple[str, Space]] = []
-    position = 0
+    position = size = 0
     while match := _PART.search(text, position):
         arguments, position = _arguments(text, match.end())
-        parts.append((ast.literal_eval(match["key"]), _part(match["kind"], arguments)))
+        part = _part(match["kind"], arguments)
+        size = _within_limit(size + spaces.flatdim(part))
+        parts.append((ast.literal_eval(match["key"]), part))
     if not parts:
         raise UnknownSpaceError("its parts are not printed in a known form")
     return spaces.Dict(parts)
@@ -143,7 +161,7 @@ def _part(kind: str, arguments: list[str]) -> Space:
         return _box(_bounds(low, None, shape, dtype), _bounds(high, None, shape, dtype), shape, dtype)
     if kind == "Discrete":
         start = next((text.partition("=")[2] for text in arguments[1:] if text.startswith("start=")), "0")
-        return spaces.Discrete(int(arguments[0]), start=int(start))
+        return spaces.Discrete(_within_limit(int(arguments[0])), start=int(start))
     if kind == "MultiDiscrete":
         return _multi_discrete(arguments[0])
     return _multi_binary(arguments[0])

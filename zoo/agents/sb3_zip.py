@@ -182,7 +182,12 @@ def _statistics(state: Any) -> VecNormalizeStatistics:
     found = state.get("obs_rms")
     observations: dict[str | None, Moments] = {}
     if state.get("norm_obs", True) and isinstance(found, dict):
-        observations = {str(key): _moments(note) for key, note in found.items()}
+        room = STATISTICS_LIMIT  # a pickle may name the same numbers many times
+        for key, note in found.items():
+            moments = observations[str(key)] = _moments(note)
+            room -= moments.mean.nbytes + moments.var.nbytes
+            if room < 0:
+                raise UnreadablePickleError("its running means are too many")
     elif state.get("norm_obs", True):
         observations = {None: _moments(found)}
     return VecNormalizeStatistics(

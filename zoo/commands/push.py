@@ -14,32 +14,23 @@ from zoo.errors import ZooError
 from zoo.files.printing import one_line
 from zoo.training.opened_agent import agent_path
 
-ENDINGS = (".mp4", ".gif")
-
 
 def run(config: Mapping[str, Any]) -> None:
     """Push the agent that the config names."""
-    from zoo.agents.places import push
+    from zoo.agents.places import chosen_video, newest_video, push
 
     settings = build(PushSettings, config, "")
     if settings.to is None:
         raise ZooError("where to? to=USER/NAME (Hugging Face Hub), to=FOLDER or to=FILE.zip")
     path = agent_path(settings)
-    video = _newest_video(path) if settings.video is None else Path(settings.video).expanduser()
-    if settings.video is None and settings.to.endswith(".zip"):
-        video = None
+    video = None
+    if settings.video is not None:
+        video = chosen_video(Path(settings.video).expanduser())
+    elif not settings.to.endswith(".zip"):
+        video = newest_video(path)
     place = push(path, settings.to, private=settings.private, video=video, message=settings.message)
     print(f"agent   {one_line(shown(path))}")
     if video is not None:
-        print(f"video   {one_line(shown(video))}")
+        print(f"video   {one_line(shown(video.path))}")
     print(f"pushed  {place}")
     print(f"get it  zoo pull {shlex.quote(f'from={one_line(settings.to)}')}")
-
-
-def _newest_video(agent: Path) -> Path | None:
-    """Return the newest video of the run that the agent stands in."""
-    folder = agent.parent / "videos"
-    if not (agent.parent / "run.json").is_file() or not folder.is_dir():
-        return None
-    videos = [each for each in folder.rglob("*") if each.suffix in ENDINGS and each.is_file()]
-    return max(videos, key=lambda each: each.stat().st_mtime, default=None)

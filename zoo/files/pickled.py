@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 
 OPERATIONS_LIMIT = 200_000
 """Steps of the machine; real files have some thousands."""
+KEY_LIMIT = 1000
+"""Characters that a text may have as the key of a dictionary."""
+DIMENSIONS_LIMIT = 32
+"""Dimensions that an array may have."""
 
 _MARK = object()
 
@@ -236,12 +240,18 @@ _LITERALS = {
 
 
 def _keyed(items: list[Any]) -> dict[Any, Any]:
-    """Return keys and values by turns as a dictionary, of keys that are texts and numbers alone.
+    """Return keys and values by turns as a dictionary, of keys that are short texts and numbers alone.
 
     Other keys would have to be hashed, which a pickle can make take for ever.
     """
     pairs = zip(items[::2], items[1::2], strict=True)
-    return {key: value for key, value in pairs if key is None or isinstance(key, str | int | float | bytes)}
+    return {key: value for key, value in pairs if _is_key(key)}
+
+
+def _is_key(key: Any) -> bool:
+    if isinstance(key, str | bytes):
+        return len(key) <= KEY_LIMIT
+    return key is None or isinstance(key, float) or (isinstance(key, int) and -(2**63) <= key < 2**63)
 
 
 # Arrays
@@ -256,7 +266,7 @@ def array_in(note: Any) -> Array | None:
     Raises `UnreadablePickleError` for an array whose shape, dtype and bytes don't fit each other.
     """
     if isinstance(note, bool | int | float):
-        return np.asarray(note)
+        return np.asarray(note) if isinstance(note, float) or -(2**63) <= note < 2**63 else None
     if not isinstance(note, Made):
         return None
     module, _, name = note.path.rpartition(".")
@@ -270,9 +280,18 @@ def array_in(note: Any) -> Array | None:
         if module in _NUMERIC and name == "_frombuffer":
             content, dtype, shape, order = note.arguments
             return _array(shape, dtype, content, "F" if order == "F" else "C")
-    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+    except (TypeError, ValueError, LookupError, OverflowError, AttributeError, MemoryError) as error:
         raise UnreadablePickleError(f"an array in it can't be read ({error})") from error
     return None
+
+
+def is_shape(note: Any) -> bool:
+    """Whether a note is a tuple of a few numbers, whose product is safe to take."""
+    return (
+        isinstance(note, tuple)
+        and len(note) <= DIMENSIONS_LIMIT
+        and all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**48 for n in note)
+    )
 
 
 def bytes_in(note: Any) -> bytes | None:
@@ -289,7 +308,7 @@ def bytes_in(note: Any) -> bytes | None:
 
 def _array(shape: Any, dtype: Any, content: Any, order: Any) -> Array:
     numbers, raw = _dtype(dtype), bytes_in(content)
-    if raw is None or not all(isinstance(n, int) and n >= 0 for n in shape):
+    if raw is None or not is_shape(shape):
         raise ValueError("it is not made of numbers")
     if math.prod(shape) * numbers.itemsize != len(raw):
         raise ValueError(f"{len(raw):,} bytes for the shape {list(shape)[:8]}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.errors import ZooError
 from zoo.files.opening import TEXT_LIMIT, DamagedFileError
-from zoo.files.pickled import Array, Made, Named, Outside, UnreadablePickleError, read_pickle
+from zoo.files.pickled import Array, Made, Named, Outside, UnreadablePickleError, is_shape, read_pickle
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays
 from zoo.files.zips import UnreadableZipError, Zip
@@ -32,6 +32,9 @@ _DTYPES = {
 SHARING_LIMIT = 8
 """How many times the numbers in a file its tensors may have together: some are there under several names."""
 
+KEY_LIMIT = 100
+"""Characters that the name of a file of numbers may have; PyTorch counts them."""
+
 _TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor")
 _PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 
@@ -49,11 +52,19 @@ def read_state_dict(content: bytes, name: str, limit: int) -> Arrays:
         order = ">" if archive.read("byteorder", 16) == b"big" else "<"
         notes = _dictionary(read_pickle(described), name)
 
-        @functools.lru_cache(maxsize=1)
-        def stored(key: str) -> bytes | None:
-            return archive.read(f"data/{key}", limit)
+        # PyTorch does not compress: what unpacks to much more is a bomb, be it in many small parts.
+        unpacked = min(limit, TEXT_LIMIT + len(content))
 
-        tensors, room = {}, SHARING_LIMIT * max(archive.size, len(content))
+        @functools.cache
+        def stored(key: str) -> bytes | None:
+            nonlocal unpacked
+            numbers = archive.read(f"data/{key}", limit)
+            unpacked -= 0 if numbers is None else len(numbers)
+            if unpacked < 0:
+                raise DamagedFileError(key, f"{len(content):,} bytes that unpack to too many")
+            return numbers
+
+        tensors, room = {}, SHARING_LIMIT * min(archive.size, unpacked)
         for key, note in notes.items():
             tensor = _tensor(note, stored, order, room)
             if tensor is not None:
@@ -87,10 +98,12 @@ def _tensor(note: Any, stored: Callable[[str], bytes | None], order: str, room: 
     try:
         storage, offset, shape, strides = note.arguments[:4]
         numbers = _storage(storage, stored, order)
+        if not is_shape(shape):
+            raise ValueError("its shape is not one")
         if math.prod(shape) * numbers.itemsize > room:
             raise ValueError("its tensors are larger than the numbers that the file holds")
         return _view(numbers, offset, shape, strides)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, LookupError, OverflowError, MemoryError) as error:
         raise UnreadablePickleError(f"a tensor in it can't be read ({error})") from error
 
 
@@ -101,7 +114,9 @@ def _storage(note: Any, stored: Callable[[str], bytes | None], order: str) -> Ar
     code = _DTYPES.get(kind.path.rpartition(".")[2]) if isinstance(kind, Named) else None
     if code is None:
         raise ValueError("its numbers are of a kind that is not read here")
-    content = stored(str(key))
+    if not isinstance(key, str) or len(key) > KEY_LIMIT:
+        raise ValueError("its numbers have no name")
+    content = stored(key)
     if content is None:
         raise ValueError("its numbers are missing")
     return np.frombuffer(content, np.dtype(f"{order}{code}"))
@@ -109,9 +124,7 @@ def _storage(note: Any, stored: Callable[[str], bytes | None], order: str) -> Ar
 
 def _view(numbers: Array, offset: Any, shape: Any, strides: Any) -> Array:
     """Return a copy of the part of ``numbers`` that a tensor is."""
-    if not all(isinstance(n, int) and n >= 0 for n in (offset, *shape, *strides)) or len(shape) != len(
-        strides
-    ):
+    if not (is_shape((offset,)) and is_shape(strides)) or len(shape) != len(strides):
         raise ValueError("its shape is not one")
     size = math.prod(shape)
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True) if n)

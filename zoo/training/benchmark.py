@@ -173,7 +173,7 @@ class Benchmark:
             key=lambda row: (
                 row["env"],
                 row["algo"],
-                -(row.get("mean_return") or float("-inf")),
+                float("inf") if row.get("mean_return") is None else -row["mean_return"],
                 row["agent"],
             ),
         )
@@ -208,11 +208,9 @@ class Benchmark:
         try:
             content = Folder(self.folder).read(RESULTS, TEXT_LIMIT)
             rows = parse_json(content or b'{"results": []}')["results"]
-            return {
-                row["agent"]: row
-                for row in rows
-                if isinstance(row["algo"], str) and Path(row["agent"]).exists()
-            }
+            if not all(_is_result(row) for row in rows):
+                raise ValueError("a result in it is none")
+            return {row["agent"]: row for row in rows if Path(row["agent"]).exists()}
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise ZooError(
                 f"{one_line(self.folder / RESULTS)} is damaged ({one_line(error)});"
@@ -224,6 +222,18 @@ class Benchmark:
         atomic.write_json(self.folder / RESULTS, {"results": rows})
         atomic.write_text(self.folder / ROWS, as_csv(rows, published))
         atomic.write_text(self.folder / TABLE, as_markdown(rows, published))
+
+
+def _is_result(row: Any) -> bool:
+    """Whether a row of a file has what the tables say of it."""
+    texts = ("agent", "algo", "env")
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in texts):
+        return False
+    known = [row[key] for key in ("mean_return", "timesteps") if row.get(key) is not None]
+    if row.get("problem") is None:
+        low, high = row["ci95"]
+        known += [low, high, *(row[key] for key in ("mean_return", "std_return", "iqm_return", "n_episodes"))]
+    return all(isinstance(each, int | float) and abs(each) < 1e300 for each in known)
 
 
 def _in_a_process(agent: Candidate, play: Play, running: RunningJobs, threads: str) -> dict[str, Any] | None:

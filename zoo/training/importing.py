@@ -21,6 +21,7 @@ from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import channels_first, describe, is_image, spaces_differ
 from zoo.errors import ZooError, nearest
+from zoo.files.damaged import UNREADABLE
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays
 from zoo.memory.config import memory_config
@@ -84,6 +85,10 @@ def import_sb3(
         return _imported(files, algo, env, env_spaces, normalize, activation)
     except ZooError as error:
         raise ZooError(f"can't import {files.origin}: {error}") from error
+    except (*UNREADABLE, MemoryError) as error:
+        raise ZooError(
+            f"can't import {files.origin}: it is of another form ({type(error).__name__}: {one_line(error)})"
+        ) from error
 
 
 def _imported(
@@ -245,7 +250,10 @@ def _value(value: Any) -> Any:
     if not is_pickled(value):
         return value
     match = _CONSTANT.fullmatch(str(value.get("value_schedule", "")))
-    return object() if match is None else float(match[1])
+    try:
+        return object() if match is None else float(match[1])
+    except ValueError:
+        return object()
 
 
 def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
@@ -290,7 +298,7 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
         policy = POLICIES["MultiInputPolicy"]
     else:
         policy = POLICIES["CnnPolicy" if any(".cnn." in tensor for tensor in tensors) else "MlpPolicy"]
-    features = [len(tensor) for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
+    features = [tensor.size for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
     sizes = {net: widths(tensors, *prefix) for net, prefix in LAYERS[name].items()}
     options: dict[str, Any] = {
         "net_arch": sizes["qf"] if set(sizes) == {"qf"} else sizes,

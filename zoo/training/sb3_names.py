@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -139,17 +140,22 @@ def _index(key: str, keys: Sequence[str]) -> int:
 
 def widths(tensors: Arrays, prefix: str) -> list[int]:
     """Return the widths of a network's hidden layers. Raises `ZooError` for layers of other kinds."""
-    found: dict[int, int] = {}
+    found: dict[int, tuple[int, ...]] = {}
     for name, tensor in tensors.items():
         match = re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.weight", name)
         if match is not None:
             if tensor.ndim != 2:
                 raise ZooError(f"its `{prefix}` has layers that are not linear, such as {match[1]}")
-            found[int(match[1])] = tensor.shape[0]
+            found[int(match[1])] = tensor.shape
     if sorted(found) != list(range(0, 2 * len(found), 2)):
         raise ZooError(
             f"its `{prefix}` has more than linear layers with a non-linearity between them,"
             f" which Zoo does not build: layers {sorted(found)}"
         )
-    sizes = [found[index] for index in sorted(found)]
+    shapes = [found[index] for index in sorted(found)]
+    # Before a network of these widths is built: each layer reads what the one before it gives.
+    is_chain = all(below[0] == above[1] for below, above in itertools.pairwise(shapes))
+    if not is_chain or not all(rows and columns for rows, columns in shapes):
+        raise ZooError(f"its `{prefix}` has layers that do not fit each other")
+    sizes = [rows for rows, _ in shapes]
     return sizes[:-1] if prefix in WITH_OUTPUT else sizes

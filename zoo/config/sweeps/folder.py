@@ -6,6 +6,7 @@ import contextlib
 import csv
 import datetime
 import io
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.opening import TEXT_LIMIT, Folder
+from zoo.files.own_key import is_signed, signature_of
 from zoo.files.plain_data import parse_yaml, to_yaml
 from zoo.files.printing import one_line
 
@@ -81,6 +83,7 @@ class SweepFolder:
         self.states = StateFiles(self.path / "jobs")
         self._runs = RunsOfJobs(self.path)
         self._final: dict[int, Row] = {}
+        self._is_own: bool | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepFolder:
@@ -122,6 +125,7 @@ class SweepFolder:
         earlier = self.read_record() if self.record.is_file() else {}
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = {"started": now, **earlier, **values, "jobs": jobs}
+        record["signature"] = signature_of(self._signed(record))
         atomic.write_text(self.record, to_yaml(record))
 
     def read_record(self) -> dict[str, Any]:
@@ -130,6 +134,23 @@ class SweepFolder:
             return parse_yaml(Folder(self.path).read(self.record.name, TEXT_LIMIT) or b"")
         except (OSError, ValueError) as error:
             raise ZooError(f"can't read {one_line(self.record)}: {one_line(error)}") from error
+
+    def is_own(self) -> bool:
+        """Tell whether this user has started the sweep here, with just these overrides.
+
+        Raises `ZooError` if it is damaged.
+        """
+        if self._is_own is None:
+            record = self.read_record()
+            self._is_own = is_signed(self._signed(record), record.get("signature"))
+        return self._is_own
+
+    def _signed(self, record: Mapping[str, Any]) -> str:
+        """Return what decides which code the jobs run: where from, with which overrides."""
+        jobs = [[state.number, state.overrides] for state in self.states.all()]
+        places = [os.getcwd(), os.path.realpath(self.path)]
+        common = [record.get(key) for key in ("command", "overrides", "hydra_overrides")]
+        return "zoo sweep " + json.dumps([places, common, jobs])
 
     def change(self, number: int, **values: object) -> JobState:
         """Write down how a job stands now, and `sweep.csv` anew."""

@@ -37,10 +37,13 @@ from zoo.files import atomic
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.own_key import is_signed, signature_of
 from zoo.files.plain_data import parse_yaml, to_yaml
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, printable
 
 LAUNCHER = "launcher"
 """The lock that a multirun on this machine holds."""
+
+RECORD_LIMIT = 4 * 2**20
+"""Bytes that ``sweep.yaml`` may have: those of tens of thousands of jobs."""
 
 MAKING_RUNS = ("train",)
 """Commands whose jobs leave runs behind, which stand in the sweep's folder."""
@@ -131,8 +134,8 @@ class SweepFolder:
     def read_record(self) -> dict[str, Any]:
         """Return what ``sweep.yaml`` says. Raises `ZooError` if it is damaged."""
         try:
-            return parse_yaml(Folder(self.path).read(self.record.name, TEXT_LIMIT) or b"")
-        except (OSError, ValueError) as error:
+            return parse_yaml(Folder(self.path).read(self.record.name, RECORD_LIMIT) or b"")
+        except (OSError, ValueError, ZooError) as error:
             raise ZooError(f"can't read {one_line(self.record)}: {one_line(error)}") from error
 
     def is_own(self) -> bool:
@@ -166,9 +169,14 @@ class SweepFolder:
             rows = self.rows()
             text = _as_csv(self.path, rows)
             with contextlib.suppress(ZooError, OSError):
-                if not self.table.is_file() or self.table.read_text(encoding="utf-8") != text:
+                if self._written_table() != text.encode():
                     atomic.write_text(self.table, text)
         return rows
+
+    def _written_table(self) -> bytes | None:
+        with contextlib.suppress(ZooError, OSError):
+            return Folder(self.path).read(self.table.name, TEXT_LIMIT)
+        return None
 
     def rows(self) -> list[Row]:
         """Return how all jobs stand, whoever may have died meanwhile."""
@@ -201,7 +209,9 @@ class SweepFolder:
             self.path.rmdir()
 
     def _row(self, state: JobState, standing: Standing | None, run: Path | None, is_launching: bool) -> Row:
-        run = run or _run_that_is_resumed(state.overrides)
+        if run is None:  # a stranger's sweep may name any place as that of a run
+            run = _run_that_is_resumed(state.overrides)
+            run = run if run is not None and self.is_own() else None
         facts = None if run is None else self._runs.facts(run)
         if _is_final(state):
             status, reason = state.status, state.reason
@@ -225,7 +235,7 @@ def run_overrides(folder: SweepFolder, command: str, number: int, overrides: Seq
 
 def _run_that_is_resumed(overrides: Sequence[str]) -> Path | None:
     runs = [each.removeprefix("resume=").strip("'\"") for each in overrides if each.startswith("resume=")]
-    return Path(runs[-1]).expanduser() if runs and runs[-1] != "null" else None
+    return Path(os.path.expanduser(runs[-1])) if runs and runs[-1] != "null" else None
 
 
 def _is_final(state: JobState) -> bool:
@@ -287,7 +297,7 @@ def _as_mapping(root: Path, row: Row) -> Mapping[str, Any]:
     }
     if run is not None:
         values |= {
-            "run": os.path.relpath(run.path, root),
+            "run": printable(os.path.relpath(run.path, root)),
             "seed": run.seed,
             "steps": run.steps,
             "final_score": run.score if run.status == "finished" else None,

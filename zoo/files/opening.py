@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from zoo.errors import ZooError
 
@@ -42,6 +43,17 @@ class Folder:
         Raises `LinkElsewhereError`; `DamagedFileError` for what is no regular file or has more than ``limit``
         bytes; and `OSError`.
         """
+        file = self.opened(name)
+        if file is None:
+            return None
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limit:
+                raise DamagedFileError(name, f"it has {size:,} bytes")
+            return file.read()
+
+    def opened(self, name: str) -> BinaryIO | None:
+        """Return a file to read from, of any size, which raises what `read` does."""
         path = self.path / name
         if not os.path.lexists(path):
             return None
@@ -50,10 +62,7 @@ class Folder:
             raise LinkElsewhereError(name)
         # Without waiting, as a named pipe would hold the reader for ever, and no link that came meanwhile.
         descriptor = os.open(real_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise DamagedFileError(name, "it is not a regular file")
-            if status.st_size > limit:
-                raise DamagedFileError(name, f"it has {status.st_size:,} bytes")
-            return file.read()
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise DamagedFileError(name, "it is not a regular file")
+        return open(descriptor, "rb")

@@ -12,9 +12,9 @@ import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from zoo.agents.own_runs import signature_of
 from zoo.envs.seeds import random_seed
 from zoo.errors import ZooError
+from zoo.files.own_key import signature_of
 from zoo.files.printing import one_line
 from zoo.tuning.plan import Plan, differences
 from zoo.tuning.shared_study import SharedStudy, counted

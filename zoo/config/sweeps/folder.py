@@ -6,6 +6,7 @@ import contextlib
 import csv
 import datetime
 import io
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -34,11 +35,15 @@ from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.opening import TEXT_LIMIT, Folder
+from zoo.files.own_key import is_signed, signature_of
 from zoo.files.plain_data import parse_yaml, to_yaml
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, printable
 
 LAUNCHER = "launcher"
 """The lock that a multirun on this machine holds."""
+
+RECORD_LIMIT = 4 * 2**20
+"""Bytes that ``sweep.yaml`` may have: those of tens of thousands of jobs."""
 
 MAKING_RUNS = ("train",)
 """Commands whose jobs leave runs behind, which stand in the sweep's folder."""
@@ -81,6 +86,7 @@ class SweepFolder:
         self.states = StateFiles(self.path / "jobs")
         self._runs = RunsOfJobs(self.path)
         self._final: dict[int, Row] = {}
+        self._is_own: bool | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepFolder:
@@ -122,14 +128,32 @@ class SweepFolder:
         earlier = self.read_record() if self.record.is_file() else {}
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = {"started": now, **earlier, **values, "jobs": jobs}
+        record["signature"] = signature_of(self._signed(record))
         atomic.write_text(self.record, to_yaml(record))
 
     def read_record(self) -> dict[str, Any]:
         """Return what ``sweep.yaml`` says. Raises `ZooError` if it is damaged."""
         try:
-            return parse_yaml(Folder(self.path).read(self.record.name, TEXT_LIMIT) or b"")
-        except (OSError, ValueError) as error:
+            return parse_yaml(Folder(self.path).read(self.record.name, RECORD_LIMIT) or b"")
+        except (OSError, ValueError, ZooError) as error:
             raise ZooError(f"can't read {one_line(self.record)}: {one_line(error)}") from error
+
+    def is_own(self) -> bool:
+        """Tell whether this user has started the sweep here, with just these overrides.
+
+        Raises `ZooError` if it is damaged.
+        """
+        if self._is_own is None:
+            record = self.read_record()
+            self._is_own = is_signed(self._signed(record), record.get("signature"))
+        return self._is_own
+
+    def _signed(self, record: Mapping[str, Any]) -> str:
+        """Return what decides which code the jobs run: where from, with which overrides."""
+        jobs = [[state.number, state.overrides] for state in self.states.all()]
+        places = [os.getcwd(), os.path.realpath(self.path)]
+        common = [record.get(key) for key in ("command", "overrides", "hydra_overrides")]
+        return "zoo sweep " + json.dumps([places, common, jobs])
 
     def change(self, number: int, **values: object) -> JobState:
         """Write down how a job stands now, and `sweep.csv` anew."""
@@ -145,9 +169,14 @@ class SweepFolder:
             rows = self.rows()
             text = _as_csv(self.path, rows)
             with contextlib.suppress(ZooError, OSError):
-                if not self.table.is_file() or self.table.read_text(encoding="utf-8") != text:
+                if self._written_table() != text.encode():
                     atomic.write_text(self.table, text)
         return rows
+
+    def _written_table(self) -> bytes | None:
+        with contextlib.suppress(ZooError, OSError):
+            return Folder(self.path).read(self.table.name, TEXT_LIMIT)
+        return None
 
     def rows(self) -> list[Row]:
         """Return how all jobs stand, whoever may have died meanwhile."""
@@ -180,7 +209,9 @@ class SweepFolder:
             self.path.rmdir()
 
     def _row(self, state: JobState, standing: Standing | None, run: Path | None, is_launching: bool) -> Row:
-        run = run or _run_that_is_resumed(state.overrides)
+        if run is None:  # a stranger's sweep may name any place as that of a run
+            run = _run_that_is_resumed(state.overrides)
+            run = run if run is not None and self.is_own() else None
         facts = None if run is None else self._runs.facts(run)
         if _is_final(state):
             status, reason = state.status, state.reason
@@ -204,7 +235,7 @@ def run_overrides(folder: SweepFolder, command: str, number: int, overrides: Seq
 
 def _run_that_is_resumed(overrides: Sequence[str]) -> Path | None:
     runs = [each.removeprefix("resume=").strip("'\"") for each in overrides if each.startswith("resume=")]
-    return Path(runs[-1]).expanduser() if runs and runs[-1] != "null" else None
+    return Path(os.path.expanduser(runs[-1])) if runs and runs[-1] != "null" else None
 
 
 def _is_final(state: JobState) -> bool:
@@ -266,7 +297,7 @@ def _as_mapping(root: Path, row: Row) -> Mapping[str, Any]:
     }
     if run is not None:
         values |= {
-            "run": os.path.relpath(run.path, root),
+            "run": printable(os.path.relpath(run.path, root)),
             "seed": run.seed,
             "steps": run.steps,
             "final_score": run.score if run.status == "finished" else None,

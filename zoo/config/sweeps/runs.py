@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import ZooError
-from zoo.files.opening import TEXT_LIMIT, Folder
+from zoo.files.opening import Folder
 from zoo.files.plain_data import parse_json, parse_yaml
+
+FILE_LIMIT = 2**20
+"""Bytes that each of a run's files may have; real ones have some kilobytes."""
 
 TAIL = 2**16
 """Bytes at the end of a log that are read for its last row."""
@@ -87,32 +90,37 @@ class RunsOfJobs:
         )
 
     def _folders(self) -> Iterator[Path]:
+        real_root = os.path.realpath(self.root)
         for record in self.root.glob("*/*/*/run.json"):
-            yield record.parent
+            if Path(os.path.realpath(record.parent)).is_relative_to(real_root):
+                yield record.parent
 
 
 def _json(folder: Path, name: str) -> dict[str, Any]:
     """Return what a file holds; nothing if there is none, or if it is damaged."""
     with contextlib.suppress(OSError, ValueError, ZooError):
-        return parse_json(Folder(folder).read(name, TEXT_LIMIT) or b"{}")
+        return parse_json(Folder(folder).read(name, FILE_LIMIT) or b"{}")
     return {}
 
 
 def _yaml(folder: Path, name: str) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, ZooError):
-        return parse_yaml(Folder(folder).read(name, TEXT_LIMIT) or b"{}")
+        return parse_yaml(Folder(folder).read(name, FILE_LIMIT) or b"{}")
     return {}
 
 
 def _last_row(folder: Path) -> dict[str, str]:
     """Return the last value of each scalar in the last rows of a run's ``progress.csv``."""
     try:
-        with open(folder / "progress.csv", "rb") as file:
+        file = Folder(folder).opened("progress.csv")
+        if file is None:
+            return {}
+        with file:
             header = file.readline(TAIL).decode()
             file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - TAIL))
             lines = file.read(TAIL).decode(errors="replace").split("\n")[:-1]
         columns, *rows = csv.reader(io.StringIO("\n".join([header.strip(), *lines])))
-    except (OSError, ValueError, csv.Error):
+    except (OSError, ValueError, csv.Error, ZooError):
         return {}
     latest: dict[str, str] = {}
     for row in rows:
@@ -122,7 +130,7 @@ def _last_row(folder: Path) -> dict[str, str]:
 
 
 def _number(value: Any) -> float | None:
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         number = float(value)
         return number if math.isfinite(number) else None
     return None
@@ -130,4 +138,4 @@ def _number(value: Any) -> float | None:
 
 def _whole(value: Any) -> int | None:
     number = _number(value)
-    return None if number is None else int(number)
+    return None if number is None or not abs(number) < 2**63 else int(number)

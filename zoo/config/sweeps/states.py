@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import os
 import platform
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 from zoo.config.fields import build
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.opening import TEXT_LIMIT, Folder
+from zoo.files.opening import Folder
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
 
@@ -29,6 +30,9 @@ KILLED = "killed"
 
 STATUSES = (QUEUED, RUNNING, PREEMPTED, DONE, FAILED, KILLED, INTERRUPTED)
 """In the order in which counts name them."""
+
+STATE_LIMIT = 2**20
+"""Bytes that the file of a job may have; real ones have less than a kilobyte."""
 
 PATIENCE = 5.0
 """Seconds after which a lock that others only look at is held by one who keeps it."""
@@ -76,11 +80,13 @@ class StateFiles:
         """Return how a job stands. Raises `ZooError` if there is none of that number, or if it is damaged."""
         name = self._file(number).name
         try:
-            content = Folder(self.path).read(name, TEXT_LIMIT)
+            content = Folder(self.path).read(name, STATE_LIMIT)
             if content is None:
-                raise ZooError(f"the sweep has no job {number}")
-            return build(JobState, parse_json(content), "")
-        except (OSError, ValueError) as error:
+                raise ValueError(f"the sweep has no job {number}")
+            state = build(JobState, parse_json(content), "")
+            _refuse_impossible(state, number)
+            return state
+        except (OSError, ValueError, ZooError) as error:
             raise ZooError(f"can't read {one_line(self.path / name)}: {one_line(error)}") from error
 
     def change(self, number: int, **values: object) -> JobState:
@@ -138,6 +144,18 @@ class StateFiles:
         with contextlib.suppress(OSError):
             return os.open(self.path / f"{name}.lock", flags, 0o644)
         return None
+
+
+def _refuse_impossible(state: JobState, number: int) -> None:
+    """Raise `ValueError` for what no job of ours writes down: it would be printed, or given to Slurm."""
+    if state.number != number:
+        raise ValueError(f"it is of job {state.number}")
+    if state.status not in STATUSES:
+        raise ValueError(f"there is no status {state.status}")
+    if state.slurm_job is not None and re.fullmatch(r"[0-9]+_[0-9]+", state.slurm_job) is None:
+        raise ValueError(f"{state.slurm_job} is no job of Slurm")
+    if not all(abs(seconds) < 1e12 for seconds in (state.seconds, state.started or 0.0)):
+        raise ValueError("its times are no times")
 
 
 def _lock(descriptor: int, *, exclusively: bool) -> bool | None:

@@ -57,6 +57,8 @@ class Sweep(Job):
             raise ZooError(
                 f"there is a sweep in {folder.shown}; this goes on with it: sweep.resume={folder.shown}"
             )
+        if folder.states.all():
+            raise ZooError(f"there are jobs of another sweep in {folder.shown}: another hydra.sweep.dir")
         given = parse_overrides(_plain(config.hydra.overrides.task))
         if self.command in MAKING_RUNS and any(each.key_or_group == "job" for each in given):
             raise ZooError(

@@ -67,8 +67,8 @@ def counts(rows: Sequence[Row]) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time as ``1:23:45`` or ``2:05``; nothing for None."""
-    if seconds is None:
+    """Return a time as ``1:23:45`` or ``2:05``; nothing for None, and for more than the ages."""
+    if seconds is None or not abs(seconds) < 1e12:
         return ""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -79,7 +79,7 @@ def _steps(row: Row) -> str:
     if row.run is None or row.run.steps is None:
         return ""
     steps = f"{row.run.steps:,}"
-    if row.run.budget is None:
+    if not row.run.budget:
         return steps
     return f"{steps} of {row.run.budget:,} ({min(1.0, row.run.steps / row.run.budget):.0%})"
 
@@ -120,7 +120,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "score": lambda row: _score(row, "score"),
     "best": lambda row: _score(row, "best"),
     "time": _took,
-    "slurm": lambda row: row.state.slurm_job or "",
+    "slurm": lambda row: one_line(row.state.slurm_job or ""),
     "again": _again,
     "reason": lambda row: row.reason,
 }

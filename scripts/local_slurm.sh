@@ -26,6 +26,18 @@ name_of_link() {
     echo "/tmp/zoo-slurm-$(id -u)-$(printf %s "$folder" | cksum | cut -d' ' -f1)"
 }
 
+# A start removes what an earlier one left, so FOLDER has to be new, empty, or one that this script has filled. The
+# link stands where everybody can write: one that somebody else has put there leads who knows where.
+refuse_what_is_not_ours() {
+    if [ -d "$folder" ] && [ -n "$(ls -A "$folder")" ] \
+        && ! grep -qs '^StateSaveLocation=/tmp/zoo-slurm-' "$folder/slurm.conf"; then
+        fail "$folder holds files that are not of this script: name a new folder, or an empty one"
+    fi
+    if { [ -e "$link" ] || [ -L "$link" ]; } && { [ ! -L "$link" ] || [ "$(stat -c %u "$link")" != "$(id -u)" ]; }; then
+        fail "$link is in the way: it is no link, or somebody else's"
+    fi
+}
+
 install_packages() {
     PATH=$PATH:/usr/sbin:/sbin
     local missing=()
@@ -133,16 +145,17 @@ start_daemon() {
 }
 
 start() {
+    refuse_what_is_not_ours
     install_packages
     stop
     mkdir -p "$folder"
     chmod 700 "$folder"
-    ln -sfn "$folder" "$link"
+    ln -sfnT "$folder" "$link"
+    write_configuration
     rm -rf "$link"/state "$link"/spool "$link"/*.log "$link"/*.pid "$link"/munge.*
     mkdir -p "$link/state" "$link/spool"
     dd if=/dev/urandom of="$link/munge.key" bs=128 count=1 status=none
     chmod 600 "$link/munge.key"
-    write_configuration
     start_daemon munged --force --key-file="$link/munge.key" --socket="$link/munge.socket" \
         --pid-file="$link/munge.pid" --log-file="$link/munge.log" --seed-file="$link/munge.seed" \
         || fail "munged did not start: $(tail -n 3 "$link/start.log")"
@@ -177,6 +190,7 @@ case $action in
     start | stop | status)
         mkdir -p "$(dirname "$folder")"
         folder=$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")
+        if [ -d "$folder" ]; then folder=$(cd "$folder" && pwd); fi # `.` has the name that it has elsewhere
         link=$(name_of_link)
         "$action"
         ;;

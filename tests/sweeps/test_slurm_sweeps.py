@@ -15,7 +15,7 @@ import pytest
 from zoo.cli import status_of
 from zoo.config.application import run_command
 from zoo.config.sweeps.folder import SweepFolder
-from zoo.config.sweeps.states import DONE, QUEUED, RUNNING
+from zoo.config.sweeps.states import DONE, QUEUED, RUNNING, JobState, StateFiles
 from zoo.errors import ZooError
 
 pytestmark = pytest.mark.usefixtures("no_job_left_behind")
@@ -55,6 +55,11 @@ def signalled(number: int, name: str) -> Iterator[None]:
     yield
     sending.kill()
     sending.wait()
+
+
+def queued_jobs() -> set[str]:
+    asked = ["squeue", "--noheader", "--array", "--format=%i"]
+    return set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
 
 
 def starts(seed: int) -> int:
@@ -160,6 +165,27 @@ def test_unknown_partition_is_told_in_slurms_words() -> None:
     with pytest.raises(ZooError, match=r"^Slurm did not take the jobs: .*invalid partition.*nowhere.*$"):
         submit("0", "hydra.launcher.partition=nowhere")
     assert not list(Path("runs").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"), [(OSError("no space left"), ZooError), (KeyboardInterrupt(), KeyboardInterrupt)]
+)
+def test_jobs_that_cannot_be_written_down_do_not_stay_in_the_queue(
+    failure: BaseException, told: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, arrays, change = queued_jobs(), [], StateFiles.change
+
+    def fail(states: StateFiles, number: int, **values: object) -> JobState:
+        if values.get("slurm_job") is None:
+            return change(states, number, **values)
+        arrays.extend(queued_jobs() - before)
+        raise failure
+
+    monkeypatch.setattr(StateFiles, "change", fail)
+    with pytest.raises(told, match="no space left" if told is ZooError else None):
+        submit("0,7")
+    assert len(arrays) == 2
+    assert queued_jobs() == before
 
 
 def test_time_to_end_that_is_longer_than_the_time_is_refused() -> None:

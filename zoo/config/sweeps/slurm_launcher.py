@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LOOKS = (1.0, 15.0)
 """While waiting, at first and in the end."""
 
 ANSWER_LIMIT = 120
-"""Seconds that `sbatch` may take."""
+"""Seconds that a command of Slurm may take."""
 
 
 class SlurmLauncher(Launcher):
@@ -71,14 +71,10 @@ class SlurmLauncher(Launcher):
         """Submit jobs that the sweep has."""
         assert self.sweep.folder is not None
         folder = self.sweep.folder
-        script = folder.path / f"slurm-{time.strftime('%Y%m%d-%H%M%S')}.sh"
-        atomic.write_text(script, batch_script(self.options, folder, numbers, self.sweep.function))
-        # No job may start before it is known which it is.
-        array = _submitted(["sbatch", "--parsable", "--hold", str(script.absolute())])
-        self.sweep.prepare(numbers)
-        for number in numbers:
-            folder.states.change(number, slurm_job=f"{array}_{number}")
-        _released(array)
+        try:
+            array = self._submit(folder, numbers)
+        except OSError as error:
+            raise ZooError(f"can't write down the jobs in {folder.shown}: {one_line(error)}") from error
         folder.write_table()
         say(f"zoo: submitted to Slurm: {_job_ids(array, numbers)}")
         self.sweep.is_left_to_slurm = not self.sweep.settings.wait
@@ -89,23 +85,33 @@ class SlurmLauncher(Launcher):
                 return
             self.sweep.is_left_to_slurm = True
 
+    def _submit(self, folder: SweepFolder, numbers: Sequence[int]) -> str:
+        """Return the number of the job array, which is cancelled if anything here fails."""
+        script = folder.path / f"slurm-{time.strftime('%Y%m%d-%H%M%S')}.sh"
+        atomic.write_text(script, batch_script(self.options, folder, numbers, self.sweep.function))
+        # No job may start before it is known which it is.
+        array = _answer(["sbatch", "--parsable", "--hold", str(script.absolute())]).strip().partition(";")[0]
+        try:
+            self.sweep.prepare(numbers)
+            for number in numbers:
+                folder.states.change(number, slurm_job=f"{array}_{number}")
+            _answer(["scontrol", "release", array])
+        except BaseException:
+            with contextlib.suppress(ZooError):
+                _answer(["scancel", array])
+            raise
+        return array
 
-def _submitted(command: Sequence[str]) -> str:
-    """Return the number of the job array. Raises `ZooError` with what Slurm says."""
+
+def _answer(command: Sequence[str]) -> str:
+    """Return what a command of Slurm prints. Raises `ZooError` with what Slurm says if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_LIMIT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ZooError(f"Slurm did not take the jobs: {one_line(error)}") from error
     if done.returncode:
         raise ZooError(f"Slurm did not take the jobs: {_complaint(done.stderr)}")
-    return done.stdout.strip().partition(";")[0]
-
-
-def _released(array: str) -> None:
-    done = subprocess.run(["scontrol", "release", array], capture_output=True, text=True, check=False)
-    if done.returncode:
-        subprocess.run(["scancel", array], capture_output=True, check=False)
-        raise ZooError(f"Slurm did not take the jobs: {_complaint(done.stderr)}")
+    return done.stdout
 
 
 def _complaint(errors: str) -> str:

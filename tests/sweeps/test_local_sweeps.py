@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +17,10 @@ import yaml
 from zoo.agents.finding import find_agent, list_agents
 from zoo.cli import status_of
 from zoo.config.application import run_command
-from zoo.config.sweeps.folder import SweepFolder
+from zoo.config.hydra_internals import launcher_with
+from zoo.config.sweeps import resuming
+from zoo.config.sweeps.folder import LAUNCHER, SweepFolder, TakenError
+from zoo.config.sweeps.states import JobState
 from zoo.errors import ZooError
 
 TRAINING = [
@@ -196,6 +201,34 @@ def test_status_of_what_is_no_sweep_is_a_mistake(capsys: pytest.CaptureFixture[s
 def test_sweep_settings_of_a_single_job_are_refused() -> None:
     with pytest.raises(ZooError, match="add -m"):
         run_command("check", "quick_jobs:run", ["env=CartPole-v1", "sweep.retries=1"])
+
+
+@pytest.mark.parametrize("other", ["is at work", "has done it"])
+def test_jobs_that_another_process_takes_meanwhile_are_left_alone(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep("2,1", "hydra/launcher=joblib")
+    Path("mended").touch()
+    resume = ["-m", f"sweep.resume={the_sweep().path}"]
+    make_launcher = launcher_with
+    with contextlib.ExitStack() as held:
+
+        def take_first(*arguments: Any) -> Any:
+            monkeypatch.setattr(resuming, "launcher_with", make_launcher)
+            if other == "is at work":
+                held.enter_context(the_sweep().states.held(LAUNCHER))
+            else:
+                run_command("check", "quick_jobs:run", resume)
+            states.extend(the_sweep().states.all())
+            return make_launcher(*arguments)
+
+        states: list[JobState] = []
+        monkeypatch.setattr(resuming, "launcher_with", take_first)
+        monkeypatch.setattr("zoo.config.sweeps.states.PATIENCE", 0.1)
+        with pytest.raises(TakenError, match="another process has gone on with"):
+            run_command("check", "quick_jobs:run", resume)
+    assert the_sweep().states.all() == states
+    assert starts(2) == (1 if other == "is at work" else 2)
 
 
 def test_sweep_goes_on_as_it_was() -> None:

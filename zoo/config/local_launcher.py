@@ -19,7 +19,6 @@ from zoo.config.hydra_internals import JobReturn, completed
 from zoo.config.jobs import FAILURE, Outcome, spelled
 from zoo.config.paths import shown
 from zoo.config.sweeps.attempts import Attempts
-from zoo.config.sweeps.folder import LAUNCHER
 from zoo.config.sweeps.output import shown_and_logged
 from zoo.config.sweeps.states import JobState
 from zoo.config.sweeps.sweep import Sweep
@@ -59,17 +58,18 @@ class LocalLauncher(Launcher):
 
     def run_jobs(self, numbers: Sequence[int]) -> list[Outcome]:
         """Run jobs that the sweep has; return how each of them ended."""
-        folder = self.sweep.prepare(numbers)
+        assert self.sweep.folder is not None
         cores = len(os.sched_getaffinity(0))
         at_once = min(len(numbers), self.n_jobs if self.n_jobs > 0 else cores)
         # Each job would take all cores for its threads.
         environment = {"OMP_NUM_THREADS": str(max(1, cores // at_once))} if at_once > 1 else {}
         self.attempts: Attempts = self.sweep.attempts(self.config, environment)
         with (
-            folder.states.held(LAUNCHER),
+            self.sweep.folder.taken(numbers),
             self.attempts.running.heeding_signals(),
             ThreadPoolExecutor(at_once) as pool,
         ):
+            self.sweep.prepare(numbers)
             return list(pool.map(self._run, numbers))
 
     def _run(self, number: int) -> Outcome:

@@ -14,7 +14,7 @@ from zoo.config.hydra_internals import Override, launcher_with, parse_overrides
 from zoo.config.loading import ConfigLoader
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.config.sweeps.folder import LAUNCHER, SweepFolder
-from zoo.config.sweeps.states import DONE, PREEMPTED, QUEUED, RUNNING
+from zoo.config.sweeps.states import RUNNING
 from zoo.config.sweeps.sweep import Sweep
 from zoo.errors import ZooError
 from zoo.files.printing import one_line, say
@@ -44,7 +44,7 @@ def resume(loader: ConfigLoader, sweep: Sweep, given: Sequence[str]) -> None:
             f"the multirun in {folder.shown} is still going on; zoo status {folder.shown} shows it"
         )
     _wait_for_the_last(folder)
-    numbers = [row.state.number for row in folder.rows() if _is_missing(row.status, row.state.slurm_job)]
+    numbers = [row.state.number for row in folder.rows() if row.is_missing]
     sweep.folder = folder
     if not numbers:
         say(f"zoo: nothing is missing in {folder.shown}")
@@ -55,12 +55,6 @@ def resume(loader: ConfigLoader, sweep: Sweep, given: Sequence[str]) -> None:
     config = loader.load_configuration(loader.command, overrides, RunMode.MULTIRUN)
     launcher: _Runs = launcher_with(loader, config, sweep)
     launcher.run_jobs(numbers)
-
-
-def _is_missing(status: str, slurm_job: str | None) -> bool:
-    """Tell whether a job is not done, and nobody is about to do it."""
-    is_slurms = slurm_job is not None and status in (QUEUED, PREEMPTED)
-    return status not in (DONE, RUNNING) and not is_slurms
 
 
 def _refuse_another_command(folder: SweepFolder, record: dict[str, Any], command: str) -> None:

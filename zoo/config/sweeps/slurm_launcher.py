@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from zoo.config.hydra_internals import JobReturn, completed
 from zoo.config.jobs import Outcome
-from zoo.config.sweeps.folder import Row, SweepFolder
+from zoo.config.sweeps.folder import Row, SweepFolder, TakenError
 from zoo.config.sweeps.slurm_script import batch_script, options_of
 from zoo.config.sweeps.states import PREEMPTED, QUEUED, RUNNING
 from zoo.config.sweeps.sweep import Sweep
@@ -57,6 +57,8 @@ class SlurmLauncher(Launcher):
         assert self.sweep.folder is not None
         try:
             self.run_jobs(numbers)
+        except TakenError:
+            raise
         except ZooError:
             if initial_job_idx == 0:
                 self.sweep.folder.discard()
@@ -72,7 +74,8 @@ class SlurmLauncher(Launcher):
         assert self.sweep.folder is not None
         folder = self.sweep.folder
         try:
-            array = self._submit(folder, numbers)
+            with folder.taken(numbers):
+                array = self._submit(folder, numbers)
         except OSError as error:
             raise ZooError(f"can't write down the jobs in {folder.shown}: {one_line(error)}") from error
         folder.write_table()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -158,13 +159,16 @@ class Worker:
         trial.set_user_attr(VALUES, values)
         done: list[Training] = []
         folders: list[str] = []
+        reports = _Reports(trial, plan)
         try:
             for index, seed in enumerate(trial_seeds):
                 config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
-                report = _Reports(trial, plan, done, index * plan.n_timesteps)
+                report = reports.during_the_first if index == 0 else None
                 training, folder = train(config, keep=plan.config["keep"], report=report)
                 done.append(training)
                 folders.append(str(folder))
+                if len(done) < plan.n_seeds:
+                    reports.between(done)
             return plan.objective.values(done)
         finally:
             trial.set_user_attr(RUNS, folders)
@@ -223,19 +227,39 @@ class Worker:
 
 
 class _Reports:
-    """Tells a trial how its trainings go, and asks whether it is worth going on."""
+    """Tells a trial how its trainings go, and asks whether it is worth going on.
 
-    def __init__(self, trial: Trial, plan: Plan, earlier: Sequence[Training], steps_before: int) -> None:
+    The first training is followed evaluation by evaluation. A later one starts low again, so what it shows on
+    its way says nothing beside those that have ended: of these the pruner hears at the end of each.
+    """
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
         self.trial, self.plan = trial, plan
-        self.earlier, self.steps_before = earlier, steps_before
 
-    def __call__(self, steps: int, training: Training) -> str | None:
+    def during_the_first(self, steps: int, training: Training) -> str | None:
+        """Report an evaluation of the first training; return why the trial should end, if it should."""
         if not self.plan.objective.is_single:
             return None
-        value = self.plan.objective.values([*self.earlier, training])[0]
-        at = self.steps_before + steps
-        self.trial.report(value, at)
-        return f"pruned after {at:,} steps: {value:,.6g}" if self.trial.should_prune() else None
+        value = self.plan.objective.values([training])[0]
+        self.trial.report(value, steps)
+        return _pruned(steps, value) if self.trial.should_prune() else None
+
+    def between(self, done: Sequence[Training]) -> None:
+        """Report what the trainings so far are worth. Raises `PrunedTrialError`."""
+        if not self.plan.objective.is_single:
+            return
+        steps, value = len(done) * self.plan.n_timesteps, self.plan.objective.values(done)[0]
+        self.trial.report(value, steps)
+        # Some pruners go by the best so far, which a lucky first seed would keep high: they see this alone.
+        study, storage = self.trial.study, self.trial.study._storage
+        alone = copy.deepcopy(storage.get_trial(self.trial._trial_id))
+        alone.intermediate_values = {steps: value}
+        if study.pruner.prune(study, alone):
+            raise PrunedTrialError(_pruned(steps, value))
+
+
+def _pruned(steps: int, value: float) -> str:
+    return f"pruned after {steps:,} steps: {value:,.6g}"
 
 
 def _end_with_the_supervisor() -> None:

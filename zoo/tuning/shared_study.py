@@ -53,6 +53,7 @@ class SharedStudy:
         self._lock: FileLock | None = None
         self._beat = threading.Event()
         self._running: int | None = None
+        self._begun_as = _attributes_of(study)
 
     @contextlib.contextmanager
     def joined(self, worker: str) -> Iterator[None]:
@@ -74,8 +75,13 @@ class SharedStudy:
         return self.study.get_trials(deepcopy=False)
 
     def claim(self) -> Trial | None:
-        """Return a trial to run, of the queue or a new one; None if there are as many as were asked for."""
+        """Return a trial to run, of the queue or a new one; None if there are as many as were asked for.
+
+        Raises `ZooError` if another command has put another study in this one's place.
+        """
         with self.turn():
+            if _attributes_of(self.study) != self._begun_as:
+                raise ZooError(f"the study {self.study.study_name} was begun anew by another command")
             self.reap()
             if len(counted(self.trials())) >= self.n_trials:
                 return None
@@ -196,6 +202,11 @@ class SharedStudy:
                     server.record_heartbeat(running)
 
 
+def is_anyone_there(storage: Storage) -> bool:
+    """Tell whether another process on this machine takes part in a study of this storage."""
+    return any(is_locked(lock) for lock in storage.workers.glob("*-*.lock"))
+
+
 def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the trials that count: not those that wait, and not those that were put into the queue again."""
     again = {trial.user_attrs.get(GOES_ON) for trial in trials}
@@ -232,6 +243,14 @@ def _likeness(error: BaseException) -> str:
     lines = str(error).splitlines()
     is_of_environment = isinstance(error, ZooError) and len(lines) > 1
     return one_line(lines[-1], 500) if is_of_environment else reason_of(error)
+
+
+def _attributes_of(study: optuna.Study) -> dict[str, Any] | None:
+    """Return what a study was begun with; None if it is gone."""
+    try:
+        return dict(study.user_attrs)
+    except KeyError:
+        return None
 
 
 def _lock_file(storage: Storage, worker: str) -> Path:

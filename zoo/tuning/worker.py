@@ -88,8 +88,8 @@ class Worker:
 
     def work(self) -> None:
         """Do what is left of the study. Raises `SameFailureError`, `InterruptedTrialError`, `ZooError`."""
-        self._try_small()
         with self.shared.joined(self.name):
+            self._try_small()
             self._search()
         if not self.plan.config["top_k"]:
             return

@@ -1,0 +1,59 @@
+"""A study that several commands and machines share: none mixes its trials with another's, and none is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_studies import begun, worker_of
+
+from zoo.errors import ZooError
+from zoo.tuning.study import quiet_optuna
+
+HOLDS = """
+import sys
+from pathlib import Path
+from zoo.tuning.file_lock import FileLock
+
+with FileLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_study_in_which_a_process_takes_part_is_not_replaced() -> None:
+    found = begun("n_trials=1")
+    lock = found.shared.storage.workers / "machine-1.lock"
+    command = [sys.executable, "-c", HOLDS, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        with pytest.raises(ZooError, match="`n_timesteps` is 300"):
+            begun("n_trials=1", "n_timesteps=300")
+
+
+def test_process_takes_part_from_its_small_try_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = worker_of(begun("n_trials=1"))
+    seen: list[Path] = []
+
+    def look(*_: object) -> None:
+        seen.extend(worker.shared.storage.workers.glob(f"{worker.name}.lock"))
+        raise ZooError("enough")
+
+    monkeypatch.setattr("zoo.tuning.worker.try_small", look)
+    with pytest.raises(ZooError, match="enough"):
+        worker.work()
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("storage", ["null", "journal"])
+def test_study_that_was_begun_anew_takes_no_trial_of_the_earlier_command(storage: str) -> None:
+    first = begun("n_trials=1", f"storage={storage}")
+    second = begun("n_trials=1", f"storage={storage}", "n_timesteps=300")
+    with quiet_optuna(), first.shared.joined("one"), pytest.raises(ZooError, match="begun anew"):
+        first.shared.claim()
+    with pytest.raises(ZooError, match=r"`n_timesteps` is 200 \(the study has 300\)"):
+        worker_of(first)
+    assert second.shared.trials() == []

@@ -1,4 +1,4 @@
-"""A study that several commands and machines share: none mixes its trials with another's, and none is lost."""
+"""A study that several commands and machines share: no trials are mixed, and none is lost."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import optuna
 import pytest
+from optuna.storages import RDBStorage
 from small_studies import begun, worker_of
 
 from zoo.errors import ZooError
+from zoo.tuning.shared_study import SharedStudy
+from zoo.tuning.storages import Storage
 from zoo.tuning.study import quiet_optuna
 
 HOLDS = """
@@ -57,3 +61,43 @@ def test_study_that_was_begun_anew_takes_no_trial_of_the_earlier_command(storage
     with pytest.raises(ZooError, match=r"`n_timesteps` is 200 \(the study has 300\)"):
         worker_of(first)
     assert second.shared.trials() == []
+
+
+class Killed(BaseException):
+    """As SIGKILL between two lines."""
+
+
+def machine(name: str) -> SharedStudy:
+    """Return the study as another machine sees it: they share a database with heartbeats, and no files."""
+    folder = Path(name)
+    folder.mkdir()
+    with quiet_optuna():
+        server = RDBStorage("sqlite:///shared.db", heartbeat_interval=1, grace_period=2)
+        study = optuna.create_study(study_name="shared", storage=server, load_if_exists=True)
+    shared = SharedStudy(study, Storage(server, "shared.db", folder, server), 1)
+    shared.worker = f"{name}-1"
+    return shared
+
+
+@pytest.mark.parametrize("when", ["before the heartbeat", "before the name"])
+def test_trial_of_a_process_killed_while_claiming_is_run_by_another_machine(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    one, other = machine("one"), machine("other")
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    assert one.storage.server is not None
+    lines: dict[str, tuple[object, str]] = {
+        "before the heartbeat": (one.storage.server, "record_heartbeat"),
+        "before the name": (optuna.trial.Trial, "set_user_attr"),
+    }
+    with monkeypatch.context() as patch, quiet_optuna():
+        patch.setattr(*lines[when], kill)
+        with pytest.raises(Killed):
+            one.claim()
+    with quiet_optuna():
+        trial = other.claim()
+    assert trial is not None
+    assert trial.user_attrs["goes_on_from"] == 0

@@ -87,9 +87,10 @@ class SharedStudy:
                 return None
             with _quiet():
                 trial = self.study.ask()
-            trial.set_user_attr(WORKER, self.worker)
+            # In this order: a trial with a name to it, but without a heartbeat, would never be put back.
             if self.storage.server is not None:
                 self.storage.server.record_heartbeat(trial._trial_id)
+            trial.set_user_attr(WORKER, self.worker)
             self._running = trial._trial_id
             return trial
 

@@ -101,3 +101,17 @@ def test_trial_of_a_process_killed_while_claiming_is_run_by_another_machine(
         trial = other.claim()
     assert trial is not None
     assert trial.user_attrs["goes_on_from"] == 0
+
+
+def test_trial_interrupted_while_drawing_keeps_its_queued_values() -> None:
+    shared = begun("n_trials=1").shared
+    queued = {"first": 0.25, "second": 0.75}
+    with quiet_optuna(), shared.joined("one"):
+        shared.study.enqueue_trial(queued)
+        trial = shared.claim()
+        assert trial is not None
+        trial.suggest_float("first", 0, 1)
+        shared.give_back(trial, "interrupted")
+        again = shared.claim()
+        assert again is not None
+        assert {name: again.suggest_float(name, 0, 1) for name in queued} == queued

@@ -185,7 +185,8 @@ class SharedStudy:
             return
         again = {**_told(trial), GOES_ON: trial.number, "deaths": deaths}
         if trial.number not in {each.user_attrs.get(GOES_ON) for each in self.trials()}:
-            self.study.enqueue_trial(trial.params or fixed_parameters(trial), user_attrs=again)
+            # It may have been ended before it had drawn all that was queued for it.
+            self.study.enqueue_trial({**fixed_parameters(trial), **trial.params}, user_attrs=again)
         self._end(trial, reason)
 
     def _end(self, trial: FrozenTrial, reason: str) -> None:

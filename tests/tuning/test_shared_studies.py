@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 from optuna.storages import RDBStorage
 from small_studies import begun, worker_of
 
+import zoo.tuning.worker as worker_module
 from zoo.errors import ZooError
 from zoo.tuning.shared_study import SharedStudy
 from zoo.tuning.storages import Storage
@@ -115,3 +117,27 @@ def test_trial_interrupted_while_drawing_keeps_its_queued_values() -> None:
         again = shared.claim()
         assert again is not None
         assert {name: again.suggest_float(name, 0, 1) for name in queued} == queued
+
+
+def test_trial_that_another_process_took_over_does_not_end_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = worker_of(begun("n_trials=1", "sampler=random"))
+    other = begun("n_trials=1", "sampler=random").shared
+    trained = worker_module.train
+    runs: list[str] = []
+
+    def train(config: Any, **settings: Any) -> Any:
+        found = trained(config, **settings)
+        if not runs:
+            other.fail_of_dead(worker.name, "no heartbeat")
+        runs.append(str(found[1]))
+        return found
+
+    monkeypatch.setattr("zoo.tuning.worker.train", train)
+    with quiet_optuna():
+        worker.work()
+    assert len(runs) == 1
+    assert [trial.state.name for trial in other.trials()] == ["FAIL"]
+    assert other.trials()[0].user_attrs["reason"] == "no heartbeat"
+    assert "runs" not in other.trials()[0].user_attrs

@@ -131,6 +131,10 @@ class SharedStudy:
             if frozen is not None and frozen.state == TrialState.RUNNING:
                 self._put_back(frozen, reason)
 
+    def forget(self) -> None:
+        """Have nothing more to do with the trial that runs here: another process took it over."""
+        self._running = None
+
     def fail_of_dead(self, worker: str, reason: str) -> None:
         """Record as failed what a process was running that died while its like lived on."""
         with self.turn():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -127,6 +128,14 @@ class Worker:
         return self.deadline is not None and time.time() > self.deadline
 
     def _run(self, trial: Trial) -> None:
+        """Run a trial, unless another process takes it over because no heartbeat of ours came through."""
+        try:
+            self._run_to_its_end(trial)
+        except optuna.exceptions.UpdateFinishedTrialError:
+            self.shared.forget()
+            self._tell(trial, "another process took it over")
+
+    def _run_to_its_end(self, trial: Trial) -> None:
         """Run a trial and record how it ended; what a signal interrupts goes back into the queue."""
         try:
             values = self._values(trial)
@@ -138,6 +147,8 @@ class Worker:
             raise
         except (NoSuccessError, optuna.exceptions.StorageInternalError) as error:
             self.shared.fail(trial, error)
+            raise
+        except optuna.exceptions.UpdateFinishedTrialError:
             raise
         except Exception as error:
             self.shared.fail(trial, error)
@@ -171,8 +182,10 @@ class Worker:
                     reports.between(done)
             return plan.objective.values(done)
         finally:
-            trial.set_user_attr(RUNS, folders)
-            trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
+            # What another process took over is no longer ours to write to.
+            with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
+                trial.set_user_attr(RUNS, folders)
+                trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
 
     def _stop_if_all_fail_alike(self, shared: SharedStudy) -> None:
         alike = shared.failed_alike(self.started)
@@ -194,7 +207,10 @@ class Worker:
         while True:
             trial = finals.shared.claim()
             if trial is not None:
-                self._run_final(finals, trial)
+                try:
+                    self._run_final(finals, trial)
+                except optuna.exceptions.UpdateFinishedTrialError:
+                    finals.shared.forget()
             elif finals.shared.is_anyone_running():
                 time.sleep(SECONDS_BETWEEN_LOOKS)
             else:
@@ -211,7 +227,7 @@ class Worker:
         except (InterruptedTrialError, KeyboardInterrupt):
             shared.give_back(trial, "interrupted")
             raise
-        except optuna.exceptions.StorageInternalError:
+        except (optuna.exceptions.StorageInternalError, optuna.exceptions.UpdateFinishedTrialError):
             raise
         except Exception as error:
             shared.fail(trial, error)

@@ -53,6 +53,7 @@ class SharedStudy:
         self._lock: FileLock | None = None
         self._beat = threading.Event()
         self._running: int | None = None
+        self._begun_as = _attributes_of(study)
 
     @contextlib.contextmanager
     def joined(self, worker: str) -> Iterator[None]:
@@ -74,16 +75,22 @@ class SharedStudy:
         return self.study.get_trials(deepcopy=False)
 
     def claim(self) -> Trial | None:
-        """Return a trial to run, of the queue or a new one; None if there are as many as were asked for."""
+        """Return a trial to run, of the queue or a new one; None if there are as many as were asked for.
+
+        Raises `ZooError` if another command has put another study in this one's place.
+        """
         with self.turn():
+            if _attributes_of(self.study) != self._begun_as:
+                raise ZooError(f"the study {self.study.study_name} was begun anew by another command")
             self.reap()
             if len(counted(self.trials())) >= self.n_trials:
                 return None
             with _quiet():
                 trial = self.study.ask()
-            trial.set_user_attr(WORKER, self.worker)
+            # In this order: a trial with a name to it, but without a heartbeat, would never be put back.
             if self.storage.server is not None:
                 self.storage.server.record_heartbeat(trial._trial_id)
+            trial.set_user_attr(WORKER, self.worker)
             self._running = trial._trial_id
             return trial
 
@@ -123,6 +130,10 @@ class SharedStudy:
             frozen = next((each for each in self.trials() if each.number == trial.number), None)
             if frozen is not None and frozen.state == TrialState.RUNNING:
                 self._put_back(frozen, reason)
+
+    def forget(self) -> None:
+        """Have nothing more to do with the trial that runs here: another process took it over."""
+        self._running = None
 
     def fail_of_dead(self, worker: str, reason: str) -> None:
         """Record as failed what a process was running that died while its like lived on."""
@@ -178,7 +189,8 @@ class SharedStudy:
             return
         again = {**_told(trial), GOES_ON: trial.number, "deaths": deaths}
         if trial.number not in {each.user_attrs.get(GOES_ON) for each in self.trials()}:
-            self.study.enqueue_trial(trial.params or fixed_parameters(trial), user_attrs=again)
+            # It may have been ended before it had drawn all that was queued for it.
+            self.study.enqueue_trial({**fixed_parameters(trial), **trial.params}, user_attrs=again)
         self._end(trial, reason)
 
     def _end(self, trial: FrozenTrial, reason: str) -> None:
@@ -194,6 +206,11 @@ class SharedStudy:
             if running is not None:
                 with contextlib.suppress(Exception):  # the next one may get through
                     server.record_heartbeat(running)
+
+
+def is_anyone_there(storage: Storage) -> bool:
+    """Tell whether another process on this machine takes part in a study of this storage."""
+    return any(is_locked(lock) for lock in storage.workers.glob("*-*.lock"))
 
 
 def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -231,6 +248,14 @@ def _likeness(error: BaseException) -> str:
     lines = str(error).splitlines()
     is_of_environment = isinstance(error, ZooError) and len(lines) > 1
     return one_line(lines[-1], 500) if is_of_environment else reason_of(error)
+
+
+def _attributes_of(study: optuna.Study) -> dict[str, Any] | None:
+    """Return what a study was begun with; None if it is gone."""
+    try:
+        return dict(study.user_attrs)
+    except KeyError:
+        return None
 
 
 def _lock_file(storage: Storage, worker: str) -> Path:

@@ -17,7 +17,7 @@ from zoo.errors import ZooError
 from zoo.files.own_key import signature_of
 from zoo.files.printing import one_line
 from zoo.tuning.plan import Plan, differences
-from zoo.tuning.shared_study import SharedStudy, counted
+from zoo.tuning.shared_study import SharedStudy, counted, is_anyone_there
 from zoo.tuning.storages import Storage, open_existing, open_storage
 
 SETTINGS, SEED, SIGNATURE = "settings", "seed", "signature"
@@ -40,7 +40,7 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
         with storage.lock(plan.full_name):
             study = existing_study(plan.full_name, storage)
-            if study is not None and _is_replaceable(plan, study):
+            if study is not None and _is_replaceable(plan, study, storage):
                 optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
                 study = None
             if study is None:
@@ -49,18 +49,23 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
             else:
                 _check_settings(plan, study)
                 remarks = [_goes_on(study, plan)]
+            shared = SharedStudy(study, storage, plan.config["n_trials"])
     _refuse_foreign_pickles(plan, study)
-    return SharedStudy(study, storage, plan.config["n_trials"]), remarks
+    return shared, remarks
 
 
 def join_study(plan: Plan, storage: Storage) -> SharedStudy:
-    """Return the study that `open_study` began, in another process."""
-    with quiet_optuna():
+    """Return the study that `open_study` began, in another process.
+
+    Raises `ZooError` if it is gone, or was begun anew with other settings by another command meanwhile.
+    """
+    with quiet_optuna(), storage.lock(plan.full_name):
         study = existing_study(plan.full_name, storage)
-    if study is None:
-        raise ZooError(f"the study {plan.full_name} is no longer in {storage.shown}")
-    study.pruner = plan.pruner.make(plan.interval, plan.steps_of_a_trial)
-    return SharedStudy(study, storage, plan.config["n_trials"])
+        if study is None:
+            raise ZooError(f"the study {plan.full_name} is no longer in {storage.shown}")
+        _check_settings(plan, study)
+        study.pruner = plan.pruner.make(plan.interval, plan.steps_of_a_trial)
+        return SharedStudy(study, storage, plan.config["n_trials"])
 
 
 def seed_of(study: Study) -> int:
@@ -102,9 +107,13 @@ def _begin(plan: Plan, storage: Storage) -> Study:
     return study
 
 
-def _is_replaceable(plan: Plan, study: Study) -> bool:
-    """Tell whether another study was begun, and nothing tried, perhaps for a mistake that is mended now."""
-    return not counted(study.get_trials(deepcopy=False)) and bool(_differences(plan, study))
+def _is_replaceable(plan: Plan, study: Study, storage: Storage) -> bool:
+    """Tell whether another study was begun, and nothing tried, perhaps for a mistake that is mended now.
+
+    A process that takes part in it may be about to claim its first trial.
+    """
+    is_untried = not counted(study.get_trials(deepcopy=False)) and not is_anyone_there(storage)
+    return is_untried and bool(_differences(plan, study))
 
 
 def _differences(plan: Plan, study: Study) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import os
 import signal
@@ -87,8 +89,8 @@ class Worker:
 
     def work(self) -> None:
         """Do what is left of the study. Raises `SameFailureError`, `InterruptedTrialError`, `ZooError`."""
-        self._try_small()
         with self.shared.joined(self.name):
+            self._try_small()
             self._search()
         if not self.plan.config["top_k"]:
             return
@@ -126,6 +128,14 @@ class Worker:
         return self.deadline is not None and time.time() > self.deadline
 
     def _run(self, trial: Trial) -> None:
+        """Run a trial, unless another process takes it over because no heartbeat of ours came through."""
+        try:
+            self._run_to_its_end(trial)
+        except optuna.exceptions.UpdateFinishedTrialError:
+            self.shared.forget()
+            self._tell(trial, "another process took it over")
+
+    def _run_to_its_end(self, trial: Trial) -> None:
         """Run a trial and record how it ended; what a signal interrupts goes back into the queue."""
         try:
             values = self._values(trial)
@@ -137,6 +147,8 @@ class Worker:
             raise
         except (NoSuccessError, optuna.exceptions.StorageInternalError) as error:
             self.shared.fail(trial, error)
+            raise
+        except optuna.exceptions.UpdateFinishedTrialError:
             raise
         except Exception as error:
             self.shared.fail(trial, error)
@@ -158,17 +170,22 @@ class Worker:
         trial.set_user_attr(VALUES, values)
         done: list[Training] = []
         folders: list[str] = []
+        reports = _Reports(trial, plan)
         try:
             for index, seed in enumerate(trial_seeds):
                 config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
-                report = _Reports(trial, plan, done, index * plan.n_timesteps)
+                report = reports.during_the_first if index == 0 else None
                 training, folder = train(config, keep=plan.config["keep"], report=report)
                 done.append(training)
                 folders.append(str(folder))
+                if len(done) < plan.n_seeds:
+                    reports.between(done)
             return plan.objective.values(done)
         finally:
-            trial.set_user_attr(RUNS, folders)
-            trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
+            # What another process took over is no longer ours to write to.
+            with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
+                trial.set_user_attr(RUNS, folders)
+                trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
 
     def _stop_if_all_fail_alike(self, shared: SharedStudy) -> None:
         alike = shared.failed_alike(self.started)
@@ -190,7 +207,10 @@ class Worker:
         while True:
             trial = finals.shared.claim()
             if trial is not None:
-                self._run_final(finals, trial)
+                try:
+                    self._run_final(finals, trial)
+                except optuna.exceptions.UpdateFinishedTrialError:
+                    finals.shared.forget()
             elif finals.shared.is_anyone_running():
                 time.sleep(SECONDS_BETWEEN_LOOKS)
             else:
@@ -207,7 +227,7 @@ class Worker:
         except (InterruptedTrialError, KeyboardInterrupt):
             shared.give_back(trial, "interrupted")
             raise
-        except optuna.exceptions.StorageInternalError:
+        except (optuna.exceptions.StorageInternalError, optuna.exceptions.UpdateFinishedTrialError):
             raise
         except Exception as error:
             shared.fail(trial, error)
@@ -223,19 +243,39 @@ class Worker:
 
 
 class _Reports:
-    """Tells a trial how its trainings go, and asks whether it is worth going on."""
+    """Tells a trial how its trainings go, and asks whether it is worth going on.
 
-    def __init__(self, trial: Trial, plan: Plan, earlier: Sequence[Training], steps_before: int) -> None:
+    The first training is followed evaluation by evaluation. A later one starts low again, so what it shows on
+    its way says nothing beside those that have ended: of these the pruner hears at the end of each.
+    """
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
         self.trial, self.plan = trial, plan
-        self.earlier, self.steps_before = earlier, steps_before
 
-    def __call__(self, steps: int, training: Training) -> str | None:
+    def during_the_first(self, steps: int, training: Training) -> str | None:
+        """Report an evaluation of the first training; return why the trial should end, if it should."""
         if not self.plan.objective.is_single:
             return None
-        value = self.plan.objective.values([*self.earlier, training])[0]
-        at = self.steps_before + steps
-        self.trial.report(value, at)
-        return f"pruned after {at:,} steps: {value:,.6g}" if self.trial.should_prune() else None
+        value = self.plan.objective.values([training])[0]
+        self.trial.report(value, steps)
+        return _pruned(steps, value) if self.trial.should_prune() else None
+
+    def between(self, done: Sequence[Training]) -> None:
+        """Report what the trainings so far are worth. Raises `PrunedTrialError`."""
+        if not self.plan.objective.is_single:
+            return
+        steps, value = len(done) * self.plan.n_timesteps, self.plan.objective.values(done)[0]
+        self.trial.report(value, steps)
+        # Some pruners go by the best so far, which a lucky first seed would keep high: they see this alone.
+        study, storage = self.trial.study, self.trial.study._storage
+        alone = copy.deepcopy(storage.get_trial(self.trial._trial_id))
+        alone.intermediate_values = {steps: value}
+        if study.pruner.prune(study, alone):
+            raise PrunedTrialError(_pruned(steps, value))
+
+
+def _pruned(steps: int, value: float) -> str:
+    return f"pruned after {steps:,} steps: {value:,.6g}"
 
 
 def _end_with_the_supervisor() -> None:

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ class WandbLogger(Logger):
         shown = {**self.config, "seed_group": seed_group(self.config)} if self.config else {}
         usual = {"group": group_of(self.config)} if self.config else {}
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._wait_for_another_second()
         try:
             self._run = wandb.init(
                 dir=str(self.folder),
@@ -130,6 +132,11 @@ class WandbLogger(Logger):
 
             own = Path(self._run.dir).parent.name
             self._earlier = [path for path in parts(self.folder, self._run.id) if path.parent.name != own]
+
+    def _wait_for_another_second(self) -> None:
+        """Wait while an earlier process has a folder of this second, which is what W&B calls it after."""
+        while list(self.folder.glob(f"wandb/offline-run-{time.strftime('%Y%m%d_%H%M%S')}-{self._id}")):
+            time.sleep(0.05)
 
     def _fill_in(self, timesteps: int) -> None:
         """Log the rows before this one that a killed process had not handed on: progress.csv has them all."""

@@ -238,7 +238,7 @@ def test_module_in_the_working_folder_is_found_by_the_command(working_folder: Pa
     )
     assert done.returncode == 0, done.stderr
     assert len(list(working_folder.glob("runs/multirun/*/*/*/*/run.json"))) == 2
-    assert Path("runs/ppo2/my_envs-Mine-v0").is_dir()
+    assert list(working_folder.glob("runs/multirun/*/ppo2/my_envs-Mine-v0"))
 
 
 def test_interrupted_run_is_preempted_and_goes_on() -> None:

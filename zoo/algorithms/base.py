@@ -123,6 +123,9 @@ class Algorithm(AgentInEnvs[Config]):
     def _batch_size(self) -> int:
         """Return the number of samples in one gradient step. Raises `ZooError` where there are too few."""
 
+    def _foresee(self, n_steps: int) -> None:
+        """Warn of what so many steps, from now on, will not do; by default of nothing."""
+
     # -- training ---------------------------------------------------------------------------------------
 
     def learn(
@@ -144,6 +147,7 @@ class Algorithm(AgentInEnvs[Config]):
             self.num_timesteps = self.n_episodes = 0
             self.recent_episodes.clear()
         self.total_timesteps = self.num_timesteps + n_steps
+        self._foresee(n_steps)
         self.stop_reason = self._ended_by = self._stops_again
         self._stops_again = None
         weights = sum(parameter.numel() for parameter in self.policy.parameters())

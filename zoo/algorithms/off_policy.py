@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 from torch import Tensor
-from typing_extensions import Self
 
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.callback import Callback
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
-from zoo.config.intervals import whole_steps
 from zoo.envs.goals import GoalOutcomes
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError, ZooWarning, nearest
@@ -222,25 +219,15 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     # -- training ---------------------------------------------------------------------------------------
 
-    def learn(
-        self,
-        total_timesteps: int,
-        callback: Callback | Iterable[Callback] | None = None,
-        *,
-        reset_num_timesteps: bool = True,
-    ) -> Self:
-        """Train as every algorithm does; warn where the steps are over before the first update."""
-        if self.envs is not None:
-            before = 0 if reset_num_timesteps else self.num_timesteps
-            n_steps = whole_steps(total_timesteps)
-            if (before == 0 or self.n_updates == 0) and not self._learns_within(n_steps, before):
-                warnings.warn(
-                    f"nothing will be learned in {n_steps:,} steps: learning_starts="
-                    f"{self.config.learning_starts} and train_freq={self.config.train_freq} leave no update",
-                    ZooWarning,
-                    stacklevel=2,
-                )
-        return super().learn(total_timesteps, callback, reset_num_timesteps=reset_num_timesteps)
+    def _foresee(self, n_steps: int) -> None:
+        before = self.num_timesteps
+        if (before == 0 or self.n_updates == 0) and not self._learns_within(n_steps, before):
+            warnings.warn(
+                f"nothing will be learned in {n_steps:,} steps: learning_starts="
+                f"{self.config.learning_starts} and train_freq={self.config.train_freq} leave no update",
+                ZooWarning,
+                stacklevel=3,
+            )
 
     def _learns_within(self, n_steps: int, before: int) -> bool:
         """Whether there is an update in so many steps that follow ``before``, as far as can be foreseen."""

@@ -8,11 +8,18 @@ from zoo.config.fields import hyperparameter
 
 
 @dataclass
-class AgentChoice:
-    """What every command takes in which a saved agent acts."""
+class AgentName:
+    """What every command takes that reads the files of an agent."""
 
     algo: str | None = hyperparameter(help="algorithm of the agent")
-    env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
+    env: str | None = hyperparameter(help="its environment")
     agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
     runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+
+
+@dataclass
+class AgentChoice(AgentName):
+    """What every command takes in which a saved agent acts."""
+
+    env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
     trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from zoo.config.agent_choice import AgentChoice, AgentName
 from zoo.config.fields import hyperparameter
 
 
@@ -22,16 +23,11 @@ class ImportSettings:
 
 
 @dataclass
-class ExportSettings:
+class ExportSettings(AgentChoice):
     """What `zoo export` takes."""
 
-    algo: str | None = hyperparameter(help="algorithm of the agent")
-    env: str | None = hyperparameter(help="its environment")
-    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
     format: str = hyperparameter(help="onnx, torch_export or both", choices=("onnx", "torch_export", "both"))
     out: str | None = hyperparameter(help="folder to write; null: exported/<algo>-<env>")
-    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
-    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
 
 
 @dataclass
@@ -53,17 +49,13 @@ class BenchmarkSettings:
 
 
 @dataclass
-class PushSettings:
+class PushSettings(AgentName):
     """What `zoo push` takes."""
 
-    algo: str | None = hyperparameter(help="algorithm of the agent")
-    env: str | None = hyperparameter(help="its environment")
-    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
     to: str | None = hyperparameter(help="USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip")
     private: bool = hyperparameter(help="a new repository on the Hub is seen by you alone")
     video: str | None = hyperparameter(help="video to go with it; null: the newest of the agent's run")
     message: str | None = hyperparameter(help="of the commit on the Hub; null: the agent's name and score")
-    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
@@ -19,18 +19,9 @@ from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-    from zoo.config.agent_choice import AgentChoice
+    from zoo.config.agent_choice import AgentChoice, AgentName
     from zoo.envs.config import EnvConfig
     from zoo.envs.stepper import EnvStepper
-
-
-class NamesAgent(Protocol):
-    """Settings that say which agent is meant."""
-
-    algo: str | None
-    env: str | None
-    agent: str | None
-    runs_dir: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,7 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
     return OpenedAgent(path, files, algorithm, env)
 
 
-def agent_path(settings: NamesAgent) -> Path:
+def agent_path(settings: AgentName) -> Path:
     """Return where the agent is that ``agent=PATH``, or ``algo=`` and ``env=``, name.
 
     Raises `ZooError` if there is none.

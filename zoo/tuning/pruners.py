@@ -68,8 +68,8 @@ class Median:
 
 
 @dataclass
-class SuccessiveHalving:
-    """Lets the best part of the trials go on at each rung."""
+class Rungs:
+    """What halving pruners share: at each rung the best part of the trials goes on."""
 
     min_resource: int | None = hyperparameter(
         None, "steps of the first rung; null: the first evaluation", unit="environment steps", ge=1
@@ -77,6 +77,12 @@ class SuccessiveHalving:
     reduction_factor: int = hyperparameter(
         3, "one of so many trials goes on, for so many times as long", ge=2
     )
+
+
+@dataclass
+class SuccessiveHalving(Rungs):
+    """Lets the best part of the trials go on at each rung."""
+
     min_early_stopping_rate: int = hyperparameter(0, "rungs that are left out at the start", ge=0)
 
     def make(self, first: int, last: int) -> BasePruner:
@@ -90,15 +96,8 @@ class SuccessiveHalving:
 
 
 @dataclass
-class Hyperband:
+class Hyperband(Rungs):
     """Successive halving in brackets with different first rungs."""
-
-    min_resource: int | None = hyperparameter(
-        None, "steps of the first rung; null: the first evaluation", unit="environment steps", ge=1
-    )
-    reduction_factor: int = hyperparameter(
-        3, "one of so many trials goes on, for so many times as long", ge=2
-    )
 
     def make(self, first: int, last: int) -> BasePruner:
         from optuna.pruners import HyperbandPruner

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -103,12 +104,48 @@ def command(what: str, *overrides: str) -> list[str]:
     ]
 
 
-def train_whole(algo: str, folder: Path, *overrides: str) -> tuple[Path, float]:
-    """Train without a break; return the run's folder and the seconds that it took."""
+class Span(NamedTuple):
+    """Between which moments of its own computing a process trains, in seconds; the same on a busy machine."""
+
+    began: float
+    ended: float
+
+    def between(self, start: float, end: float, draws: random.Random) -> float:
+        """Return a random moment between two parts of the training."""
+        return self.began + draws.uniform(start, end) * (self.ended - self.began)
+
+    def any_moment(self, draws: random.Random) -> float:
+        """Return a random moment: mostly of the training, now and then before it."""
+        return draws.uniform(0.0, self.began) if draws.random() < 0.2 else self.between(0.0, 1.0, draws)
+
+
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Return how long a process that has not been waited for has computed, without its workers."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def has_ended_by(process: subprocess.Popen[bytes], moment: float) -> bool:
+    """Wait until a process has computed for so many seconds; tell whether it has ended by then."""
+    deadline = time.monotonic() + 600
+    while process.poll() is None and cpu_seconds(process) < moment:
+        assert time.monotonic() < deadline, "the run hangs"
+        time.sleep(0.005)
+    return process.poll() is not None
+
+
+def train_whole(algo: str, folder: Path, *overrides: str) -> tuple[Path, Span]:
+    """Train without a break; return the run's folder and when it trained."""
     folder.mkdir()
-    started = time.monotonic()
-    subprocess.run(command(algo, *overrides), cwd=folder, check=True, timeout=300)
-    return run_folder(folder), time.monotonic() - started
+    process = subprocess.Popen(command(algo, *overrides), cwd=folder, start_new_session=True)
+    began = ended = 0.0
+    while process.poll() is None:
+        ended = cpu_seconds(process)
+        if not list(folder.glob("runs/*/*/*/run.json")):
+            began = ended
+        time.sleep(0.005)
+    assert process.returncode == 0
+    return run_folder(folder), Span(began, ended)
 
 
 def train_killed(algo: str, folder: Path, moments: list[float], *overrides: str) -> Path:
@@ -117,12 +154,11 @@ def train_killed(algo: str, folder: Path, moments: list[float], *overrides: str)
     arguments = command(algo, *overrides)
     for moment in moments:
         process = subprocess.Popen(arguments, cwd=folder, start_new_session=True)
-        try:
-            process.wait(moment)
+        if has_ended_by(process, moment):
+            assert process.returncode == 0
             break
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         if has_finished(folder):
             break
         if list(folder.glob("runs/*/*/*/config.yaml")):
@@ -185,8 +221,8 @@ def logged(run: Path) -> list[dict[str, str]]:
 def test_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
     algo: str, overrides: list[str], tmp_path: Path
 ) -> None:
-    whole, seconds = train_whole(algo, tmp_path / "whole", *overrides)
-    moment = random.Random(f"{algo}{overrides}").uniform(0.4, 0.95) * seconds
+    whole, span = train_whole(algo, tmp_path / "whole", *overrides)
+    moment = span.between(0.1, 0.95, random.Random(f"{algo}{overrides}"))
     assert_same_end(train_killed(algo, tmp_path / "killed", [moment], *overrides), whole)
 
 
@@ -194,15 +230,15 @@ def test_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
     "env", [pytest.param(env, marks=pytest.mark.slow) for env in ENVIRONMENTS if env != "walker"] + ["walker"]
 )
 def test_run_killed_in_an_environment_ends_as_if_it_had_never_stopped(env: str, tmp_path: Path) -> None:
-    whole, seconds = train_whole(env, tmp_path / "whole")
-    moment = random.Random(env).uniform(0.5, 0.95) * seconds
+    whole, span = train_whole(env, tmp_path / "whole")
+    moment = span.between(0.1, 0.95, random.Random(env))
     assert_same_end(train_killed(env, tmp_path / "killed", [moment]), whole)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_run_killed_with_a_full_memory_ends_as_if_it_had_never_stopped(memory: str, tmp_path: Path) -> None:
-    whole, seconds = train_whole(memory, tmp_path / "whole")
-    moment = random.Random(memory).uniform(0.5, 0.95) * seconds
+    whole, span = train_whole(memory, tmp_path / "whole")
+    moment = span.between(0.1, 0.95, random.Random(memory))
     assert_same_end(train_killed(memory, tmp_path / "killed", [moment]), whole)
 
 
@@ -218,11 +254,11 @@ def test_run_killed_at_twenty_random_moments_ends_as_if_it_had_never_stopped(
     what: str, overrides: list[str], tmp_path: Path
 ) -> None:
     """Up to three times in a row: also soon after it was resumed."""
-    whole, seconds = train_whole(what, tmp_path / "whole", *overrides)
+    whole, span = train_whole(what, tmp_path / "whole", *overrides)
     draws = random.Random(f"{what}{overrides}")
     n_kills, n_runs = 0, 0
     while n_kills < 20:
-        moments = [draws.uniform(0.05, 1.0) * seconds for _ in range(draws.randint(1, 3))]
+        moments = [span.any_moment(draws) for _ in range(draws.randint(1, 3))]
         killed = train_killed(what, tmp_path / f"killed {n_runs}", moments, *overrides)
         assert_same_end(killed, whole)
         assert not list(killed.rglob("*.partial*")), "nothing half-written stays"
@@ -231,13 +267,13 @@ def test_run_killed_at_twenty_random_moments_ends_as_if_it_had_never_stopped(
 
 
 def train_terminated(algo: str, folder: Path, moment: float, *overrides: str) -> Path:
-    """Train, ask for the end after some seconds, and go on from there, with checkpoints at other steps."""
+    """Train, ask for the end at a moment, and go on from there, with checkpoints at other steps."""
     folder.mkdir()
     process = subprocess.Popen(command(algo, *overrides), cwd=folder, start_new_session=True)
     while not list(folder.glob("runs/*/*/*/run.json")) and process.poll() is None:
         time.sleep(0.02)  # before there is a run nobody has promised anything
-    time.sleep(moment)
-    process.terminate()
+    if not has_ended_by(process, moment):
+        process.terminate()
     status = process.wait(60)
     run = run_folder(folder)
     record = json.loads((run / "run.json").read_text())
@@ -258,8 +294,8 @@ def train_terminated(algo: str, folder: Path, moment: float, *overrides: str) ->
     "algo", [pytest.param(algo, marks=[] if algo in QUICK else pytest.mark.slow) for algo in RUNS]
 )
 def test_run_that_a_signal_ended_goes_on_where_it_was(algo: str, tmp_path: Path) -> None:
-    whole, seconds = train_whole(algo, tmp_path / "whole")
-    moment = random.Random(algo).uniform(0.1, 0.4) * seconds
+    whole, span = train_whole(algo, tmp_path / "whole")
+    moment = span.between(0.1, 0.7, random.Random(algo))
     assert_same_end(train_terminated(algo, tmp_path / "terminated", moment), whole)
 
 
@@ -268,10 +304,10 @@ def test_run_that_a_signal_ended_goes_on_where_it_was(algo: str, tmp_path: Path)
 def test_run_that_a_signal_ended_at_twenty_random_moments_goes_on_where_it_was(
     algo: str, tmp_path: Path
 ) -> None:
-    whole, seconds = train_whole(algo, tmp_path / "whole")
+    whole, span = train_whole(algo, tmp_path / "whole")
     draws = random.Random(algo)
     for i in range(20):
-        moment = draws.uniform(0.0, 0.8) * seconds
+        moment = span.between(0.0, 1.0, draws)
         assert_same_end(train_terminated(algo, tmp_path / f"terminated {i}", moment), whole)
 
 
@@ -292,6 +328,6 @@ def test_compiled_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
     algo: str, tmp_path: Path
 ) -> None:
     train_whole(algo, tmp_path / "first", "compile=true")
-    whole, seconds = train_whole(algo, tmp_path / "whole", "compile=true")  # the compiler's cache is filled
-    moment = random.Random(algo).uniform(0.4, 0.95) * seconds
+    whole, span = train_whole(algo, tmp_path / "whole", "compile=true")  # the compiler's cache is filled
+    moment = span.between(0.1, 0.95, random.Random(algo))
     assert_same_end(train_killed(algo, tmp_path / "killed", [moment], "compile=true"), whole)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
+from zoo.files.printing import printable
 
 VERBS = {
     "train": "train an agent: zoo train algo=ppo2 env=CartPole-v1",
@@ -54,7 +55,7 @@ def status_of(arguments: Sequence[str]) -> int:
     except ZooError as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
-        print(f"zoo: {error}", file=sys.stderr)
+        print(printable(f"zoo: {error}"), file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt:
         return INTERRUPTED

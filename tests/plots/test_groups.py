@@ -128,3 +128,23 @@ def test_pruned_trial_is_no_finished_run(tmp_path: Path) -> None:
     run = read_run(make_run(tmp_path, record={"stop_reason": "pruned after 400 steps: 9.3"}))
     assert not run.is_whole
     assert run.ending == "was pruned"
+
+
+def test_values_that_mean_the_same_are_one_group(tmp_path: Path) -> None:
+    for seed, rate in enumerate(["lin_1e-3", "lin_0.001", "linear_0.0010"]):
+        config = {"algo": {"name": "ppo2", "learning_rate": rate, "gamma": 1.0 if seed else 1}}
+        make_run(tmp_path, seed=seed, name=f"a{seed}", config=config)
+    assert labels(groups_in(tmp_path)) == [("ppo2", "CartPole-v1", 3)]
+    (group,) = groups_in(tmp_path)
+    assert not differences(group.runs[:1], group.runs[1:])
+    make_run(tmp_path, seed=9, name="b", config={"algo": {"name": "ppo2", "learning_rate": "cos_1e-3"}})
+    assert len(groups_in(tmp_path)) == 2
+
+
+def test_labels_spell_values_as_they_are_typed(tmp_path: Path) -> None:
+    for name, every, sizes in (("a", None, [64, None]), ("b", True, {"pi": [8]})):
+        make_run(tmp_path, name=name, config={"extra": {"every": every, "sizes": sizes}})
+    assert [label for label, *_ in labels(groups_in(tmp_path))] == [
+        "ppo2, every=null, sizes=[64,null]",
+        "ppo2, every=true, pi=[8]",
+    ]

@@ -264,3 +264,18 @@ def test_pickle_opcodes_of_all_kinds_run_nothing(agent: dict[str, bytes], tmp_pa
         (tmp_path / "vecnormalize.pkl").write_bytes(content)
         refused(packed(agent, tmp_path), normalize=tmp_path / "vecnormalize.pkl")
         assert not marker.exists()
+
+
+def test_networks_that_there_are_no_weights_for_are_refused(tmp_path: Path) -> None:
+    """The first layer reads what the environment shows: 4 million numbers, for 100,000 units."""
+    agent = make("PPO", "MlpPolicy", Still(VECTOR, CHOICE))
+    with zipfile.ZipFile(saved(agent, tmp_path)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    data = json.loads(members["data"])
+    data["observation_space"] |= {"_shape": [2**22], "low": "0.0", "high": "1.0"}
+    tensors = agent.policy.state_dict()
+    for network in ("policy_net", "value_net"):
+        tensors[f"mlp_extractor.{network}.0.weight"] = torch.rand(10**5, 1)
+        tensors[f"mlp_extractor.{network}.2.weight"] = torch.rand(1, 10**5)
+    members |= {"data": json.dumps(data).encode(), "policy.pth": torch_saved(tensors)}
+    assert "don't fit the policy" in refused(packed(members, tmp_path))

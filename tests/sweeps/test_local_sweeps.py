@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -243,3 +246,47 @@ def test_sweep_goes_on_as_it_was() -> None:
 def test_jobs_of_a_multirun_have_no_other_name() -> None:
     with pytest.raises(ZooError, match="each has its own"):
         run_command("train", "quick_jobs:run", ["-m", *TRAINING, "seed=1,2", "job=mine"])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Return a disk with room for so many files of less than a page."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80k", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+
+    def with_room_for(pages: int) -> Path:
+        (disk / "filled").write_bytes(bytes(80 * 1024 - pages * 4096))
+        return disk
+
+    yield with_room_for
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("pages", [0, 1, 3, 5])
+def test_sweep_that_a_full_disk_does_not_take_leaves_nothing(
+    pages: int, small_disk: Callable[[int], Path]
+) -> None:
+    disk = small_disk(pages)
+    with pytest.raises(ZooError, match="No space left on device") as caught:
+        sweep("0,7", f"hydra.sweep.dir={disk}/sweep")
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in disk.iterdir()) == ["filled"]
+
+
+def test_sweep_that_was_never_begun_leaves_nothing() -> None:
+    with pytest.raises(ZooError, match="nope"):
+        run_command("train", "quick_jobs:run", ["-m", "env=CartPole-v1", "algo=ppo2,nope"])
+    assert not list(Path("runs").glob("multirun/*"))
+
+
+def test_job_that_can_not_be_started_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert sweep("0") == 1
+    assert "job 0: it can't be started: [Errno 28] No space left on device" in capsys.readouterr().out

@@ -218,3 +218,22 @@ def test_table_behind_a_link_is_not_read_and_not_written(mine: SweepFolder) -> N
     assert Path("own.txt").read_text() == "mine"
     assert mine.table.read_bytes() == text
     assert not mine.table.is_symlink()
+
+
+def test_log_behind_a_link_is_not_written(mine: SweepFolder) -> None:
+    shutil.copytree(mine.path, "theirs")
+    Path("own.txt").write_text("mine")
+    Path("theirs/1.log").symlink_to(Path("own.txt").absolute())
+    with pytest.raises(ZooError, match=r"1\.log is a link"):
+        resume(Path("theirs"), "sweep.trust=true")
+    assert Path("own.txt").read_text() == "mine"
+
+
+def test_states_behind_a_link_are_not_written(mine: SweepFolder) -> None:
+    shutil.copytree(mine.path, "theirs")
+    shutil.move("theirs/jobs", "elsewhere")
+    Path("theirs/jobs").symlink_to(Path("elsewhere").absolute())
+    before = Path("elsewhere/1.json").read_bytes()
+    with pytest.raises(ZooError, match="jobs is a link"):
+        resume(Path("theirs"), "sweep.trust=true")
+    assert Path("elsewhere/1.json").read_bytes() == before

@@ -61,6 +61,10 @@ class AgentFiles:
     """Whether environment and policy may name code, because the user says so or has run it."""
 
 
+class MisfitError(ZooError):
+    """An agent's weights are others than its networks have."""
+
+
 def write_agent(path: str | os.PathLike[str], agent: AgentFiles) -> Path:
     """Write an agent to a folder, or to a zip if the path ends in ``.zip``; whole or not at all.
 
@@ -150,7 +154,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Raise `ZooError` if tensors are not those that a policy expects, by name and shape."""
+    """Raise `MisfitError` if tensors are not those that a policy expects, by name and shape."""
     problems = [
         f"{name} is missing" if name not in tensors else _shape_problem(name, shape, tensors[name].shape)
         for name, shape in expected.items()
@@ -159,7 +163,7 @@ def check_tensors(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str,
     problems += [f"{one_line(name)} is not part of the policy" for name in tensors if name not in expected]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise ZooError(f"the parameters don't fit the policy: {'; '.join(problems[:3])}{more}")
+        raise MisfitError(f"the parameters don't fit the policy: {'; '.join(problems[:3])}{more}")
 
 
 def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...]) -> str:

@@ -16,7 +16,8 @@ from gymnasium import spaces
 from torch import nn
 from typing_extensions import Self
 
-from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, write_agent
+from zoo.agents.agent_folder import AgentFiles, MisfitError, check_tensors, read_agent, write_agent
+from zoo.algorithms.foreseen import check_foreseen, having
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.registry import acting_in
 from zoo.algorithms.resuming import Generators
@@ -88,6 +89,7 @@ class Agent(ABC, Generic[Config]):
         )
         scaled = self.scales_actions or bool(self.policy_config.squash_output)
         self.codec = make_codec(action_space, scaled=scaled)
+        check_foreseen(self._make_policy, self.policy_config)
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
         self.modes = Modes(self.policy)
@@ -260,12 +262,13 @@ class Agent(ABC, Generic[Config]):
         arguments = constructor_arguments(
             files, cls.name, cls.config_class, options, has_replay=cls.has_replay
         )
-        agent = cls(**arguments)
         trained = files.config["algo"]
         changed = {name for name, value in options.items() if trained.get(name, value) != value}
         try:
+            with having(files.tensors):
+                agent = cls(**arguments)
             agent.set_parameters(files.tensors)
-        except ZooError as error:
+        except MisfitError as error:
             others = {name: (options[name], trained[name]) for name in changed}
             raise _other_networks(others) or error from error
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs

@@ -14,7 +14,7 @@ from zoo.files.plain_data import plain
 from zoo.files.printing import one_line, say
 from zoo.plots.comparison import Comparison, compared_sides, sentence, two_sides
 from zoo.plots.finding import find_runs
-from zoo.plots.groups import keys_of
+from zoo.plots.groups import as_typed, keys_of
 from zoo.plots.run import Run, Score, problems_of, read_run
 from zoo.plots.scores import SCORE_NAMES, read_references
 
@@ -94,4 +94,4 @@ def _has_config(runs: list[Run]) -> bool:
 
 
 def _values(values: list[Any]) -> str:
-    return one_line(", ".join(map(str, values)) or "not there", 60)
+    return one_line(", ".join(map(as_typed, values)) or "not there", 60)

@@ -50,4 +50,4 @@ def _show(done: Reproduction) -> None:
         return
     print("what is another:" if done.differences else "versions, machine and commit are the same")
     for name, (then, now) in done.differences.items():
-        print(f"  {name}: {then} then, {now} now")
+        print(f"  {one_line(name)}: {one_line(then)} then, {one_line(now)} now")

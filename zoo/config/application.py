@@ -24,7 +24,7 @@ from zoo.config.sweeps.states import DONE, FAILED, KILLED
 from zoo.config.sweeps.sweep import Sweep
 from zoo.config.sweeps.table import counts, print_table
 from zoo.errors import ZooError, nearest
-from zoo.files.printing import say
+from zoo.files.printing import one_line, say
 
 
 def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
@@ -111,7 +111,7 @@ def _multirun(loader: ConfigLoader, function: str, overrides: list[str], setting
     if settings.resume is not None:
         resume(loader, sweep, overrides)
     else:
-        hydra_with(loader).multirun(loader.command, sweep, overrides, with_log_configuration=False)
+        _begin(loader, sweep, overrides)
     assert sweep.folder is not None
     if sweep.is_left_to_slurm:
         say(f"zoo status {shlex.quote(sweep.folder.shown)}")
@@ -125,6 +125,16 @@ def _multirun(loader: ConfigLoader, function: str, overrides: list[str], setting
         say(f"zoo: {len(missing)} of {len(rows)} jobs did not finish; this runs them: {again}", sys.stderr)
     failures = [row.exit_status for row in missing if row.status in (FAILED, KILLED)]
     return max(failures or [row.exit_status for row in missing], default=0)
+
+
+def _begin(loader: ConfigLoader, sweep: Sweep, overrides: list[str]) -> None:
+    try:
+        hydra_with(loader).multirun(loader.command, sweep, overrides, with_log_configuration=False)
+    except BaseException as error:
+        sweep.discard_if_unbegun()
+        if isinstance(error, OSError):
+            raise ZooError(f"can't write the sweep: {one_line(error)}") from error
+        raise
 
 
 def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package: str | None) -> None:

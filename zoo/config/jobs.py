@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
+from zoo.files.printing import printable
 
 FAILURE = 1
 """Exit status after any other exception, or when a process died."""
@@ -55,7 +56,7 @@ def outcome_of(run: Callable[[], int | None]) -> Outcome:
     try:
         return Outcome(run() or 0)
     except ZooError as error:
-        print(f"zoo: {error}", file=sys.stderr, flush=True)
+        print(printable(f"zoo: {error}"), file=sys.stderr, flush=True)
         return Outcome(MISTAKE, str(error))
     except KeyboardInterrupt:
         return Outcome(INTERRUPTED)

@@ -19,11 +19,12 @@ from zoo.config.hydra_internals import JobReturn, completed
 from zoo.config.jobs import FAILURE, Outcome, spelled
 from zoo.config.paths import shown
 from zoo.config.sweeps.attempts import Attempts
+from zoo.config.sweeps.folder import TakenError
 from zoo.config.sweeps.output import shown_and_logged
 from zoo.config.sweeps.states import JobState
 from zoo.config.sweeps.sweep import Sweep
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.files.printing import say
+from zoo.files.printing import one_line, say
 
 _ENDINGS = {0: "done", INTERRUPTED: "interrupted"}
 
@@ -49,11 +50,19 @@ class LocalLauncher(Launcher):
             raise ZooError("sweep.wait=true is for hydra/launcher=slurm: jobs on this machine are waited for")
         self.sweep = task_function
         self.config = config
+        self.sweep.begin(config)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs and return how each of them ended, in their order."""
         numbers = self.sweep.add_jobs(self.config, job_overrides, initial_job_idx)
-        outcomes = self.run_jobs(numbers)
+        try:
+            outcomes = self.run_jobs(numbers)
+        except TakenError:
+            raise
+        except ZooError:  # before the first of them was started
+            if initial_job_idx == 0 and self.sweep.folder is not None:
+                self.sweep.folder.discard()
+            raise
         return [completed(each, outcome) for each, outcome in zip(job_overrides, outcomes, strict=True)]
 
     def run_jobs(self, numbers: Sequence[int]) -> list[Outcome]:
@@ -74,14 +83,16 @@ class LocalLauncher(Launcher):
 
     def _run(self, number: int) -> Outcome:
         """Run one job and wait for it, in a thread of the pool."""
-        once = self._run_shown if self.n_jobs == 1 else self._run_aside
+        once, is_told = (self._run_shown if self.n_jobs == 1 else self._run_aside), False
         try:
             outcome = self.attempts.run(number, once)
         except OSError as error:
-            outcome = Outcome(FAILURE, f"it can't be started: {error}")
+            outcome = Outcome(FAILURE, f"it can't be started: {one_line(error)}")
         except ZooError as error:
             outcome = Outcome(FAILURE, str(error))
-        if self.n_jobs != 1:
+        else:
+            is_told = self.n_jobs == 1  # by the job itself
+        if not is_told:
             say(f"zoo: job {number}: {outcome.message or _ENDINGS.get(outcome.status, 'failed')}")
         return outcome
 

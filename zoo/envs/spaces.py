@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,12 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 Space = spaces.Space[Any]
+
+SIZE_LIMIT = 2**24
+"""Numbers that one observation or action of an agent in a file may have: a few words can name many more."""
 
 
 def space_to_dict(space: Space) -> dict[str, Any]:
@@ -32,9 +37,13 @@ def space_to_dict(space: Space) -> dict[str, Any]:
 def space_from_dict(data: Mapping[str, Any]) -> Space:
     """Return the space that `space_to_dict` described."""
     try:
+        if _n_numbers(data) > SIZE_LIMIT:
+            raise ValueError(f"more than {SIZE_LIMIT:,} numbers")
         return _space_from_dict(data)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise ZooError(f"damaged description of a space: {error!r} in {data!r}") from error
+    except (KeyError, TypeError, ValueError, AssertionError, AttributeError, OverflowError) as error:
+        raise ZooError(
+            f"damaged description of a space: {one_line(repr(error))} in {one_line(data)}"
+        ) from error
 
 
 def describe(space: Space) -> str:
@@ -148,6 +157,12 @@ def _space_from_dict(data: Mapping[str, Any]) -> Space:
             [(key, _space_from_dict(inner)) for key, inner in data["spaces"].items()]
         )  # in order
     raise ZooError(f"unknown type of space: {kind!r}")
+
+
+def _n_numbers(data: Mapping[str, Any]) -> int:
+    if data["type"] == "Dict":
+        return sum(_n_numbers(inner) for inner in data["spaces"].values())
+    return math.prod(data["shape"]) if "shape" in data else 1
 
 
 def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:

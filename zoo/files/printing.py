@@ -39,6 +39,9 @@ def first_and_last(text: object) -> str:
 
 
 def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a line to stdout, or another stream, if it can be written: nothing that is done depends on it."""
+    """Print a line to stdout, or another stream, if it can be written: nothing that is done depends on it.
+
+    Whatever the line quotes, it is shown as `printable` leaves it.
+    """
     with contextlib.suppress(OSError, ValueError):
-        print(line, file=sys.stdout if stream is None else stream, flush=True)
+        print(printable(line), file=sys.stdout if stream is None else stream, flush=True)

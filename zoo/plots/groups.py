@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any
 
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
+from zoo.optim import schedules
 from zoo.plots.run import Run
 
 NOT_COMPARED = (
@@ -196,11 +198,38 @@ def _labels(members: list[list[Run]]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, default=str)
+    """Return the same text for values that mean the same."""
+    return json.dumps(_meant(value), default=str)
+
+
+def _meant(value: Any) -> Any:
+    """Return a value so that ``lin_1e-3`` and ``lin_0.001``, or 1 and 1.0, are equal."""
+    if isinstance(value, Mapping):
+        return {key: _meant(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_meant(each) for each in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and "_" in value:
+        with contextlib.suppress(ZooError):
+            schedule = schedules.parse(value)
+            return f"{schedule.type} schedule from {schedule.start}"
+    return value
+
+
+def as_typed(value: Any) -> str:
+    """Return a value as a user would write it on the command line: ``null``, ``true``, ``[64,64]``."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(as_typed, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{as_typed(each)}' for key, each in value.items())}}}"
+    return str(value)
 
 
 def _spelled(key: str, value: Any) -> str:
-    return f"{key.rpartition('.')[2]}={one_line(value, 30)}"
+    return f"{key.rpartition('.')[2]}={one_line(as_typed(value), 30)}"
 
 
 def _told_apart(groups: list[Group]) -> Iterator[Group]:

@@ -15,7 +15,7 @@ from zoo.files.plain_data import to_yaml
 from zoo.plots import html
 from zoo.plots.curves import CurveChoices, curves_figure, curves_of
 from zoo.plots.drawing import house_style, picture
-from zoo.plots.groups import Group, differences
+from zoo.plots.groups import Group, as_typed, differences
 from zoo.plots.run import TEXT_LIMIT, Run, number, problems_of
 from zoo.plots.run_figure import run_figure
 from zoo.plots.scores import SCORE_NAMES, GroupScore, Methods
@@ -224,7 +224,8 @@ def _told_apart(groups: Sequence[Group]) -> str:
                 found.setdefault(key, [first]).append(second)
         if found and len(here) == 2:
             cells = [
-                [key, *(", ".join(map(str, values)) or "–" for values in found[key])] for key in sorted(found)
+                [key, *(", ".join(map(as_typed, values)) or "–" for values in found[key])]
+                for key in sorted(found)
             ]
             parts.append(html.rows(["", *(group.label for group in here)], cells[:100]))
     return html.heading("Where their configs differ") + "".join(parts) if parts else ""

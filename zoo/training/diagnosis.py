@@ -27,6 +27,8 @@ from zoo.version import __version__
 
 SECONDS = 40.0
 """How long trials may take together."""
+LOOK_SECONDS = 10.0
+"""How long a program may take to say its version."""
 
 PACKAGES = (
     "torch",
@@ -66,14 +68,16 @@ VARIABLES = (
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 _FINDINGS_LIMIT = 300
+_TOO_SLOW = "it takes longer than this command waits; the next time may be quicker"
 
 
 def diagnosis() -> dict[str, Any]:
     """Return what was found out, by subject; what could not be found out says why."""
+    busy = _busy()  # before the trials add to it
     started = _started(_TRIES)
     # What looks at the displays sets variables for them: it comes after they were looked at.
     found = {name: _found(look) for name, look in _LOOKS.items()}
-    return {**found, **_read(started, time.monotonic() + SECONDS)}
+    return {**found, **_read(started, time.monotonic() + SECONDS, busy)}
 
 
 def _found(look: Callable[[], Any]) -> Any:
@@ -84,7 +88,18 @@ def _found(look: Callable[[], Any]) -> Any:
 
 
 def _why(error: BaseException) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"not found out: {_TOO_SLOW}{_busy()}"
     return f"not found out: {type(error).__name__}: {' '.join(str(error).split())}"[:_FINDINGS_LIMIT]
+
+
+def _busy() -> str:
+    """Return what to add where something took long: that others use this machine, if they do."""
+    try:
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    except (OSError, AttributeError):
+        return ""
+    return f" (this machine is busy: load {load:.1f} on {cores} cores)" if load > cores else ""
 
 
 # What can be seen at once
@@ -104,7 +119,7 @@ def _machine() -> dict[str, Any]:
     found = machine()
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     found["memory"] = f"{pages * size / 2**30:.1f} GiB, {_free_memory()} free"
-    found["load"] = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    found["load"] = ", ".join(f"{each:.1f}" for each in os.getloadavg()) + _busy()
     return found
 
 
@@ -121,7 +136,9 @@ def _compiler() -> str:
     path = shutil.which(name)
     if path is None:
         return f"none: there is no {name}; updates are not compiled (apt install g++, or CXX=PATH)"
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=3, check=False)
+    done = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, timeout=LOOK_SECONDS, check=False
+    )
     return f"{path}: {(done.stdout or done.stderr).splitlines()[0]}"
 
 
@@ -144,7 +161,9 @@ def _ffmpeg() -> str:
         path = ffmpeg()
     except ZooError as error:
         return str(error)
-    done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=3, check=False)
+    done = subprocess.run(
+        [path, "-version"], capture_output=True, text=True, timeout=LOOK_SECONDS, check=False
+    )
     return f"{path}: {' '.join(done.stdout.split()[:3])}"
 
 
@@ -259,8 +278,11 @@ def _started(tries: Mapping[str, list[str]]) -> dict[str, subprocess.Popen[bytes
     }
 
 
-def _read(processes: Mapping[str, subprocess.Popen[bytes]], deadline: float) -> dict[str, Any]:
-    """Return what the trials say until the deadline, and of those that did not end that they did not."""
+def _read(processes: Mapping[str, subprocess.Popen[bytes]], deadline: float, busy: str) -> dict[str, Any]:
+    """Return what the trials say until the deadline, and of those that did not end that they did not.
+
+    ``busy`` is what may be why they took long.
+    """
     texts = dict.fromkeys(processes, b"")
     with selectors.DefaultSelector() as selector:
         for name, process in processes.items():
@@ -272,7 +294,7 @@ def _read(processes: Mapping[str, subprocess.Popen[bytes]], deadline: float) -> 
                 texts[key.data] += content
                 if not content:
                     selector.unregister(key.fileobj)
-    status = {name: _ended(process) for name, process in processes.items()}
+    status = {name: _ended(process, busy) for name, process in processes.items()}
     torch = {"torch": "", "GPU": "", "compiling": ""} | _said(texts["torch"])
     extras = dict.fromkeys(EXTRAS, "") | _said(texts["extras"])
     return {
@@ -281,7 +303,7 @@ def _read(processes: Mapping[str, subprocess.Popen[bytes]], deadline: float) -> 
     }
 
 
-def _ended(process: subprocess.Popen[bytes]) -> str:
+def _ended(process: subprocess.Popen[bytes], busy: str) -> str:
     """End a trial, if it goes on, with all that it has started, and return how it ended."""
     is_slow = process.poll() is None
     if is_slow:
@@ -293,7 +315,7 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
     assert process.stdout is not None
     process.stdout.close()
     if is_slow:
-        return "it takes longer than this command waits; the next time may be quicker"
+        return f"{_TOO_SLOW}{busy}"
     return f"the process that tried it ended with status {process.returncode}"
 
 

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 
 from zoo.errors import ZooError
+from zoo.files.printing import printable
 
 
 def tell(message: str) -> None:
     """Print one line to stderr, if that can be written: its disk may be the one that is full."""
     with contextlib.suppress(OSError):
-        print(f"zoo: {message}", file=sys.stderr, flush=True)
+        print(printable(f"zoo: {message}"), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -128,6 +128,12 @@ class SweepFolder:
         """Return the file for what a job prints."""
         return self.path / f"{number}.log"
 
+    def refuse_links(self, numbers: Sequence[int]) -> None:
+        """Raise `ZooError` if what is about to be written for these jobs would be written elsewhere."""
+        for path in (self.states.path, *map(self.log, numbers)):
+            if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir())):
+                raise ZooError(f"{one_line(path)} is a link or no file, and a sweep's is neither: remove it")
+
     def job_name(self, number: int) -> str:
         """Return the name of the job to which a run of this sweep says that it belongs."""
         return f"{self.path.absolute().name}_{number}"

@@ -45,6 +45,7 @@ def resume(loader: ConfigLoader, sweep: Sweep, given: Sequence[str]) -> None:
         )
     _wait_for_the_last(folder)
     numbers = [row.state.number for row in folder.rows() if row.is_missing]
+    folder.refuse_links(numbers)
     sweep.folder = folder
     if not numbers:
         say(f"zoo: nothing is missing in {folder.shown}")

@@ -50,6 +50,7 @@ class SlurmLauncher(Launcher):
         self.options = options_of(plain)
         self.sweep = task_function
         self.config = config
+        self.sweep.begin(config)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Submit the jobs, and wait for them only if that is asked for."""

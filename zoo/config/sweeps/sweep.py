@@ -27,8 +27,20 @@ class Sweep(Job):
     command: str
     settings: SweepSettings
     folder: SweepFolder | None = None
+    new_place: Path | None = None
+    """Where the folder will be, if there is nothing there yet."""
     is_left_to_slurm: bool = False
     """Whether nobody here waits for the jobs."""
+
+    def begin(self, config: DictConfig) -> None:
+        """Look where the folder will be, before Hydra writes there."""
+        place = Path(str(config.hydra.sweep.dir))
+        self.new_place = None if place.exists() else place
+
+    def discard_if_unbegun(self) -> None:
+        """Leave nothing of a new sweep whose jobs could not be written down."""
+        if self.folder is None and self.new_place is not None:
+            SweepFolder(self.new_place).discard()
 
     def add_jobs(self, config: DictConfig, overrides: Sequence[Sequence[str]], first: int) -> list[int]:
         """Write down new jobs, and return their numbers. Raises `ZooError` if there are none."""

@@ -68,6 +68,15 @@ def join_study(plan: Plan, storage: Storage) -> SharedStudy:
         return SharedStudy(study, storage, plan.config["n_trials"])
 
 
+def has_claimed_any(worker: str, plan: Plan, shared: SharedStudy) -> bool:
+    """Tell whether a process has claimed a trial, or one that trains a best one again."""
+    if shared.has_claimed(worker):
+        return True
+    with quiet_optuna():
+        top = existing_study(plan.full_name + TOP, shared.storage)
+    return top is not None and SharedStudy(top, shared.storage, 0).has_claimed(worker)
+
+
 def seed_of(study: Study) -> int:
     """Return the seed from which all seeds of a study's trials come."""
     return int(study.user_attrs[SEED])

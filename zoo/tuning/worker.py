@@ -33,6 +33,7 @@ from zoo.tuning.trials import (
     train,
     try_small,
 )
+from zoo.tuning.try_folders import remove_left_tries, try_folder
 
 RUNS, VALUES, SECONDS = "runs", "values", "seconds"
 
@@ -100,8 +101,9 @@ class Worker:
                 self._train_best_again(finals)
 
     def _try_small(self) -> None:
+        remove_left_tries(self.plan.folder, self.storage.workers)
         try:
-            try_small(self.plan, self.seed, self.plan.folder / f".try-{self.name}")
+            try_small(self.plan, self.seed, try_folder(self.plan.folder, self.name))
         except ZooError:
             raise
         except Exception as error:

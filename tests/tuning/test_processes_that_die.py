@@ -36,7 +36,7 @@ def test_processes_that_die_before_a_trial_are_replaced_three_times_and_leave_no
         )
 
     monkeypatch.setattr(Pool, "_process", start)
-    with pytest.raises(ZooError, match="3 processes .* before their first trial; the last one .* SIGKILL"):
+    with pytest.raises(ZooError, match=r"3 processes .* before their first trial; the last one .* SIGKILL"):
         found.run()
     told = capfd.readouterr().err
     assert len(re.findall("a process was killed by SIGKILL", told)) == 3

@@ -19,7 +19,7 @@ from zoo.tuning.result import counts, result_of, table
 from zoo.tuning.shared_study import GOES_ON, counted
 from zoo.tuning.storages import without_password
 from zoo.tuning.study import quiet_optuna
-from zoo.tuning.tune import Search
+from zoo.tuning.tune import Search, search
 from zoo.tuning.worker import SameFailureError
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -455,3 +455,21 @@ def test_further_trials_only_train_again_what_is_new_among_the_best() -> None:
     found = worked("n_trials=1", *settings)
     top = optuna.load_study(study_name=f"{found.plan.full_name}/top", storage=found.shared.storage.optuna)
     assert len(top.trials) == 2
+
+
+def test_warm_start_that_is_mistaken_is_refused_each_time() -> None:
+    config = config_of()
+    search(config)
+    for place in ("nowhere", "postgresql+psycopg://me:secret@host/name", str(STUDY)):
+        for _ in range(2):
+            with pytest.raises(ZooError, match="warm_start=") as raised:
+                search({**config, "study": "new", "warm_start": place})
+            assert "secret" not in str(raised.value)
+    assert search({**config, "study": "new"}).remarks == []
+
+
+def test_warm_start_of_a_study_that_goes_on_is_not_kept_silent() -> None:
+    one_trial()
+    assert begun("n_trials=2", "warm_start=nowhere").remarks[1:] == [
+        "warm_start=nowhere: only a new study has one"
+    ]

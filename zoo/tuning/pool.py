@@ -63,7 +63,7 @@ class Pool:
                 return status
             if self.running.is_ending or self.mistakes:
                 return INTERRUPTED
-            # A trial that its process died of has failed, or does after a few times: of these there is an end.
+            # Those that died of a trial come to an end: it has failed, or does after a few times.
             n_deaths = 0 if self._record_death(name, status) else n_deaths + 1
             if n_deaths >= MOST_DEATHS:
                 self.mistakes.append(

@@ -47,6 +47,14 @@ class Storage:
     server: RDBStorage | None = None
     """The storage itself, if processes may share it that don't see each other's files."""
 
+    def close(self) -> None:
+        """Close the database; what is asked of it afterwards opens it again."""
+        from optuna.storages import RDBStorage
+
+        if isinstance(self.optuna, RDBStorage):
+            self.optuna.remove_session()
+            self.optuna.engine.dispose()
+
     @contextlib.contextmanager
     def lock(self, study: str) -> Iterator[None]:
         """Keep all others who share the study waiting within the block."""
@@ -83,6 +91,11 @@ def _on_file(file: Path) -> Storage:
 
 def open_existing(place: str) -> Storage:
     """Open another study's storage, given by its file or the study's folder, only to read it."""
+    if "://" in place:
+        raise ZooError(
+            f"warm_start={without_password(place)}: a database can't be given here; expected a study's folder,"
+            " or its storage's file"
+        )
     path = Path(place).expanduser()
     candidates = [path / "study.db", path / "study.journal"] if path.is_dir() else [path]
     file = next((each for each in candidates if each.is_file()), None)

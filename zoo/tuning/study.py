@@ -47,7 +47,7 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
     """
     with quiet_optuna():
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
-        with storage.lock(plan.full_name):
+        with storage.mistakes_told(), storage.lock(plan.full_name):
             study = existing_study(plan.full_name, storage)
             if study is not None and _is_replaceable(plan, study, storage):
                 optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)

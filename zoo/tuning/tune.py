@@ -25,11 +25,13 @@ class Search:
 
     def run(self) -> bool:
         """Run what is left of it; return False if a signal ended that. Raises `ZooError`."""
-        return Pool(self.plan, self.shared).run()
+        with self.shared.storage.mistakes_told():
+            return Pool(self.plan, self.shared).run()
 
     def result(self) -> Result:
         """Return what came out so far, and write it into the study's folder."""
-        return result_of(self.plan, self.shared)
+        with self.shared.storage.mistakes_told():
+            return result_of(self.plan, self.shared)
 
 
 def search(config: Mapping[str, Any]) -> Search:

@@ -17,7 +17,7 @@ import optuna
 from optuna.trial import Trial
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.files.printing import one_line, say
+from zoo.files.printing import say
 from zoo.tuning.finals import Finals, join_finals
 from zoo.tuning.objective import NoSuccessError, Training
 from zoo.tuning.plan import Plan
@@ -66,14 +66,12 @@ def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
     try:
         plan = Plan(job["config"])
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
-        with quiet_optuna():
+        with quiet_optuna(), storage.mistakes_told():
             Worker(plan, storage, job["name"], job["started"], job["deadline"]).work()
     except (KeyboardInterrupt, InterruptedTrialError):
         return INTERRUPTED, ""
     except (ZooError, SameFailureError) as error:
         return MISTAKE, str(error)
-    except optuna.exceptions.StorageInternalError as error:
-        return MISTAKE, f"the storage can't be reached any more: {one_line(error.__cause__ or error)}"
     return 0, ""
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
+from zoo.files.printing import without_password
 
 VERBS = {
     "train": "train an agent: zoo train algo=ppo2 env=CartPole-v1",
@@ -54,9 +55,10 @@ def status_of(arguments: Sequence[str]) -> int:
     except ZooError as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
-        print(f"zoo: {error}", file=sys.stderr)
+        print(f"zoo: {without_password(str(error))}", file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt:
+        print("zoo: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output, such as `head`, has all it wanted.

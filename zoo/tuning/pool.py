@@ -13,10 +13,9 @@ from typing import Any
 
 from zoo.config.sweeps.processes import RunningJobs
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.files.printing import say
+from zoo.files.printing import say, without_password
 from zoo.tuning.plan import Plan
 from zoo.tuning.shared_study import SharedStudy, new_worker_name
-from zoo.tuning.storages import without_password
 from zoo.tuning.study import has_claimed_any
 from zoo.tuning.try_folders import remove_try
 

@@ -93,4 +93,5 @@ class Sweep(Job):
 
 
 def _plain(values: Any) -> list[str]:
-    return [str(value) for value in values]
+    """Return overrides as they were given: what an environment variable holds may be a secret."""
+    return [str(value) for value in OmegaConf.to_container(values, resolve=False)]

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -14,10 +15,14 @@ from optuna.trial import TrialState
 from small_studies import begun, config_of, worked, worker_of
 
 import zoo
+import zoo.tuning.trials as trials_module
 from zoo.errors import ZooError
+from zoo.files.printing import without_password
+from zoo.training.experiment import Experiment
+from zoo.training.logging_callback import LoggingCallback
+from zoo.tuning.pool import Pool
 from zoo.tuning.result import counts, result_of, table
 from zoo.tuning.shared_study import GOES_ON, counted
-from zoo.tuning.storages import without_password
 from zoo.tuning.study import quiet_optuna
 from zoo.tuning.tune import Search, search
 from zoo.tuning.worker import SameFailureError
@@ -381,7 +386,8 @@ def test_cmaes_does_not_unpickle_what_another_user_began(
         ),
         ("storage=nosuch://me:secret@host/none", "nosuch"),
         ("storage=plain.txt", "is neither a file"),
-        ("storage=/proc/none/study.db", "can't write into /proc/none"),
+        ("storage=/proc/study.db", "can't write into /proc"),
+        ("storage=missing/study.db", "there is no folder missing"),
         ("sampler.n_ei=3", r"unknown key `sampler.n_ei`"),
         ("pruner.n_startup=3", r"unknown key `pruner.n_startup`"),
         ("objective=mean_retrun", "did you mean 'mean_return'"),
@@ -415,6 +421,8 @@ def test_unknown_sampler_is_told_with_the_nearest() -> None:
 def test_password_is_left_out() -> None:
     text = "storage=postgresql+psycopg://me:se:cr@t@host/db failed"
     assert without_password(text) == "storage=postgresql+psycopg://me:***@host/db failed"
+    text = "storage='postgresql://host/db?user=me&password=secret&sslmode=require'"
+    assert without_password(text) == "storage='postgresql://host/db?user=me&password=***&sslmode=require'"
 
 
 def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner() -> None:
@@ -473,3 +481,38 @@ def test_warm_start_of_a_study_that_goes_on_is_not_kept_silent() -> None:
     assert begun("n_trials=2", "warm_start=nowhere").remarks[1:] == [
         "warm_start=nowhere: only a new study has one"
     ]
+
+
+def test_small_try_logs_nowhere_and_a_complete_study_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun_runs: list[str] = []
+    experiment = trials_module.Experiment
+
+    def make(config: dict[str, Any]) -> Experiment:
+        begun_runs.append(config["runs_dir"])
+        made = experiment(config)
+        made_by[config["runs_dir"]] = made
+        return made
+
+    made_by: dict[str, Experiment] = {}
+    monkeypatch.setattr("zoo.tuning.trials.Experiment", make)
+    config = config_of("n_trials=1", "logger=tensorboard")
+    for _ in range(2):
+        found = search(config)
+        with quiet_optuna():
+            worker_of(found).work()
+    small, trial = begun_runs
+    assert ".try-" in small
+    assert not any(isinstance(each, LoggingCallback) for each in made_by[small].callbacks)
+    assert any(isinstance(each, LoggingCallback) for each in made_by[trial].callbacks)
+
+
+@pytest.mark.parametrize("storage", [None, "journal"])
+def test_study_whose_small_try_fails_is_not_left_behind(
+    storage: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of("n_trials=3")
+    found = search({**config, "env": {**config["env"], "id": "CartPool-v1"}, "storage": storage})
+    monkeypatch.setattr(Pool, "run", lambda _: worker_of(found).work())
+    with pytest.raises(ZooError, match="unknown environment CartPool-v1"):
+        found.run()
+    assert list(Path().rglob("*")) == [Path("runs")]

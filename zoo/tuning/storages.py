@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.config.paths import shown
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, without_password
 from zoo.tuning.file_lock import FileLock
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ class Storage:
     workers: Path
     server: RDBStorage | None = None
     """The storage itself, if processes may share it that don't see each other's files."""
+    file: Path | None = None
 
     def close(self) -> None:
         """Close the database; what is asked of it afterwards opens it again."""
@@ -97,9 +97,9 @@ def _on_file(file: Path) -> Storage:
     workers = file.with_name(f"{file.name}.workers")
     atomic.make_folder(workers)
     if file.suffix in JOURNAL_SUFFIXES:
-        return Storage(_journal(file, workers, is_ours=True), shown(file), workers)
+        return Storage(_journal(file, workers, is_ours=True), shown(file), workers, file=file)
     with FileLock(workers / "turn.lock"):  # two that make its tables at once would fail
-        return Storage(_rdb(f"sqlite:///{file}", shown(file)), shown(file), workers)
+        return Storage(_rdb(f"sqlite:///{file}", shown(file)), shown(file), workers, file=file)
 
 
 def open_existing(place: str) -> Storage:
@@ -121,12 +121,6 @@ def open_existing(place: str) -> Storage:
     return Storage(_rdb(f"sqlite:///{file}", shown(file)), shown(file), file.parent)
 
 
-def without_password(text: str) -> str:
-    """Return the text with the password of every URL in it replaced."""
-    text = re.sub(r"(\w[\w+.-]*://[^/\s:@]*):[^\s]*@", r"\1:***@", text)
-    return re.sub(r"(?i)([?&]\w*password=)[^&\s'\"]*", r"\1***", text)
-
-
 def _file(setting: str | None, folder: Path) -> Path:
     if setting is None:
         return (folder / "study.db").absolute()
@@ -139,6 +133,8 @@ def _file(setting: str | None, folder: Path) -> Path:
             f"`storage={setting}` is neither a file ({known}), nor journal, nor a database's URL"
             " (postgresql+psycopg://user:password@host/name)"
         )
+    if not path.parent.is_dir():
+        raise ZooError(f"`storage={setting}`: there is no folder {shown(path.parent)}; make it first")
     return path
 
 

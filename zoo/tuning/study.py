@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ from optuna.trial import FrozenTrial, TrialState
 from zoo.envs.seeds import random_seed
 from zoo.errors import ZooError
 from zoo.files.own_key import signature_of
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, without_password
 from zoo.tuning.plan import Plan, differences
 from zoo.tuning.shared_study import SharedStudy, counted, is_anyone_there
-from zoo.tuning.storages import Storage, open_existing, open_storage, without_password
+from zoo.tuning.storages import Storage, open_existing, open_storage
 
 SETTINGS, SEED, SIGNATURE = "settings", "seed", "signature"
 ORIGIN = "origin"
@@ -40,8 +41,8 @@ class FirstTrial:
     origin: str
 
 
-def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
-    """Begin the study, or go on with it; return it, and what to say of how it begins.
+def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
+    """Begin the study, or go on with it; return it, what to say of how it begins, and whether it is new.
 
     Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
     """
@@ -52,6 +53,7 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
             if study is not None and _is_replaceable(plan, study, storage):
                 optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
                 study = None
+            is_new = study is None
             if study is None:
                 first, remarks = _warm_start(plan)  # before there is a study: a mistake is told each time
                 study = _begin(plan, storage, first)
@@ -60,7 +62,27 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
                 remarks = [_goes_on(study, plan), *_unused_warm_start(study, plan)]
             shared = SharedStudy(study, storage, plan.config["n_trials"])
     _refuse_foreign_pickles(plan, study)
-    return shared, remarks
+    return shared, remarks, is_new
+
+
+def forget_untried(plan: Plan, shared: SharedStudy) -> None:
+    """Remove a study of which no trial has begun, with its file and folders if there is nothing else there.
+
+    Another that takes part in it keeps it.
+    """
+    storage = shared.storage
+    with quiet_optuna(), shared.turn():
+        if counted(shared.trials()) or is_anyone_there(storage):
+            return
+        optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
+        is_empty = not optuna.get_all_study_names(storage.optuna)
+    storage.close()
+    if is_empty and storage.file is not None and storage.file.parent == plan.folder.absolute():
+        storage.file.unlink(missing_ok=True)
+        shutil.rmtree(storage.workers, ignore_errors=True)
+    with contextlib.suppress(OSError):  # up to the first that holds something
+        for folder in (plan.folder, *plan.folder.parents[:3]):
+            folder.rmdir()
 
 
 def join_study(plan: Plan, storage: Storage) -> SharedStudy:

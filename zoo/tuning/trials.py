@@ -86,7 +86,14 @@ def try_small(plan: Plan, seed: int, folder: Path) -> None:
     algo = dict(config["algo"])
     if "learning_starts" in algo:
         algo["learning_starts"] = min(algo["learning_starts"], FIRST_RANDOM_STEPS)
-    small = {**config, "algo": algo, "compile": False, "callbacks": dict.fromkeys(config["callbacks"])}
+    unlogged = dict.fromkeys(config["logger"]) | {"console": False, "csv": False}
+    small = {
+        **config,
+        "algo": algo,
+        "compile": False,
+        "callbacks": dict.fromkeys(config["callbacks"]),
+        "logger": unlogged,
+    }
     try:
         with Experiment(small) as experiment:
             experiment.callbacks.append(_EndSoon())

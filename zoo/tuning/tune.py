@@ -8,25 +8,35 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from zoo.errors import ZooError
 from zoo.tuning.plan import Plan
 from zoo.tuning.pool import Pool
 from zoo.tuning.result import Result, result_of
 from zoo.tuning.shared_study import SharedStudy
-from zoo.tuning.study import open_study
+from zoo.tuning.study import forget_untried, open_study
 
 
 @dataclass
 class Search:
-    """A study that was begun or found; ``remarks`` are what to say of how it begins."""
+    """A study that was begun or found; ``remarks`` are what to say of how it begins.
+
+    One that is new is removed again if it comes to nothing before its first trial.
+    """
 
     plan: Plan
     shared: SharedStudy
     remarks: list[str]
+    is_new: bool = False
 
     def run(self) -> bool:
         """Run what is left of it; return False if a signal ended that. Raises `ZooError`."""
         with self.shared.storage.mistakes_told():
-            return Pool(self.plan, self.shared).run()
+            try:
+                return Pool(self.plan, self.shared).run()
+            except ZooError:
+                if self.is_new:
+                    forget_untried(self.plan, self.shared)
+                raise
 
     def result(self) -> Result:
         """Return what came out so far, and write it into the study's folder."""
@@ -39,8 +49,7 @@ def search(config: Mapping[str, Any]) -> Search:
     plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
     plan = Plan(plain)
     plan.check()
-    shared, remarks = open_study(plan)
-    return Search(plan, shared, remarks)
+    return Search(plan, *open_study(plan))
 
 
 def tune(config: Mapping[str, Any]) -> Result:

@@ -89,7 +89,8 @@ class Worker:
     def work(self) -> None:
         """Do what is left of the study. Raises `SameFailureError`, `InterruptedTrialError`, `ZooError`."""
         with self.shared.joined(self.name):
-            self._try_small()
+            if not self.shared.is_over():
+                self._try_small()
             self._search()
         if not self.plan.config["top_k"]:
             return

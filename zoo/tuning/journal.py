@@ -30,7 +30,8 @@ class Journal(BaseJournalBackend):
     def __init__(self, file: Path, lock: FileLock) -> None:
         self.file, self.lock = file, lock
         with self._as_mistakes_of_storage():
-            self._reader = JournalFileBackend(str(file), lock_obj=lock)
+            optunas: Any = lock
+            self._reader = JournalFileBackend(str(file), lock_obj=optunas)
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """Give the entries from that number on; half a line at the end is none yet."""

@@ -94,4 +94,5 @@ class Sweep(Job):
 
 def _plain(values: Any) -> list[str]:
     """Return overrides as they were given: what an environment variable holds may be a secret."""
-    return [str(value) for value in OmegaConf.to_container(values, resolve=False)]
+    given: Any = OmegaConf.to_container(values, resolve=False)
+    return [str(value) for value in given]

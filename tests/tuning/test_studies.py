@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import time
@@ -24,7 +25,7 @@ from zoo.tuning.pool import Pool
 from zoo.tuning.result import counts, result_of, table
 from zoo.tuning.shared_study import GOES_ON, counted
 from zoo.tuning.study import quiet_optuna
-from zoo.tuning.tune import Search, search
+from zoo.tuning.tune import Search, search, tune
 from zoo.tuning.worker import SameFailureError
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -125,6 +126,10 @@ def test_trial_that_is_worse_than_the_others_is_ended_early(working_folder: Path
     settings = ("env=falling:Falling-v0", "pruner=median", "n_startup_trials=1", "n_evaluations=4")
     found = worked("n_trials=3", *settings, "pruner.n_warmup_steps=0", "sampler=random")
     assert states(found) == ["COMPLETE", "PRUNED", "PRUNED"]
+    rows = list(csv.DictReader(result_of(found.plan, found.shared).trials_file.open()))
+    trained = [json.loads((Path(row["runs"]) / "run.json").read_text())["timesteps"] for row in rows]
+    assert [int(row["steps"]) for row in rows] == trained
+    assert trained[0] >= 200 > max(trained[1:])
     pruned = found.shared.trials()[1]
     assert list(pruned.intermediate_values) == [50]
     assert "pruned after 50 steps" in pruned.user_attrs["reason"]
@@ -175,6 +180,7 @@ def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on(how: str
     result = result_of(found.plan, found.shared)
     assert how.split("'")[1] in counts(result)
     rows = list(csv.DictReader(result.trials_file.open()))
+    assert all((Path(row["runs"]) / "run.json").is_file() for row in rows)
     assert [row["state"] for row in rows].count("fail") == states(found).count("FAIL")
     assert how.split("'")[1] in next(row["reason"] for row in rows if row["state"] == "fail")
 
@@ -271,7 +277,7 @@ def test_no_trial_starts_after_the_time_is_up() -> None:
     ("override", "difference"),
     [
         ("n_timesteps=300", r"`n_timesteps` is 300 \(the study has 200\)"),
-        ("space.algo.gamma.low=0.95", r"`space.algo.gamma` is .*low=0.95"),
+        ("space.algo.gamma.low=0.95", r"`space.algo.gamma` is .*low: 0.95"),
         ("~space.algo.gamma", r"`space.algo.gamma` is not searched"),
         ("objective=iqm", r"`objective` is \['iqm'\]"),
         ("algo.gamma=0.9", r"`algo.gamma` is new: 0.9"),
@@ -396,7 +402,7 @@ def test_cmaes_does_not_unpickle_what_another_user_began(
         ("callbacks.eval=null", "switched off"),
         ("n_jobs=0", "n_jobs=0"),
         ("study=../x", "is not a name"),
-        ("timeout=soon", "timeout=soon"),
+        ("timeout=2hh", "`timeout=2hh` is not a time; expected seconds, 30min or 2h"),
         ("sampler=cmaes objective=[mean_return,steps_per_second]", "one objective only"),
     ],
 )
@@ -425,9 +431,12 @@ def test_password_is_left_out() -> None:
     assert without_password(text) == "storage='postgresql://host/db?user=me&password=***&sslmode=require'"
 
 
-def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner() -> None:
-    settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3")
+def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3", "verbose=1")
     found = worked(*settings)
+    assert "4 trainings of the best on fresh seeds follow: less than a minute" in capfd.readouterr().out
     result = result_of(found.plan, found.shared)
     assert len(result.ranking) == 2
     winner = result.ranking[0]
@@ -516,3 +525,35 @@ def test_study_whose_small_try_fails_is_not_left_behind(
     with pytest.raises(ZooError, match="unknown environment CartPool-v1"):
         found.run()
     assert list(Path().rglob("*")) == [Path("runs")]
+
+
+def test_page_counts_trials_as_the_console_does() -> None:
+    pytest.importorskip("plotly")
+    config = config_of("n_trials=2")
+    found = search(config)
+    with quiet_optuna(), found.shared.joined("somebody"):
+        for ends in (False, True, True):
+            trial = found.shared.claim()
+            assert trial is not None
+            trial.set_user_attr("values", found.plan.space.suggest(trial, found.plan.base))
+            if ends:
+                found.shared.finish(trial, [float(trial.number)])
+            else:
+                found.shared.give_back(trial, "interrupted")
+    result = result_of(found.plan, found.shared)
+    assert result.report_file is not None
+    assert counts(result) == "2 complete"
+    assert "Trials: 2 complete." in result.report_file.read_text()
+
+
+def test_call_from_python_closes_the_database_and_records_its_own_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = config_of("n_trials=1")
+    monkeypatch.setattr("sys.argv", ["my_search.py", "--storage=postgresql://me:secret@host/db"])
+    assert [trial.state.name for trial in tune(config).trials] == ["COMPLETE"]
+    [record] = STUDY.rglob("run.json")
+    assert json.loads(record.read_text())["command"] == "my_search.py '--storage=postgresql://me:***@host/db'"
+    if Path("/proc/self/fd").is_dir():
+        still_open = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        assert not [each for each in still_open if str(STUDY.absolute()) in each]

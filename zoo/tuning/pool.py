@@ -78,7 +78,7 @@ class Pool:
             "name": name,
             "started": self.started,
             "deadline": self.deadline,
-            "shown": [without_password(argument) for argument in sys.argv[2:]],
+            "shown": [without_password(argument) for argument in sys.argv],
         }
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as report:
             given.write(json.dumps(job).encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
@@ -15,18 +15,28 @@ from zoo.tuning.result import Result, result_of
 from zoo.tuning.shared_study import SharedStudy
 from zoo.tuning.study import forget_untried, open_study
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 @dataclass
 class Search:
-    """A study that was begun or found; ``remarks`` are what to say of how it begins.
+    """A study that was begun or found, whose storage is closed at the end of a block of it.
 
-    One that is new is removed again if it comes to nothing before its first trial.
+    ``remarks`` are what to say of how it begins. One that is new is removed again if it comes to nothing
+    before its first trial.
     """
 
     plan: Plan
     shared: SharedStudy
     remarks: list[str]
     is_new: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.shared.storage.close()
 
     def run(self) -> bool:
         """Run what is left of it; return False if a signal ended that. Raises `ZooError`."""
@@ -58,6 +68,6 @@ def tune(config: Mapping[str, Any]) -> Result:
     The same config again goes on with the study. Raises `ZooError` for what does not go together, and for
     what stopped the study.
     """
-    started = search(config)
-    started.run()
-    return started.result()
+    with search(config) as started:
+        started.run()
+        return started.result()

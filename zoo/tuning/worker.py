@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import optuna
 from optuna.trial import Trial
 
+from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.files.printing import say
 from zoo.tuning.finals import Finals, join_finals
@@ -30,12 +32,13 @@ from zoo.tuning.trials import (
     InterruptedTrialError,
     PrunedTrialError,
     seeds,
+    steps_trained,
     train,
     try_small,
 )
 from zoo.tuning.try_folders import remove_left_tries, try_folder
 
-RUNS, VALUES, SECONDS = "runs", "values", "seconds"
+RUNS, VALUES, STEPS, SECONDS = "runs", "values", "steps", "seconds"
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """Between two looks whether the others' trials have ended."""
@@ -62,7 +65,7 @@ def main(job: int, report: int) -> NoReturn:
 
 def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
     """Work, and return the exit status and what to tell the user."""
-    sys.argv = ["zoo", "tune", *job["shown"]]
+    sys.argv = list(job["shown"])
     try:
         plan = Plan(job["config"])
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
@@ -96,6 +99,8 @@ class Worker:
             return
         finals = join_finals(self.plan, self.shared)
         if finals is not None:
+            if finals.n_new:
+                self._say(f"top   {finals.about_how_long(self.plan)}")
             with finals.shared.joined(self.name):
                 self._train_best_again(finals)
 
@@ -172,20 +177,25 @@ class Worker:
         done: list[Training] = []
         folders: list[str] = []
         reports = _Reports(trial, plan)
+
+        def has_begun(run: Path) -> None:
+            # At once: a process that is killed can't tell it any more.
+            folders.append(shown(run.absolute()))
+            trial.set_user_attr(RUNS, folders)
+
         try:
             for index, seed in enumerate(trial_seeds):
                 config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
                 report = reports.during_the_first if index == 0 else None
-                training, folder = train(config, keep=plan.config["keep"], report=report)
+                training, _ = train(config, keep=plan.config["keep"], report=report, begun=has_begun)
                 done.append(training)
-                folders.append(str(folder))
                 if len(done) < plan.n_seeds:
                     reports.between(done)
             return plan.objective.values(done)
         finally:
             # What another process took over is no longer ours to write to.
             with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
-                trial.set_user_attr(RUNS, folders)
+                trial.set_user_attr(STEPS, steps_trained(folders))
                 trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
 
     def _stop_if_all_fail_alike(self, shared: SharedStudy) -> None:

@@ -8,7 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
+<<<<<<< HEAD
 from zoo.files.printing import printable
+=======
+from zoo.files.printing import without_password
+>>>>>>> h10-tune
 
 VERBS = {
     "train": "train an agent: zoo train algo=ppo2 env=CartPole-v1",
@@ -55,9 +59,14 @@ def status_of(arguments: Sequence[str]) -> int:
     except ZooError as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
+<<<<<<< HEAD
         print(printable(f"zoo: {error}"), file=sys.stderr)
+=======
+        print(f"zoo: {without_password(str(error))}", file=sys.stderr)
+>>>>>>> h10-tune
         return MISTAKE
     except KeyboardInterrupt:
+        print("zoo: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output, such as `head`, has all it wanted.

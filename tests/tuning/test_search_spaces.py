@@ -76,7 +76,7 @@ def test_space_is_changed_extended_and_shortened_on_the_command_line() -> None:
     without = ("~space.algo.vf_coef", "space.algo.ent_coef=null")
     plan = plan_for("ppo2", "space.algo.gamma.low=0.95", new, *without)
     gamma = plan.space.describe()["algo.gamma"]
-    assert "low=0.95" in gamma
+    assert gamma == "{type: float, low: 0.95, high: 0.9999, log: true, complement: true}"
     assert "algo.adam_eps" in plan.space.dimensions
     assert not {"algo.vf_coef", "algo.ent_coef"} & plan.space.dimensions.keys()
 
@@ -101,6 +101,8 @@ def test_plain_value_in_a_space_is_that_of_every_trial() -> None:
         ("algo.gama", {"type": "float", "low": 0.1, "high": 0.2}, "unknown key `algo.gama`; did you mean"),
         ("algo.gamma.hihg", 1, "unknown key `space.algo.gamma.hihg`; did you mean"),
         ("algo.gamma.type", "flot", "`space.algo.gamma.type=flot` is not one of .* did you mean 'float'"),
+        ("algo.gama", {"low": 0.9}, "`space.algo.gama` has no type; did you mean 'algo.gamma'"),
+        ("algo.gama", None, "unknown key `space.algo.gama`; did you mean 'gamma'"),
         ("algo.target_kl", {"low": 0.1, "high": 0.2}, "`space.algo.target_kl` has no type"),
         ("algo.vf_coef.low", 3.0, "`space.algo.vf_coef`: .*low"),
         ("algo.vf_coef", {"type": "categorical", "choices": []}, "it has no choices"),
@@ -119,7 +121,7 @@ def test_space_that_the_algorithm_refuses_is_told(ppo2: Plan, path: str, values:
 
 def test_dimension_of_another_kind_takes_the_place_of_that_of_the_file() -> None:
     plan = plan_for("ppo2", "space.algo.vf_coef={type: categorical, choices: [0.25, 0.5]}")
-    assert plan.space.describe()["algo.vf_coef"] == "CategoricalDimension(choices=[0.25, 0.5])"
+    assert plan.space.describe()["algo.vf_coef"] == "{type: categorical, choices: [0.25, 0.5]}"
 
 
 def test_batches_are_never_larger_than_the_rollout_they_are_of() -> None:

@@ -140,4 +140,4 @@ def test_trial_that_another_process_took_over_does_not_end_the_worker(
     assert len(runs) == 1
     assert [trial.state.name for trial in other.trials()] == ["FAIL"]
     assert other.trials()[0].user_attrs["reason"] == "no heartbeat"
-    assert "runs" not in other.trials()[0].user_attrs
+    assert "seconds" not in other.trials()[0].user_attrs

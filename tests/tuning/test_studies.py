@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -14,12 +16,16 @@ from optuna.trial import TrialState
 from small_studies import begun, config_of, worked, worker_of
 
 import zoo
+import zoo.tuning.trials as trials_module
 from zoo.errors import ZooError
+from zoo.files.printing import without_password
+from zoo.training.experiment import Experiment
+from zoo.training.logging_callback import LoggingCallback
+from zoo.tuning.pool import Pool
 from zoo.tuning.result import counts, result_of, table
 from zoo.tuning.shared_study import GOES_ON, counted
-from zoo.tuning.storages import without_password
 from zoo.tuning.study import quiet_optuna
-from zoo.tuning.tune import Search
+from zoo.tuning.tune import Search, search, tune
 from zoo.tuning.worker import SameFailureError
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -120,6 +126,10 @@ def test_trial_that_is_worse_than_the_others_is_ended_early(working_folder: Path
     settings = ("env=falling:Falling-v0", "pruner=median", "n_startup_trials=1", "n_evaluations=4")
     found = worked("n_trials=3", *settings, "pruner.n_warmup_steps=0", "sampler=random")
     assert states(found) == ["COMPLETE", "PRUNED", "PRUNED"]
+    rows = list(csv.DictReader(result_of(found.plan, found.shared).trials_file.open()))
+    trained = [json.loads((Path(row["runs"]) / "run.json").read_text())["timesteps"] for row in rows]
+    assert [int(row["steps"]) for row in rows] == trained
+    assert trained[0] >= 200 > max(trained[1:])
     pruned = found.shared.trials()[1]
     assert list(pruned.intermediate_values) == [50]
     assert "pruned after 50 steps" in pruned.user_attrs["reason"]
@@ -170,6 +180,7 @@ def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on(how: str
     result = result_of(found.plan, found.shared)
     assert how.split("'")[1] in counts(result)
     rows = list(csv.DictReader(result.trials_file.open()))
+    assert all((Path(row["runs"]) / "run.json").is_file() for row in rows)
     assert [row["state"] for row in rows].count("fail") == states(found).count("FAIL")
     assert how.split("'")[1] in next(row["reason"] for row in rows if row["state"] == "fail")
 
@@ -266,7 +277,7 @@ def test_no_trial_starts_after_the_time_is_up() -> None:
     ("override", "difference"),
     [
         ("n_timesteps=300", r"`n_timesteps` is 300 \(the study has 200\)"),
-        ("space.algo.gamma.low=0.95", r"`space.algo.gamma` is .*low=0.95"),
+        ("space.algo.gamma.low=0.95", r"`space.algo.gamma` is .*low: 0.95"),
         ("~space.algo.gamma", r"`space.algo.gamma` is not searched"),
         ("objective=iqm", r"`objective` is \['iqm'\]"),
         ("algo.gamma=0.9", r"`algo.gamma` is new: 0.9"),
@@ -381,7 +392,8 @@ def test_cmaes_does_not_unpickle_what_another_user_began(
         ),
         ("storage=nosuch://me:secret@host/none", "nosuch"),
         ("storage=plain.txt", "is neither a file"),
-        ("storage=/proc/none/study.db", "can't write into /proc/none"),
+        ("storage=/proc/study.db", "can't write into /proc"),
+        ("storage=missing/study.db", "there is no folder missing"),
         ("sampler.n_ei=3", r"unknown key `sampler.n_ei`"),
         ("pruner.n_startup=3", r"unknown key `pruner.n_startup`"),
         ("objective=mean_retrun", "did you mean 'mean_return'"),
@@ -390,7 +402,7 @@ def test_cmaes_does_not_unpickle_what_another_user_began(
         ("callbacks.eval=null", "switched off"),
         ("n_jobs=0", "n_jobs=0"),
         ("study=../x", "is not a name"),
-        ("timeout=soon", "timeout=soon"),
+        ("timeout=2hh", "`timeout=2hh` is not a time; expected seconds, 30min or 2h"),
         ("sampler=cmaes objective=[mean_return,steps_per_second]", "one objective only"),
     ],
 )
@@ -415,11 +427,16 @@ def test_unknown_sampler_is_told_with_the_nearest() -> None:
 def test_password_is_left_out() -> None:
     text = "storage=postgresql+psycopg://me:se:cr@t@host/db failed"
     assert without_password(text) == "storage=postgresql+psycopg://me:***@host/db failed"
+    text = "storage='postgresql://host/db?user=me&password=secret&sslmode=require'"
+    assert without_password(text) == "storage='postgresql://host/db?user=me&password=***&sslmode=require'"
 
 
-def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner() -> None:
-    settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3")
+def test_best_are_trained_again_on_fresh_seeds_and_train_takes_the_winner(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    settings = ("sampler=random", "pruner=none", "top_k=2", "top_seeds=2", "n_trials=3", "verbose=1")
     found = worked(*settings)
+    assert "4 trainings of the best on fresh seeds follow: less than a minute" in capfd.readouterr().out
     result = result_of(found.plan, found.shared)
     assert len(result.ranking) == 2
     winner = result.ranking[0]
@@ -455,3 +472,88 @@ def test_further_trials_only_train_again_what_is_new_among_the_best() -> None:
     found = worked("n_trials=1", *settings)
     top = optuna.load_study(study_name=f"{found.plan.full_name}/top", storage=found.shared.storage.optuna)
     assert len(top.trials) == 2
+
+
+def test_warm_start_that_is_mistaken_is_refused_each_time() -> None:
+    config = config_of()
+    search(config)
+    for place in ("nowhere", "postgresql+psycopg://me:secret@host/name", str(STUDY)):
+        for _ in range(2):
+            with pytest.raises(ZooError, match="warm_start=") as raised:
+                search({**config, "study": "new", "warm_start": place})
+            assert "secret" not in str(raised.value)
+    assert search({**config, "study": "new"}).remarks == []
+
+
+def test_warm_start_of_a_study_that_goes_on_is_not_kept_silent() -> None:
+    one_trial()
+    assert begun("n_trials=2", "warm_start=nowhere").remarks[1:] == [
+        "warm_start=nowhere: only a new study has one"
+    ]
+
+
+def test_small_try_logs_nowhere_and_a_complete_study_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun_runs: list[str] = []
+    experiment = trials_module.Experiment
+
+    def make(config: dict[str, Any]) -> Experiment:
+        begun_runs.append(config["runs_dir"])
+        made = experiment(config)
+        made_by[config["runs_dir"]] = made
+        return made
+
+    made_by: dict[str, Experiment] = {}
+    monkeypatch.setattr("zoo.tuning.trials.Experiment", make)
+    config = config_of("n_trials=1", "logger=tensorboard")
+    for _ in range(2):
+        found = search(config)
+        with quiet_optuna():
+            worker_of(found).work()
+    small, trial = begun_runs
+    assert ".try-" in small
+    assert not any(isinstance(each, LoggingCallback) for each in made_by[small].callbacks)
+    assert any(isinstance(each, LoggingCallback) for each in made_by[trial].callbacks)
+
+
+@pytest.mark.parametrize("storage", [None, "journal"])
+def test_study_whose_small_try_fails_is_not_left_behind(
+    storage: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of("n_trials=3")
+    found = search({**config, "env": {**config["env"], "id": "CartPool-v1"}, "storage": storage})
+    monkeypatch.setattr(Pool, "run", lambda _: worker_of(found).work())
+    with pytest.raises(ZooError, match="unknown environment CartPool-v1"):
+        found.run()
+    assert list(Path().rglob("*")) == [Path("runs")]
+
+
+def test_page_counts_trials_as_the_console_does() -> None:
+    pytest.importorskip("plotly")
+    config = config_of("n_trials=2")
+    found = search(config)
+    with quiet_optuna(), found.shared.joined("somebody"):
+        for ends in (False, True, True):
+            trial = found.shared.claim()
+            assert trial is not None
+            trial.set_user_attr("values", found.plan.space.suggest(trial, found.plan.base))
+            if ends:
+                found.shared.finish(trial, [float(trial.number)])
+            else:
+                found.shared.give_back(trial, "interrupted")
+    result = result_of(found.plan, found.shared)
+    assert result.report_file is not None
+    assert counts(result) == "2 complete"
+    assert "Trials: 2 complete." in result.report_file.read_text()
+
+
+def test_call_from_python_closes_the_database_and_records_its_own_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = config_of("n_trials=1")
+    monkeypatch.setattr("sys.argv", ["my_search.py", "--storage=postgresql://me:secret@host/db"])
+    assert [trial.state.name for trial in tune(config).trials] == ["COMPLETE"]
+    [record] = STUDY.rglob("run.json")
+    assert json.loads(record.read_text())["command"] == "my_search.py '--storage=postgresql://me:***@host/db'"
+    if Path("/proc/self/fd").is_dir():
+        still_open = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        assert not [each for each in still_open if str(STUDY.absolute()) in each]

@@ -27,7 +27,7 @@ def states_of(
     trainings = iter([scores for each in scores_of_trials for scores in each])
     every = 50
 
-    def train(config: Any, *, keep: bool, report: Report | None = None) -> tuple[Training, Path]:
+    def train(config: Any, *, keep: bool, report: Report | None = None, **more: Any) -> tuple[Training, Path]:
         scores, shown = next(trainings), Training(200)
         for steps, score in zip(range(every, 201, every), scores, strict=True):
             shown.add(steps, Evaluation(np.full(2, score), np.ones(2, np.int64)))

@@ -16,12 +16,12 @@ from zoo.tuning.tune import Search, search
 
 def run(config: Mapping[str, Any]) -> int | None:
     """Search as the checked config says. Returns 130 if the user or the cluster ended it."""
-    found = search(config)
     verbose = config["verbose"]
-    if verbose:
-        _introduce(found)
-    is_done = found.run()
-    result = found.result()
+    with search(config) as found:
+        if verbose:
+            _introduce(found)
+        is_done = found.run()
+        result = found.result()
     if verbose:
         _conclude(result, is_done=is_done)
     return None if is_done else INTERRUPTED
@@ -34,6 +34,9 @@ def _introduce(found: Search) -> None:
     for remark in found.remarks:
         print(f"        {remark}")
     print(f"search  {', '.join(plan.space.dimensions)}")
+    if plan.config["timeout"] is not None and plan.config["top_k"]:
+        n_more = plan.config["top_k"] * plan.config["top_seeds"]
+        print(f"timeout of the search; up to {n_more} trainings of the best follow it (top_k=0: none)")
     if plan.space.left_out:
         print(f"fixed   {', '.join(plan.space.left_out)}: set, so not searched")
     if not plan.objective.is_single and plan.config["pruner"]["name"] != "none":

@@ -24,7 +24,7 @@ from zoo.config.sweeps.states import DONE, FAILED, KILLED
 from zoo.config.sweeps.sweep import Sweep
 from zoo.config.sweeps.table import counts, print_table
 from zoo.errors import ZooError, nearest
-from zoo.files.printing import one_line, say
+from zoo.files.printing import one_line, say, without_password
 
 
 def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
@@ -105,6 +105,7 @@ def _run(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
 
 
 def _multirun(loader: ConfigLoader, function: str, overrides: list[str], settings: SweepSettings) -> int:
+    _refuse_passwords(overrides)
     for launcher in (LocalLauncher, SlurmLauncher):
         register_launcher(launcher)
     sweep = Sweep(function, loader.command, settings)
@@ -135,6 +136,17 @@ def _begin(loader: ConfigLoader, sweep: Sweep, overrides: list[str]) -> None:
         if isinstance(error, OSError):
             raise ZooError(f"can't write the sweep: {one_line(error)}") from error
         raise
+
+
+def _refuse_passwords(overrides: Sequence[str]) -> None:
+    """Raise `ZooError` for a password in a URL: a sweep's files, which others read, have all overrides."""
+    for override in overrides:
+        if without_password(override) != override:
+            key = override.partition("=")[0]
+            raise ZooError(
+                f"{without_password(override)}: with -m its password would be written into the sweep's files;"
+                f" name an environment variable that has the URL: '{key}=${{oc.env:NAME}}'"
+            )
 
 
 def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package: str | None) -> None:

@@ -51,7 +51,7 @@ class SearchSettings:
         help="trials of the whole study; the same command goes on to that many", ge=1
     )
     timeout: int | str | None = hyperparameter(
-        help="time after which no trial starts: seconds, or 30min, 2h; null: none", gt=0
+        help="time after which no trial starts, but those of top_k: seconds, or 30min, 2h; null: none", gt=0
     )
     n_jobs: int = hyperparameter(help="trials at a time, each in a process; -1: one a core", ge=-1)
     n_startup_trials: int = hyperparameter(

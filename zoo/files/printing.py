@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import unicodedata
 from typing import TextIO
@@ -30,6 +31,12 @@ def printable(text: object, limit: int = 100_000) -> str:
 def one_line(text: object, limit: int = 200) -> str:
     """Return the text for use inside a message: printable, on one line, cut after ``limit`` characters."""
     return printable(" ".join(str(text)[: 4 * limit].split()), limit)
+
+
+def without_password(text: str) -> str:
+    """Return the text with the password of every URL in it replaced."""
+    text = re.sub(r"(\w[\w+.-]*://[^/\s:@]*):[^\s]*@", r"\1:***@", text)
+    return re.sub(r"(?i)([?&]\w*password=)[^&\s'\"]*", r"\1***", text)
 
 
 def first_and_last(text: object) -> str:

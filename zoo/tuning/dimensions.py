@@ -6,11 +6,12 @@ a power, or for what is missing to 1. Its parameter is called so: ``log2 algo.n_
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build, hyperparameter
@@ -52,6 +53,17 @@ class Dimension(ABC):
     def needed(self) -> list[str]:
         """Return the settings that `value` looks up, which have to be known before."""
         return []
+
+    def described(self) -> str:
+        """Return what stands in a space for it, without what is usual."""
+        kind = next(name for name, each in KINDS.items() if isinstance(self, each))
+        usual = {each.name: each.default for each in fields(self)}  # type: ignore[arg-type]
+        own = {
+            key: value for key, value in vars(self).items() if usual[key] is MISSING or value != usual[key]
+        }
+        return (
+            "{" + ", ".join(f"{key}: {_written(each)}" for key, each in {"type": kind, **own}.items()) + "}"
+        )
 
     def suggest(self, path: str, trial: Trial, lookup: Lookup) -> Any:
         """Let the sampler of a trial draw, and return the value."""
@@ -220,6 +232,9 @@ class FixedDimension(Dimension):
 
     only: Any
 
+    def described(self) -> str:
+        return _written(self.only)
+
     def distributions(self, path: str) -> dict[str, BaseDistribution]:
         return {}
 
@@ -246,13 +261,16 @@ def is_dimension(values: Any) -> bool:
     return not isinstance(values, Mapping) or isinstance(values.get("type"), str) or _lacks_type(values)
 
 
-def dimension_of(path: str, values: Any) -> Dimension:
-    """Make a dimension from what stands in a space. Raises `ZooError` for what it does not take."""
+def dimension_of(path: str, values: Any, others: Iterable[str] = ()) -> Dimension:
+    """Make a dimension from what stands in a space; ``others`` are what one without a type may be meant for.
+
+    Raises `ZooError` for what it does not take.
+    """
     where = f"space.{path}"
     if not isinstance(values, Mapping):
         return FixedDimension(values)
     if _lacks_type(values):
-        raise ZooError(f"`{where}` has no type; expected one of {', '.join(KINDS)}")
+        raise ZooError(f"`{where}` has no type{nearest(path, others)} (types: {', '.join(KINDS)})")
     kind = values["type"]
     if kind not in KINDS:
         raise ZooError(f"`{where}.type={kind}` is not one of {', '.join(KINDS)}{nearest(kind, KINDS)}")
@@ -272,6 +290,10 @@ def _of_its_kind(values: Mapping[str, Any]) -> dict[str, Any]:
     own = {field.name for field in fields(KINDS[values["type"]])}
     others = {field.name for kind in KINDS.values() for field in fields(kind)} - own
     return {key: value for key, value in values.items() if key != "type" and key not in others}
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _lacks_type(values: Mapping[str, Any]) -> bool:

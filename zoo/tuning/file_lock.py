@@ -8,6 +8,9 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from zoo.config.paths import shown
+from zoo.errors import ZooError
+
 
 class FileLock:
     """A record lock, which child processes don't inherit; one process at a time has it.
@@ -20,8 +23,11 @@ class FileLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """Wait for the lock."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        """Wait for the lock. Raises `ZooError` where its file can't be made."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise ZooError(f"can't write into {shown(self.path.parent)}: {error.strerror}") from error
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX)
         except BaseException:

@@ -36,6 +36,16 @@ class Finals:
     shared: SharedStudy
     search: SharedStudy
     candidates: list[int]
+    n_new: int = 0
+    """Trainings that were not asked for before."""
+
+    def about_how_long(self, plan: Plan) -> str:
+        """Return what to say of the trainings that are new, by the time that those before took."""
+        trials = self.search.trials()
+        seconds = [float(trials[number].user_attrs.get("seconds", 0)) for number in self.candidates]
+        minutes = self.n_new * sum(seconds) / len(seconds) / plan.n_seeds / 60
+        how_long = f"about {minutes:.0f} min" if minutes >= 1 else "less than a minute"
+        return f"{self.n_new} trainings of the best on fresh seeds follow: {how_long} of one process"
 
     def what_to_train(self, trial: Trial) -> tuple[int, int]:
         """Return the number of the trial that is trained again, and the seed."""
@@ -59,7 +69,8 @@ class Ranked:
     samples: list[list[float]] = field(default_factory=list)
     n_failed: int = 0
     score: float = float("nan")
-    interval: tuple[float, float] = (float("nan"), float("nan"))
+    interval: tuple[float, float] | None = None
+    """None with one seed, which does not say how much seeds differ."""
     runs: list[str] = field(default_factory=list)
 
 
@@ -73,15 +84,14 @@ def join_finals(plan: Plan, search: SharedStudy) -> Finals | None:
         study = existing_study(name, search.storage) or _begin(name, plan, search)
         trials = study.get_trials(deepcopy=False)
         known = {(trial.user_attrs.get(TRIAL), trial.user_attrs.get(SEED)) for trial in trials}
-        for seed in fresh_seeds(seed_of(search.study), plan.config["top_seeds"]):
-            for number in candidates:
-                if (number, seed) not in known:
-                    study.enqueue_trial({}, user_attrs={TRIAL: number, SEED: seed})
+        seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
+        wanted = [(number, seed) for seed in seeds for number in candidates if (number, seed) not in known]
+        for number, seed in wanted:
+            study.enqueue_trial({}, user_attrs={TRIAL: number, SEED: seed})
         trials = study.get_trials(deepcopy=False)
         n_waiting = sum(trial.state == TrialState.WAITING for trial in trials)
-        return Finals(
-            SharedStudy(study, search.storage, len(counted(trials)) + n_waiting), search, candidates
-        )
+        shared = SharedStudy(study, search.storage, len(counted(trials)) + n_waiting)
+        return Finals(shared, search, candidates, len(wanted))
 
 
 def best_trials(plan: Plan, search: SharedStudy) -> list[FrozenTrial]:
@@ -141,7 +151,8 @@ def _score(ranked: Ranked, objective: Objective) -> None:
     if not ranked.samples:
         return
     ranked.score = _middle(ranked.samples, objective)
-    ranked.interval = _bootstrap_interval(ranked.samples, objective)
+    if len(ranked.samples) > 1:
+        ranked.interval = _bootstrap_interval(ranked.samples, objective)
 
 
 def _middle(samples: Sequence[Any], objective: Objective) -> float:

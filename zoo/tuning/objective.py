@@ -51,14 +51,15 @@ def returns_of(trainings: Trainings) -> np.ndarray:
 def steps_to(threshold: float, training: Training) -> float:
     """Return the environment steps to the first evaluation whose mean return is at least ``threshold``.
 
-    One that does not come there gets more than all its steps, the more the farther its best stays away.
+    One that does not come there gets more than all its steps, the more the farther its best stays away, and
+    never more than twice as many.
     """
     for steps, evaluation in training.evaluations:
         if evaluation.mean >= threshold:
             return float(steps)
     best = max(evaluation.mean for _, evaluation in training.evaluations)
-    missing = (threshold - best) / max(abs(threshold), 1e-9)
-    return training.n_timesteps * (1 + missing)
+    missing = (threshold - best) / max(abs(threshold), 1.0)
+    return training.n_timesteps * (1 + missing / (1 + missing))
 
 
 def _success_rate(trainings: Trainings) -> float:

@@ -63,7 +63,12 @@ class Plan:
         timeout = self.config["timeout"]
         if timeout is None:
             return None
-        return minutes_of(timeout, "timeout") if isinstance(timeout, str) else timeout / 60
+        if not isinstance(timeout, str):
+            return float(timeout) / 60
+        try:
+            return minutes_of(timeout, "timeout")
+        except ZooError as error:
+            raise ZooError(f"`timeout={timeout}` is not a time; expected seconds, 30min or 2h") from error
 
     @property
     def interval(self) -> int:

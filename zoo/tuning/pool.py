@@ -13,13 +13,14 @@ from typing import Any
 
 from zoo.config.sweeps.processes import RunningJobs
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.files.printing import say
+from zoo.files.printing import say, without_password
 from zoo.tuning.plan import Plan
 from zoo.tuning.shared_study import SharedStudy, new_worker_name
-from zoo.tuning.storages import without_password
+from zoo.tuning.study import has_claimed_any
+from zoo.tuning.try_folders import remove_try
 
 MOST_DEATHS = 3
-"""Processes that may die before they have claimed anything."""
+"""Processes that may die one after the other before they have claimed a trial."""
 
 
 class Pool:
@@ -55,15 +56,19 @@ class Pool:
         while True:
             name = new_worker_name()
             status, message = self._work(name)
+            remove_try(self.plan.folder, name)
             if message is not None:
                 self.mistakes += [message] if message else []
                 return status
             if self.running.is_ending or self.mistakes:
                 return INTERRUPTED
-            n_deaths += 1
-            self._record_death(name, status)
-            if n_deaths >= MOST_DEATHS * self.plan.config["n_trials"]:
-                self.mistakes.append(f"the processes of the trials {_death(status)}, again and again")
+            # Those that died of a trial come to an end: it has failed, or does after a few times.
+            n_deaths = 0 if self._record_death(name, status) else n_deaths + 1
+            if n_deaths >= MOST_DEATHS:
+                self.mistakes.append(
+                    f"{n_deaths} processes one after the other died before their first trial;"
+                    f" the last one {_death(status)}"
+                )
                 return status
 
     def _work(self, name: str) -> tuple[int, str | None]:
@@ -73,7 +78,7 @@ class Pool:
             "name": name,
             "started": self.started,
             "deadline": self.deadline,
-            "shown": [without_password(argument) for argument in sys.argv[2:]],
+            "shown": [without_password(argument) for argument in sys.argv],
         }
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as report:
             given.write(json.dumps(job).encode())
@@ -105,10 +110,13 @@ class Pool:
             start_new_session=True,
         )
 
-    def _record_death(self, name: str, status: int) -> None:
-        reason = f"its process {_death(status)}"
-        say(f"zoo: a trial failed: {reason}; another process goes on", sys.stderr)
-        self.shared.fail_of_dead(name, reason)
+    def _record_death(self, name: str, status: int) -> bool:
+        """Record what the process was running as failed; return whether it had claimed anything."""
+        self.shared.fail_of_dead(name, f"its process {_death(status)}")
+        has_claimed = has_claimed_any(name, self.plan, self.shared)
+        what = "a trial failed: its process" if has_claimed else "a process"
+        say(f"zoo: {what} {_death(status)}; another process goes on", sys.stderr)
+        return has_claimed
 
 
 def _death(status: int) -> str:

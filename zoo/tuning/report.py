@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from zoo.files import atomic
 from zoo.files.printing import one_line
 from zoo.tuning.plan import Plan
+from zoo.tuning.shared_study import counted
 
 PLOTS = ("optimization_history", "param_importances", "parallel_coordinate", "slice", "intermediate_values")
 TITLES = {
@@ -47,13 +48,19 @@ def write_report(plan: Plan, study: Study) -> tuple[Path | None, str | None]:
     return path, None
 
 
+def how_ended(trials: Sequence[FrozenTrial]) -> str:
+    """Return how many of these trials ended how."""
+    names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
+    numbers = {name: sum(trial.state.name == state for trial in trials) for state, name in names.items()}
+    return ", ".join(f"{n} {name}" for name, n in numbers.items() if n) or "no trial has ended"
+
+
 def _page(plan: Plan, study: Study) -> str:
     title = f"{plan.algo} on {plan.env}: study {plan.name}"
-    trials = study.get_trials(deepcopy=False)
-    states = [f"{sum(trial.state == state for trial in trials)} {state.name.lower()}" for state in TrialState]
+    ended = how_ended(counted(study.get_trials(deepcopy=False)))
     parts = [
         f"<h1>{html.escape(title)}</h1>",
-        f"<p>{html.escape(', '.join(plan.objective.names))}. Trials: {', '.join(states)}.</p>",
+        f"<p>{html.escape(', '.join(plan.objective.names))}. Trials: {ended}.</p>",
         *_sections(plan, study),
     ]
     return (

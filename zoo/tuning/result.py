@@ -19,7 +19,7 @@ from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
 from zoo.tuning.finals import Ranked, best_trials, ranking, values_of
 from zoo.tuning.plan import Plan
-from zoo.tuning.report import write_report
+from zoo.tuning.report import how_ended, write_report
 from zoo.tuning.shared_study import GOES_ON, SharedStudy, counted
 from zoo.tuning.space import put_at, value_at
 from zoo.tuning.study import quiet_optuna
@@ -92,14 +92,9 @@ def table(result: Result) -> str:
 
 def counts(result: Result) -> str:
     """Return how many trials ended how, and why those failed that did."""
-    states = {
-        state: [trial for trial in result.trials if trial.state == state]
-        for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
-    }
-    names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
-    parts = [f"{len(trials)} {names[state.name]}" for state, trials in states.items() if trials]
-    lines = [", ".join(parts) or "no trial has ended"]
-    for trial in states[TrialState.FAIL][-3:]:
+    lines = [how_ended(result.trials)]
+    failed = [trial for trial in result.trials if trial.state == TrialState.FAIL]
+    for trial in failed[-3:]:
         lines.append(f"trial {trial.number} failed: {one_line(trial.user_attrs.get('reason', ''))}")
     return "\n".join(lines)
 
@@ -107,9 +102,9 @@ def counts(result: Result) -> str:
 def _fresh(rank: Ranked | None) -> str:
     if rank is None:
         return ""
-    low, high = rank.interval
+    spread = "n/a" if rank.interval is None else "{:,.6g}, {:,.6g}".format(*rank.interval)
     failed = f", {rank.n_failed} failed" if rank.n_failed else ""
-    return f"{rank.score:,.6g} [{low:,.6g}, {high:,.6g}]{failed}"
+    return f"{rank.score:,.6g} [{spread}]{failed}"
 
 
 def _spelled(trial: FrozenTrial) -> str:
@@ -145,12 +140,14 @@ def _source(plan: Plan, best: FrozenTrial, ranked: list[Ranked], n_trials: int) 
     where = f"trial {best.number} of {n_trials} of the study {plan.full_name}"
     yield f"Found by zoo tune on {today}: {where}, {scores}."
     if ranked:
-        low, high = ranked[0].interval
+        first, n_seeds = ranked[0], len(ranked[0].samples)
         what = "mean" if plan.objective.ranks_by_mean else "interquartile mean"
-        yield (
-            f"On {len(ranked[0].samples)} fresh seeds: {what} {ranked[0].score:,.6g},"
-            f" 95 % interval {low:,.6g} … {high:,.6g}."
+        spread = (
+            "no interval"
+            if first.interval is None
+            else "95 % interval {:,.6g} … {:,.6g}".format(*first.interval)
         )
+        yield f"On {n_seeds} fresh seed{'s' * (n_seeds > 1)}: {what} {first.score:,.6g}, {spread}."
 
 
 def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,14 +207,20 @@ def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
     for trial in trials:
         values = trial.user_attrs.get("values") or {}
         place, rank = ranks.get(trial.number, ("", None))
-        fresh = ("", "", "") if rank is None else (rank.score, *rank.interval)
+        fresh = ("", "", "") if rank is None else (rank.score, *(rank.interval or ("", "")))
         told = trial.user_attrs
         scores = list(trial.values or ()) + [""] * (len(plan.objective.names) - len(trial.values or ()))
-        last = "" if trial.last_step is None else trial.last_step
         started = "" if trial.datetime_start is None else trial.datetime_start.isoformat(timespec="seconds")
         writer.writerow(
             [
-                *(trial.number, trial.state.name.lower(), *scores, last, told.get("seconds", ""), started),
+                *(
+                    trial.number,
+                    trial.state.name.lower(),
+                    *scores,
+                    told.get("steps", ""),
+                    told.get("seconds", ""),
+                    started,
+                ),
                 *(one_line(told.get("reason", ""), 500), told.get(GOES_ON, ""), told.get("origin", "")),
                 *(place, *fresh, *(_flow(values[path]) if path in values else "" for path in paths)),
                 " ".join(told.get("runs", [])),

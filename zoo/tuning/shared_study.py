@@ -142,6 +142,10 @@ class SharedStudy:
                 if trial.state == TrialState.RUNNING and trial.user_attrs.get(WORKER) == worker:
                     self._end(trial, reason)
 
+    def has_claimed(self, worker: str) -> bool:
+        """Tell whether a process has claimed a trial."""
+        return any(trial.user_attrs.get(WORKER) == worker for trial in self.trials())
+
     def reap(self) -> None:
         """Put back what processes were running that are dead. Only in one's turn."""
         stale = self._stale()

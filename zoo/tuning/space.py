@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.loading import SEARCHABLE
 from zoo.config.validation import checked
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
 from zoo.tuning.dimensions import Dimension, Parameters, dimension_of, is_dimension
 
 if TYPE_CHECKING:
@@ -25,7 +25,11 @@ class Space:
     """The dimensions by their place in the config; ``left_out`` are places that the user has set instead."""
 
     def __init__(self, values: Mapping[str, Any], fixed: Iterable[str] = ()) -> None:
-        found = {path: dimension_of(path, each) for path, each in _flat(values, "")}
+        flat = dict(_flat(values, ""))
+        self.taken_away = [path for path, each in flat.items() if each is None]
+        given = {path: each for path, each in flat.items() if each is not None}
+        typed = [path for path, each in given.items() if isinstance(each, Mapping) and "type" in each]
+        found = {path: dimension_of(path, each, typed) for path, each in given.items()}
         fixed = list(fixed)
         self.left_out = [path for path in found if any(_overlap(path, each) for each in fixed)]
         kept = {path: each for path, each in found.items() if path not in self.left_out}
@@ -39,6 +43,11 @@ class Space:
             if not path.startswith(SEARCHABLE):
                 known = ", ".join(f"{each}…" for each in SEARCHABLE)
                 raise ZooError(f"`space.{path}` can't be searched; expected one of {known}")
+        for path in self.taken_away:
+            section, _, key = path.rpartition(".")
+            siblings = value_at(base, section) if section else base
+            if isinstance(siblings, Mapping) and key not in siblings:
+                raise ZooError(f"unknown key `space.{path}`{nearest(key, map(str, siblings))}")
         first = {path: each.extremes(path)[0] for path, each in self.dimensions.items()}
         for path, dimension in self.dimensions.items():
             for extreme in dimension.extremes(path):
@@ -73,7 +82,7 @@ class Space:
 
     def describe(self) -> dict[str, str]:
         """Return each dimension as text, in which two that differ are different."""
-        return {path: repr(each) for path, each in self.dimensions.items()}
+        return {path: each.described() for path, each in self.dimensions.items()}
 
     def config_with(self, base: Config, values: Values) -> Config:
         """Return the config with these values in it. Raises `ZooError` for those that it does not take."""
@@ -90,12 +99,10 @@ class Space:
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Give every hyperparameter of a space and its place; what is null is none."""
+    """Give every hyperparameter of a space and its place, also of what is null."""
     for key, value in values.items():
         path = f"{prefix}{key}"
-        if value is None:
-            continue
-        if is_dimension(value):
+        if value is None or is_dimension(value):
             yield path, value
         else:
             yield from _flat(value, f"{path}.")

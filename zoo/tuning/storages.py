@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.config.paths import shown
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, without_password
 from zoo.tuning.file_lock import FileLock
 
 if TYPE_CHECKING:
@@ -46,6 +46,27 @@ class Storage:
     workers: Path
     server: RDBStorage | None = None
     """The storage itself, if processes may share it that don't see each other's files."""
+    file: Path | None = None
+
+    def close(self) -> None:
+        """Close the database; what is asked of it afterwards opens it again."""
+        from optuna.storages import RDBStorage
+
+        if isinstance(self.optuna, RDBStorage):
+            self.optuna.remove_session()
+            self.optuna.engine.dispose()
+
+    @contextlib.contextmanager
+    def mistakes_told(self) -> Iterator[None]:
+        """Raise `ZooError`, in one line, for a storage that can't be reached or written any more."""
+        import sqlalchemy
+        from optuna.exceptions import StorageInternalError
+
+        try:
+            yield
+        except (StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+            reason = _reason(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+            raise ZooError(f"can't go on with the storage {self.shown}: {reason}") from error
 
     @contextlib.contextmanager
     def lock(self, study: str) -> Iterator[None]:
@@ -76,13 +97,18 @@ def _on_file(file: Path) -> Storage:
     workers = file.with_name(f"{file.name}.workers")
     atomic.make_folder(workers)
     if file.suffix in JOURNAL_SUFFIXES:
-        return Storage(_journal(file, workers), str(file), workers)
+        return Storage(_journal(file, workers, is_ours=True), shown(file), workers, file=file)
     with FileLock(workers / "turn.lock"):  # two that make its tables at once would fail
-        return Storage(_rdb(f"sqlite:///{file}", str(file)), str(file), workers)
+        return Storage(_rdb(f"sqlite:///{file}", shown(file)), shown(file), workers, file=file)
 
 
 def open_existing(place: str) -> Storage:
     """Open another study's storage, given by its file or the study's folder, only to read it."""
+    if "://" in place:
+        raise ZooError(
+            f"warm_start={without_password(place)}: a database can't be given here;"
+            " expected a study's folder, or its storage's file"
+        )
     path = Path(place).expanduser()
     candidates = [path / "study.db", path / "study.journal"] if path.is_dir() else [path]
     file = next((each for each in candidates if each.is_file()), None)
@@ -91,13 +117,8 @@ def open_existing(place: str) -> Storage:
             f"warm_start={place}: there is no study; expected a study's folder, or its storage's file"
         )
     if file.suffix in JOURNAL_SUFFIXES:
-        return Storage(_journal(file, file.parent), str(file), file.parent)
-    return Storage(_rdb(f"sqlite:///{file}", str(file)), str(file), file.parent)
-
-
-def without_password(text: str) -> str:
-    """Return the text with the password of every URL in it replaced."""
-    return re.sub(r"(\w[\w+.-]*://[^/\s:@]*):[^\s]*@", r"\1:***@", text)
+        return Storage(_journal(file, file.parent, is_ours=False), shown(file), file.parent)
+    return Storage(_rdb(f"sqlite:///{file}", shown(file)), shown(file), file.parent)
 
 
 def _file(setting: str | None, folder: Path) -> Path:
@@ -112,32 +133,38 @@ def _file(setting: str | None, folder: Path) -> Path:
             f"`storage={setting}` is neither a file ({known}), nor journal, nor a database's URL"
             " (postgresql+psycopg://user:password@host/name)"
         )
+    if not path.parent.is_dir():
+        raise ZooError(f"`storage={setting}`: there is no folder {shown(path.parent)}; make it first")
     return path
 
 
-def _journal(file: Path, workers: Path) -> BaseStorage:
+def _journal(file: Path, workers: Path, *, is_ours: bool) -> BaseStorage:
+    from optuna.exceptions import StorageInternalError
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+
+    from zoo.tuning.journal import Journal
 
     try:
         with _no_warnings():
-            lock: Any = FileLock(workers / "journal.lock")
-            return JournalStorage(JournalFileBackend(str(file), lock_obj=lock))
-    except (OSError, ValueError, KeyError) as error:
-        raise ZooError(f"can't open the journal {file}: {one_line(error)}") from error
+            journal = Journal(file, FileLock(workers / "journal.lock"))
+            if is_ours:
+                journal.mend()
+            return JournalStorage(journal)
+    except (StorageInternalError, ValueError, KeyError) as error:
+        raise ZooError(f"can't open the journal {shown(file)}: {one_line(error)}") from error
 
 
 def _database(url: str, folder: Path, heartbeat: int) -> Storage:
     if url.startswith("sqlite"):
         raise ZooError(f"`storage={url}`: a SQLite file is named by its path: storage=PATH.db")
-    shown = without_password(url)
-    storage = _rdb(url, shown, heartbeat)
+    masked = without_password(url)
+    storage = _rdb(url, masked, heartbeat)
     workers = folder / "workers"
     atomic.make_folder(workers)
-    return Storage(storage, shown, workers, storage)
+    return Storage(storage, masked, workers, storage)
 
 
-def _rdb(url: str, shown: str, heartbeat: int | None = None) -> RDBStorage:
+def _rdb(url: str, masked: str, heartbeat: int | None = None) -> RDBStorage:
     import sqlalchemy
     from optuna.exceptions import StorageInternalError
     from optuna.storages import RDBStorage
@@ -155,17 +182,17 @@ def _rdb(url: str, shown: str, heartbeat: int | None = None) -> RDBStorage:
     except ImportError as error:
         reason = one_line(error.__cause__ or error)
         raise ZooError(
-            f"the storage {shown} needs a database driver ({reason}); PostgreSQL's: pip install 'zoo[tune]'"
+            f"the storage {masked} needs a database driver ({reason}); PostgreSQL's: pip install 'zoo[tune]'"
         ) from error
     except sqlalchemy.exc.NoSuchModuleError as error:
-        raise ZooError(f"the storage {shown} is of an unknown kind: {one_line(error)}") from error
+        raise ZooError(f"the storage {masked} is of an unknown kind: {one_line(error)}") from error
     except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
-        raise ZooError(f"can't reach the storage {shown}: {_reason(error)}") from error
+        raise ZooError(f"can't reach the storage {masked}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
     """Return what a database says went wrong, on one line and without any password."""
-    original = getattr(error, "orig", None) or error
+    original = getattr(error, "orig", None) or getattr(error, "strerror", None) or error
     return without_password(one_line(original)).rstrip(".")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import optuna
@@ -15,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from zoo.envs.seeds import random_seed
 from zoo.errors import ZooError
 from zoo.files.own_key import signature_of
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, without_password
 from zoo.tuning.plan import Plan, differences
 from zoo.tuning.shared_study import SharedStudy, counted, is_anyone_there
 from zoo.tuning.storages import Storage, open_existing, open_storage
@@ -31,27 +33,56 @@ TOP = "/top"
 """How the name of the second study ends, in which the best trials are trained again."""
 
 
-def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
-    """Begin the study, or go on with it; return it, and what to say of how it begins.
+@dataclass
+class FirstTrial:
+    """What the queue of a study begins with, and where its values are from."""
+
+    parameters: dict[str, Any]
+    origin: str
+
+
+def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
+    """Begin the study, or go on with it; return it, what to say of how it begins, and whether it is new.
 
     Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
     """
     with quiet_optuna():
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
-        with storage.lock(plan.full_name):
+        with storage.mistakes_told(), storage.lock(plan.full_name):
             study = existing_study(plan.full_name, storage)
             if study is not None and _is_replaceable(plan, study, storage):
                 optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
                 study = None
+            is_new = study is None
             if study is None:
-                study = _begin(plan, storage)
-                remarks = _warm_start(plan, study)
+                first, remarks = _warm_start(plan)  # before there is a study: a mistake is told each time
+                study = _begin(plan, storage, first)
             else:
                 _check_settings(plan, study)
-                remarks = [_goes_on(study, plan)]
+                remarks = [_goes_on(study, plan), *_unused_warm_start(study, plan)]
             shared = SharedStudy(study, storage, plan.config["n_trials"])
     _refuse_foreign_pickles(plan, study)
-    return shared, remarks
+    return shared, remarks, is_new
+
+
+def forget_untried(plan: Plan, shared: SharedStudy) -> None:
+    """Remove a study of which no trial has begun, with its file and folders if there is nothing else there.
+
+    Another that takes part in it keeps it.
+    """
+    storage = shared.storage
+    with quiet_optuna(), shared.turn():
+        if counted(shared.trials()) or is_anyone_there(storage):
+            return
+        optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
+        is_empty = not optuna.get_all_study_names(storage.optuna)
+    storage.close()
+    if is_empty and storage.file is not None and storage.file.parent == plan.folder.absolute():
+        storage.file.unlink(missing_ok=True)
+        shutil.rmtree(storage.workers, ignore_errors=True)
+    with contextlib.suppress(OSError):  # up to the first that holds something
+        for folder in (plan.folder, *plan.folder.parents[:3]):
+            folder.rmdir()
 
 
 def join_study(plan: Plan, storage: Storage) -> SharedStudy:
@@ -66,6 +97,15 @@ def join_study(plan: Plan, storage: Storage) -> SharedStudy:
         _check_settings(plan, study)
         study.pruner = plan.pruner.make(plan.interval, plan.steps_of_a_trial)
         return SharedStudy(study, storage, plan.config["n_trials"])
+
+
+def has_claimed_any(worker: str, plan: Plan, shared: SharedStudy) -> bool:
+    """Tell whether a process has claimed a trial, or one that trains a best one again."""
+    if shared.has_claimed(worker):
+        return True
+    with quiet_optuna():
+        top = existing_study(plan.full_name + TOP, shared.storage)
+    return top is not None and SharedStudy(top, shared.storage, 0).has_claimed(worker)
 
 
 def seed_of(study: Study) -> int:
@@ -95,7 +135,7 @@ def existing_study(name: str, storage: Storage) -> Study | None:
         return None
 
 
-def _begin(plan: Plan, storage: Storage) -> Study:
+def _begin(plan: Plan, storage: Storage, first: Sequence[FirstTrial]) -> Study:
     study = optuna.create_study(
         study_name=plan.full_name, storage=storage.optuna, directions=plan.objective.directions
     )
@@ -104,6 +144,8 @@ def _begin(plan: Plan, storage: Storage) -> Study:
     study.set_user_attr(SETTINGS, _as_json(plan.settings()))
     study.set_user_attr(SIGNATURE, signature_of(f"study {plan.full_name} {seed_of(study)}"))
     study.set_metric_names(plan.objective.names)
+    for each in first:
+        study.enqueue_trial(each.parameters, user_attrs={ORIGIN: each.origin})
     return study
 
 
@@ -147,39 +189,55 @@ def _goes_on(study: Study, plan: Plan) -> str:
     return f"goes on: {done} of {plan.config['n_trials']} trials are done"
 
 
-def _warm_start(plan: Plan, study: Study) -> list[str]:
+def _unused_warm_start(study: Study, plan: Plan) -> list[str]:
+    """Return what to say where a study was begun without the warm start that is asked for."""
+    place = plan.config["warm_start"]
+    if not isinstance(place, str):
+        return []
+    origins = {str(trial.user_attrs.get(ORIGIN)) for trial in study.get_trials(deepcopy=False)}
+    if any(origin.endswith(_of(place)) for origin in origins):
+        return []
+    return [f"warm_start={without_password(one_line(place))}: only a new study has one"]
+
+
+def _of(place: str) -> str:
+    return f" of {one_line(place)}"
+
+
+def _warm_start(plan: Plan) -> tuple[list[FirstTrial], list[str]]:
+    """Return the trials to begin with, and what to say of them."""
     setting = plan.config["warm_start"]
     if setting is True:
-        return _start_from_config(plan, study)
+        return _from_config(plan)
     if isinstance(setting, str):
-        return _start_from_study(plan, study, setting)
-    return []
+        return _from_study(plan, setting)
+    return [], []
 
 
-def _start_from_config(plan: Plan, study: Study) -> list[str]:
+def _from_config(plan: Plan) -> tuple[list[FirstTrial], list[str]]:
     """Let the first trial have the tuned file's values, as far as the space has them."""
     tuned = plan.base["tuned"]
     if tuned in (None, "none"):
-        return []
+        return [], []
     found, outside = plan.space.parameters_of(plan.base)
-    study.enqueue_trial(found, user_attrs={ORIGIN: str(tuned)})
     drawn = f", but {', '.join(outside)}, which the space does not have" if outside else ""
-    return [f"first trial with the values of {tuned}{drawn}"]
+    return [FirstTrial(found, str(tuned))], [f"first trial with the values of {tuned}{drawn}"]
 
 
-def _start_from_study(plan: Plan, study: Study, place: str) -> list[str]:
+def _from_study(plan: Plan, place: str) -> tuple[list[FirstTrial], list[str]]:
     """Let the first trials have the values of another study's best, as far as the space has them."""
-    best = _best_of(open_existing(place), place)
+    with contextlib.closing(open_existing(place)) as other:
+        best = _best_of(other, place)
     names = set(plan.space.parameter_names())
-    n_taken = 0
+    first = []
     for trial in best:
         known = {name: each for name, each in trial.params.items() if name in names}
         if known and _fit(plan, known):
-            study.enqueue_trial(known, user_attrs={ORIGIN: f"trial {trial.number} of {one_line(place)}"})
-            n_taken += 1
-    if not n_taken:
+            first.append(FirstTrial(known, f"trial {trial.number}{_of(place)}"))
+    if not first:
         raise ZooError(f"warm_start={place}: none of its best trials has values within this space")
-    return [f"first {n_taken} trials with the values of the best in {place}"]
+    which = "trial" if len(first) == 1 else f"{len(first)} trials"
+    return first, [f"first {which} with the values of the best in {place}"]
 
 
 def _best_of(storage: Storage, place: str) -> list[FrozenTrial]:

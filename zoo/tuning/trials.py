@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from zoo.errors import ZooError
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.evaluation import Evaluation
 from zoo.training.experiment import Experiment
+from zoo.training.run_folder import RunFolder
 from zoo.tuning.objective import Training
 from zoo.tuning.plan import Plan
 
@@ -25,6 +27,9 @@ FIRST_RANDOM_STEPS = 20
 
 TRIALS, TOP_RUNS = "trials", "top"
 """Folders, below the study's, of the runs of trials and of those that train the best ones again."""
+
+Begun = Callable[[Path], None]
+"""Takes the folder of a training's run as soon as there is one."""
 
 Report = Callable[[int, Training], str | None]
 """Takes the steps of a training so far and what it has shown; returns why it should end, if it should."""
@@ -38,7 +43,9 @@ class PrunedTrialError(Exception):
     """The pruner ended a trial."""
 
 
-def train(config: Mapping[str, Any], *, keep: bool, report: Report | None = None) -> tuple[Training, Path]:
+def train(
+    config: Mapping[str, Any], *, keep: bool, report: Report | None = None, begun: Begun | None = None
+) -> tuple[Training, Path]:
     """Train by a config; return what the training has shown, and its run's folder.
 
     Without ``keep`` the agents are removed. Raises `InterruptedTrialError`, `PrunedTrialError`, and whatever
@@ -49,6 +56,8 @@ def train(config: Mapping[str, Any], *, keep: bool, report: Report | None = None
         run, algorithm = experiment.run, experiment.algorithm
         watch = _Watch(_evaluation_of(experiment), shown, report)
         experiment.callbacks.append(watch)
+        if begun is not None:
+            begun(run.path)
         try:
             result = experiment.run_through()
         finally:
@@ -63,6 +72,16 @@ def train(config: Mapping[str, Any], *, keep: bool, report: Report | None = None
         shown.add(algorithm.num_timesteps, result.evaluation)
         shown.steps_per_second = float(run.read_record().get("steps_per_second") or 0.0)
         return shown, run.path
+
+
+def steps_trained(runs: Sequence[str]) -> int:
+    """Return the environment steps of these runs, by their records; of one that was killed none are known."""
+    total = 0
+    for run in runs:
+        with contextlib.suppress(ZooError):
+            steps = RunFolder(Path(run)).read_record().get("timesteps")
+            total += steps if isinstance(steps, int) else 0
+    return total
 
 
 def seeds(study_seed: int, number: int, n: int) -> list[int]:
@@ -86,7 +105,14 @@ def try_small(plan: Plan, seed: int, folder: Path) -> None:
     algo = dict(config["algo"])
     if "learning_starts" in algo:
         algo["learning_starts"] = min(algo["learning_starts"], FIRST_RANDOM_STEPS)
-    small = {**config, "algo": algo, "compile": False, "callbacks": dict.fromkeys(config["callbacks"])}
+    unlogged = dict.fromkeys(config["logger"]) | {"console": False, "csv": False}
+    small = {
+        **config,
+        "algo": algo,
+        "compile": False,
+        "callbacks": dict.fromkeys(config["callbacks"]),
+        "logger": unlogged,
+    }
     try:
         with Experiment(small) as experiment:
             experiment.callbacks.append(_EndSoon())

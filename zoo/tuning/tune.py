@@ -4,32 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from zoo.errors import ZooError
 from zoo.tuning.plan import Plan
 from zoo.tuning.pool import Pool
 from zoo.tuning.result import Result, result_of
 from zoo.tuning.shared_study import SharedStudy
-from zoo.tuning.study import open_study
+from zoo.tuning.study import forget_untried, open_study
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass
 class Search:
-    """A study that was begun or found; ``remarks`` are what to say of how it begins."""
+    """A study that was begun or found, whose storage is closed at the end of a block of it.
+
+    ``remarks`` are what to say of how it begins. One that is new is removed again if it comes to nothing
+    before its first trial.
+    """
 
     plan: Plan
     shared: SharedStudy
     remarks: list[str]
+    is_new: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.shared.storage.close()
 
     def run(self) -> bool:
         """Run what is left of it; return False if a signal ended that. Raises `ZooError`."""
-        return Pool(self.plan, self.shared).run()
+        with self.shared.storage.mistakes_told():
+            try:
+                return Pool(self.plan, self.shared).run()
+            except ZooError:
+                if self.is_new:
+                    forget_untried(self.plan, self.shared)
+                raise
 
     def result(self) -> Result:
         """Return what came out so far, and write it into the study's folder."""
-        return result_of(self.plan, self.shared)
+        with self.shared.storage.mistakes_told():
+            return result_of(self.plan, self.shared)
 
 
 def search(config: Mapping[str, Any]) -> Search:
@@ -37,8 +59,7 @@ def search(config: Mapping[str, Any]) -> Search:
     plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
     plan = Plan(plain)
     plan.check()
-    shared, remarks = open_study(plan)
-    return Search(plan, shared, remarks)
+    return Search(plan, *open_study(plan))
 
 
 def tune(config: Mapping[str, Any]) -> Result:
@@ -47,6 +68,6 @@ def tune(config: Mapping[str, Any]) -> Result:
     The same config again goes on with the study. Raises `ZooError` for what does not go together, and for
     what stopped the study.
     """
-    started = search(config)
-    started.run()
-    return started.result()
+    with search(config) as started:
+        started.run()
+        return started.result()

@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import optuna
 from optuna.trial import Trial
 
+from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.files.printing import one_line, say
+from zoo.files.printing import say
 from zoo.tuning.finals import Finals, join_finals
 from zoo.tuning.objective import NoSuccessError, Training
 from zoo.tuning.plan import Plan
@@ -30,11 +32,13 @@ from zoo.tuning.trials import (
     InterruptedTrialError,
     PrunedTrialError,
     seeds,
+    steps_trained,
     train,
     try_small,
 )
+from zoo.tuning.try_folders import remove_left_tries, try_folder
 
-RUNS, VALUES, SECONDS = "runs", "values", "seconds"
+RUNS, VALUES, STEPS, SECONDS = "runs", "values", "steps", "seconds"
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """Between two looks whether the others' trials have ended."""
@@ -61,18 +65,16 @@ def main(job: int, report: int) -> NoReturn:
 
 def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
     """Work, and return the exit status and what to tell the user."""
-    sys.argv = ["zoo", "tune", *job["shown"]]
+    sys.argv = list(job["shown"])
     try:
         plan = Plan(job["config"])
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
-        with quiet_optuna():
+        with quiet_optuna(), storage.mistakes_told():
             Worker(plan, storage, job["name"], job["started"], job["deadline"]).work()
     except (KeyboardInterrupt, InterruptedTrialError):
         return INTERRUPTED, ""
     except (ZooError, SameFailureError) as error:
         return MISTAKE, str(error)
-    except optuna.exceptions.StorageInternalError as error:
-        return MISTAKE, f"the storage can't be reached any more: {one_line(error.__cause__ or error)}"
     return 0, ""
 
 
@@ -90,18 +92,22 @@ class Worker:
     def work(self) -> None:
         """Do what is left of the study. Raises `SameFailureError`, `InterruptedTrialError`, `ZooError`."""
         with self.shared.joined(self.name):
-            self._try_small()
+            if not self.shared.is_over():
+                self._try_small()
             self._search()
         if not self.plan.config["top_k"]:
             return
         finals = join_finals(self.plan, self.shared)
         if finals is not None:
+            if finals.n_new:
+                self._say(f"top   {finals.about_how_long(self.plan)}")
             with finals.shared.joined(self.name):
                 self._train_best_again(finals)
 
     def _try_small(self) -> None:
+        remove_left_tries(self.plan.folder, self.storage.workers)
         try:
-            try_small(self.plan, self.seed, self.plan.folder / f".try-{self.name}")
+            try_small(self.plan, self.seed, try_folder(self.plan.folder, self.name))
         except ZooError:
             raise
         except Exception as error:
@@ -171,20 +177,25 @@ class Worker:
         done: list[Training] = []
         folders: list[str] = []
         reports = _Reports(trial, plan)
+
+        def has_begun(run: Path) -> None:
+            # At once: a process that is killed can't tell it any more.
+            folders.append(shown(run.absolute()))
+            trial.set_user_attr(RUNS, folders)
+
         try:
             for index, seed in enumerate(trial_seeds):
                 config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
                 report = reports.during_the_first if index == 0 else None
-                training, folder = train(config, keep=plan.config["keep"], report=report)
+                training, _ = train(config, keep=plan.config["keep"], report=report, begun=has_begun)
                 done.append(training)
-                folders.append(str(folder))
                 if len(done) < plan.n_seeds:
                     reports.between(done)
             return plan.objective.values(done)
         finally:
             # What another process took over is no longer ours to write to.
             with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
-                trial.set_user_attr(RUNS, folders)
+                trial.set_user_attr(STEPS, steps_trained(folders))
                 trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
 
     def _stop_if_all_fail_alike(self, shared: SharedStudy) -> None:

@@ -105,4 +105,6 @@ class Sweep(Job):
 
 
 def _plain(values: Any) -> list[str]:
-    return [str(value) for value in values]
+    """Return overrides as they were given: what an environment variable holds may be a secret."""
+    given: Any = OmegaConf.to_container(values, resolve=False)
+    return [str(value) for value in given]

@@ -1,0 +1,155 @@
+"""Each name of a sampler or pruner stands for Optuna's class of that kind, and behaves as that one does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import optuna
+import pytest
+from optuna.study import Study
+from optuna.trial import TrialState
+
+from zoo.tuning.pruners import PRUNERS, pruner_settings
+from zoo.tuning.samplers import NEEDS, SAMPLERS, sampler_settings
+from zoo.tuning.study import quiet_optuna
+
+STEPS = (100, 200, 300, 400)
+
+
+def searched(name: str, n_trials: int, worth: float = 1.0, **settings: Any) -> Study:
+    """Return a study of two numbers whose best is at (0.3, 0.3), or the worst with ``worth`` -1."""
+    pytest.importorskip(NEEDS.get(name, "optuna"))
+    sampler = sampler_settings({"name": name, **settings})
+    with quiet_optuna():
+        study = optuna.create_study(direction="maximize")
+        for number in range(n_trials):
+            study.sampler = sampler.make(1, 100 + number)
+            trial = study.ask()
+            x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
+            study.tell(trial, -worth * ((x - 0.3) ** 2 + (y - 0.3) ** 2))
+    return study
+
+
+def drawn(study: Study) -> list[dict[str, Any]]:
+    return [trial.params for trial in study.trials]
+
+
+CLASSES = {
+    "random": "RandomSampler",
+    "tpe": "TPESampler",
+    "cmaes": "CmaEsSampler",
+    "gp": "GPSampler",
+    "qmc": "QMCSampler",
+    "nsgaii": "NSGAIISampler",
+}
+
+
+def test_samplers_are_optunas_of_that_name() -> None:
+    made = {name: type(sampler_settings({"name": name}).make(1, 2)).__name__ for name in SAMPLERS}
+    assert made == CLASSES
+
+
+@pytest.mark.parametrize("name", ["random", "qmc"])
+def test_sampler_without_a_model_draws_the_same_whatever_the_scores(name: str) -> None:
+    assert drawn(searched(name, 8)) == drawn(searched(name, 8, worth=-1))
+
+
+EARLY: dict[str, dict[str, int]] = {
+    "tpe": {"n_startup_trials": 4},
+    "gp": {"n_startup_trials": 4},
+    "cmaes": {"n_startup_trials": 4, "population": 4},
+    "nsgaii": {"population": 4},
+}
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "nsgaii"])
+def test_sampler_that_learns_draws_otherwise_once_there_are_scores(name: str) -> None:
+    for_one, for_other = (drawn(searched(name, 14, worth=worth, **EARLY[name])) for worth in (1, -1))
+    assert for_one[:4] == for_other[:4]
+    assert for_one[5:] != for_other[5:]
+
+
+def test_quasi_random_points_fill_the_space_evenly() -> None:
+    points = [each["x"] for each in drawn(searched("qmc", 9))[1:]]  # the first only shows what is searched
+    assert sorted(int(8 * point) for point in points) == list(range(8))
+
+
+@pytest.mark.parametrize(("name", "mark"), [("cmaes", "cma"), ("nsgaii", "NSGAIISampler:generation")])
+def test_evolution_notes_its_generations(name: str, mark: str) -> None:
+    study = searched(name, 12, **EARLY[name])
+    assert any(key.startswith(mark) for trial in study.trials for key in trial.system_attrs)
+
+
+def test_gaussian_process_is_near_the_best_after_few_trials() -> None:
+    best = searched("gp", 15, n_startup_trials=5).best_params
+    assert math.dist((best["x"], best["y"]), (0.3, 0.3)) < 0.05
+
+
+PRUNER_CLASSES = {
+    "none": "NopPruner",
+    "median": "PercentilePruner",
+    "percentile": "PercentilePruner",
+    "successive_halving": "SuccessiveHalvingPruner",
+    "hyperband": "HyperbandPruner",
+    "patient": "PatientPruner",
+}
+
+
+def test_pruners_are_optunas_of_that_name() -> None:
+    made = {name: type(pruner_settings({"name": name}).make(100, 400)).__name__ for name in PRUNERS}
+    assert made == PRUNER_CLASSES
+
+
+FALLING, RISING = (50.0, 40.0, 30.0, 20.0), (1.0, 2.0, 3.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "scores", "ended_at"),
+    [
+        ("none", {}, FALLING, None),
+        # Of the trials before, which have 0 … 90, 55 is better than half and worse than the best quarter.
+        ("median", {}, (55.0,) * 4, None),
+        ("median", {}, (40.0,) * 4, 100),
+        ("percentile", {}, (55.0,) * 4, 100),
+        ("percentile", {"percentile": 75.0}, (40.0,) * 4, None),
+        ("patient", {"patience": 1}, RISING, None),
+        ("patient", {"patience": 1}, (20.0, 15.0, 10.0, 5.0), 300),
+        # The best third at the rungs of 100 and 300 steps, and nothing between.
+        ("successive_halving", {}, (95.0, 1.0, 1.0, 1.0), 300),
+        ("successive_halving", {}, (65.0,) * 4, 100),
+    ],
+)
+def test_pruner_ends_a_trial_where_only_it_would(
+    name: str, settings: dict[str, Any], scores: tuple[float, ...], ended_at: int | None
+) -> None:
+    if name in ("median", "percentile"):
+        settings = {**settings, "n_warmup_steps": 0}
+    with quiet_optuna():
+        pruner = pruner_settings({"name": name, **settings}).make(100, 400)
+        study = optuna.create_study(direction="maximize", pruner=pruner)
+        for worth in range(0, 100, 10):
+            ended(study, (float(worth),) * 4, may_end=False)
+        assert ended(study, scores) == ended_at
+
+
+def test_hyperband_has_brackets_that_leave_a_trial_alone_for_longer() -> None:
+    with quiet_optuna():
+        pruner = pruner_settings({"name": "hyperband"}).make(100, 900)
+        study = optuna.create_study(direction="maximize", pruner=pruner)
+        for worth in range(60, 0, -1):
+            ended(study, (float(worth),) * 4)
+    first_ends = {trial.last_step for trial in study.trials if trial.state == TrialState.PRUNED}
+    assert first_ends == {100, 300}
+
+
+def ended(study: Study, scores: tuple[float, ...], *, may_end: bool = True) -> int | None:
+    """Run a trial with these evaluations; return at which step it was ended, None if it was not."""
+    trial = study.ask()
+    for step, score in zip(STEPS, scores, strict=True):
+        trial.report(score, step)
+        if trial.should_prune() and may_end:
+            study.tell(trial, state=TrialState.PRUNED)
+            return step
+    study.tell(trial, scores[-1])
+    return None

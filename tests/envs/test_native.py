@@ -71,6 +71,12 @@ def test_wrappers_of_single_envs_are_refused(options: dict[str, Any]) -> None:
         native("CartPole-v1", **options)
 
 
+def test_frames_are_stacked_around_no_vector_form() -> None:
+    assert native("CartPole-v1", frame_stack=1).reset()[0].shape == (3, 4)
+    with pytest.raises(ZooError, match=r"env.frame_stack cannot be put around the vector form of CartPole"):
+        native("CartPole-v1", frame_stack=2)
+
+
 def test_unknown_argument_is_refused() -> None:
     with pytest.raises(ZooError, match=r"cannot be made(.|\n)*colour"):
         native("CartPole-v1", kwargs={"colour": "red"})

@@ -195,6 +195,13 @@ def test_an_evaluation_that_shares_statistics_leaves_the_running_returns_alone()
     assert training.normalizer.returns.tolist() == [1.0, 2.0]
 
 
+def test_running_returns_begin_anew_with_another_number_of_environments() -> None:
+    normalizer = Normalizer(VECTOR, num_envs=3, gamma=0.5)
+    normalizer.update_returns(np.array([5.0, 5.0, 5.0]), np.zeros(3, np.bool_))
+    normalizer.update_returns(np.array([1.0, 2.0]), np.zeros(2, np.bool_))
+    assert normalizer.returns.tolist() == [1.0, 2.0]
+
+
 def test_state_survives_json_and_goes_on_identically() -> None:
     generator = np.random.default_rng(1)
     normalizer = Normalizer(VECTOR, NormalizeConfig(clip_reward=3.0), num_envs=2, gamma=0.8)

@@ -11,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from scripted import Counting, Noisy
 
 from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs.in_process import InProcessVectorEnv
 from zoo.errors import ZooError
 
 MODES = list(AutoresetMode)
@@ -133,6 +134,20 @@ def test_reset_drops_unfinished_episodes_from_the_records() -> None:
     stepper.reset([0])
     episodes = [episode for _ in range(3) for episode in stepper.step([0]).episodes]
     assert [(episode.length, episode.episode_return) for episode in episodes] == [(3, 6.0)]
+
+
+def test_each_env_of_gymnasiums_own_vector_env_is_reset_with_its_seed() -> None:
+    stepper = EnvStepper(gymnasium_env(AutoresetMode.SAME_STEP, 2, Noisy))
+    observations = stepper.reset([5, 50])
+    for i, seed in enumerate((5, 50)):
+        assert (observations["state"][i] == Noisy().reset(seed=seed)[0]["state"]).all()
+
+
+def test_seeds_may_be_left_out_but_not_one_of_them() -> None:
+    stepper = EnvStepper(gymnasium_env(AutoresetMode.SAME_STEP))
+    assert stepper.reset().tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    with pytest.raises(ValueError, match="1 seeds for 2 environments"):
+        stepper.reset([0])
 
 
 def test_longest_unfinished_episode_is_counted() -> None:
@@ -259,12 +274,41 @@ def test_info_keywords_are_recorded_by_name() -> None:
     assert episodes[0].info == {"is_success": False, "score": 20.0}
 
 
+def test_arrays_in_infos_are_recorded_as_lists_and_those_of_one_entry_as_that_entry() -> None:
+    class Measuring(Counting):
+        def step(self, action: Any) -> Any:
+            *rest, info = super().step(action)
+            return *rest, {**info, "one": np.array([3]), "two": np.array([1.5, 2.5]), "word": "left"}
+
+    keywords = ["one", "two", "word"]
+    stepper = EnvStepper(make_vec_env(Measuring, 1, check=False, info_keywords=keywords))
+    stepper.reset([0])
+    episodes = [episode for _ in range(2) for episode in stepper.step([0]).episodes]
+    logged = {name: episodes[0].info[name] for name in keywords}
+    assert logged == {"one": 3, "two": [1.5, 2.5], "word": "left"}
+
+
 def test_missing_info_keyword_names_the_nearest_one() -> None:
     stepper = EnvStepper(make_vec_env(Counting, 1, check=False, info_keywords=["scor"]))
     stepper.reset([0])
     stepper.step([0])
     with pytest.raises(ZooError, match="did you mean 'score'"):
         stepper.step([0])
+
+
+def test_times_of_episodes_go_on_where_the_state_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("zoo.envs.stepper.time.time", lambda: clock[0])
+    first = EnvStepper(InProcessVectorEnv([Counting]))
+    first.reset([0])
+    clock[0] = 1007.0
+    state = first.state()
+    clock[0] = 5000.0
+    second = EnvStepper(InProcessVectorEnv([Counting]))
+    second.load_state(state)
+    clock[0] = 5001.0
+    episodes = [episode for _ in range(2) for episode in second.step([0]).episodes]
+    assert [episode.seconds for episode in episodes] == [8.0]
 
 
 def test_statistics_of_gymnasiums_own_wrapper_are_taken() -> None:

@@ -102,6 +102,22 @@ def test_steps_and_clipping_are_pytorchs(max_grad_norm: float | None, scale: flo
 
 
 @KINDS
+def test_the_smallest_gradients_are_clipped_as_pytorch_clips_them(kind: type[State]) -> None:
+    """Next to the 1e-6 by which it keeps from dividing by 0."""
+    parameters = Parameters("net", network())
+    ours = Descent(parameters, SteepestDescent(), max_grad_norm=1e-7)
+    plain = network()
+    gradient = torch.full_like(parameters.flat, 1e-6 / parameters.size**0.5)
+    for name, parameter in plain.named_parameters():
+        parameter.grad = gradient[parameters.slices[name]].view_as(parameter).clone()
+    torch.nn.utils.clip_grad_norm_(plain.parameters(), 1e-7)
+    clipped = torch.cat([parameter.grad.reshape(-1) for parameter in plain.parameters()])
+    state = kind(net=torch.zeros(parameters.size))
+    state, _ = ours.step(state, gradient, torch.tensor(1.0))
+    torch.testing.assert_close(state["net"], -clipped, rtol=1e-4, atol=0.0)
+
+
+@KINDS
 def test_parameters_without_a_gradient_and_frozen_ones_stay(kind: type[State]) -> None:
     model = network()
     model.body.requires_grad_(False)

@@ -167,7 +167,30 @@ def test_conjugate_gradient_ends_where_it_has_arrived() -> None:
     assert torch.equal(conjugate_gradient(product, torch.tensor([2.0, 4.0])), torch.tensor([1.0, 2.0]))
     assert len(products) == 1
     assert torch.equal(conjugate_gradient(product, torch.zeros(2)), torch.zeros(2))
+    assert torch.equal(conjugate_gradient(product, torch.tensor([0.5]), tolerance=0.25), torch.zeros(1))
     assert len(products) == 1
+
+
+@COMPILED
+def test_iterations_that_are_left_change_nothing_where_it_has_arrived(compiled: bool) -> None:
+    """Within the tolerance, but not exactly: what is left of the residual stays."""
+    program = Program(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
+    right_side = torch.tensor([2.0, 1.0])
+    one, all_four = (program.call(search, right_side) for search in (_one_iteration, _four_iterations))
+    torch.testing.assert_close(all_four, one)
+    assert program.runtime.compiles == compiled
+
+
+def _stretched(vector: Tensor) -> Tensor:
+    return vector * torch.tensor([1.0, 1.1])
+
+
+def _one_iteration(state: State, right_side: Tensor) -> Tensor:
+    return conjugate_gradient(_stretched, right_side, 1, tolerance=0.1)
+
+
+def _four_iterations(state: State, right_side: Tensor) -> Tensor:
+    return conjugate_gradient(_stretched, right_side, 4, tolerance=0.1)
 
 
 @COMPILED
@@ -175,6 +198,8 @@ def test_a_singular_product_gives_finite_numbers(compiled: bool) -> None:
     program = Program(State(x=torch.zeros(1)), Runtime(device="cpu", compile=compiled, threads=1))
     found = program.call(_singular, torch.tensor([3.0, 1.0]))
     assert found.isfinite().all()
+    # With no curvature at all after the first step, that is where it ends.
+    assert torch.equal(program.call(_singular, torch.tensor([1.0, 1.0])), torch.tensor([2.0, 2.0]))
     assert torch.equal(program.call(_singular, torch.tensor([3.0, 0.0])), torch.tensor([3.0, 0.0]))
     assert torch.equal(program.call(_singular, torch.tensor([0.0, 0.0])), torch.zeros(2))
     assert program.runtime.compiles == compiled

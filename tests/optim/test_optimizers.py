@@ -161,7 +161,7 @@ def test_rmsprop_in_tensorflows_form_keeps_epsilon_inside_the_root() -> None:
     assert parameters.item() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", [Adam(), RMSprop(), RMSprop(tensorflow_form=False)])
+@pytest.mark.parametrize("optimizer", [Adam(), RMSprop(0.99, 1e-5), RMSprop(0.99, 1e-5, False)])
 def test_a_step_leaves_its_arguments_as_they_are(optimizer: Optimizer) -> None:
     parameters, gradient = torch.ones(3), torch.tensor([1.0, -2.0, 0.0])
     slots = optimizer.initial(parameters)

@@ -317,6 +317,7 @@ def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps:
 
     start = regression.parameters.flat.clone()
     ran = regression.program.run(step, torch.tensor(0.1), torch.ones(n_rows, 2, 3))
+    assert (ran.names, ran.metrics.tolist()) == ([], [])
     assert torch.equal(ran.outputs["old"][0], start)
     assert torch.equal(ran.outputs["old"][1:], ran.outputs["new"][:-1])
     assert torch.equal(ran.outputs["new"][-1], regression.parameters.flat)

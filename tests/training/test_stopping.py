@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 
+from zoo.algorithms.callback import Callback, Training
 from zoo.algorithms.ppo2 import PPO2
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.stopping import (
@@ -46,6 +50,32 @@ def test_reaching_the_threshold_exactly_is_enough(
         assert model.num_timesteps == steps
 
 
+def test_before_the_first_evaluation_there_is_nothing_to_compare(
+    ppo2: Callable[..., PPO2], evaluation: EvalCallback
+) -> None:
+    """Callbacks that stand before the evaluation see it at the next one."""
+    threshold = StopTrainingOnRewardThreshold(evaluation, 1.0)
+    no_better = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=0)
+    model = ppo2().learn(6400, [no_better, threshold, evaluation])
+    assert model.num_timesteps == 128
+    assert no_better.state()["n_seen"] == 1
+
+
+def test_the_first_reason_to_stop_stays(ppo2: Callable[..., PPO2], evaluation: EvalCallback) -> None:
+    class Stopping(Callback):
+        every = 64
+
+        def on_steps(self, algorithm: Training) -> None:
+            algorithm.request_stop("enough")
+
+    no_better = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=0)
+    no_better.load_state(ALREADY_PERFECT)
+    threshold = StopTrainingOnRewardThreshold(evaluation, 1.0)
+    for stop in (no_better, threshold):
+        model = ppo2().learn(6400, [Stopping(), evaluation, stop])
+        assert (model.num_timesteps, model.stop_reason) == (64, "enough")
+
+
 def test_run_goes_on_below_the_threshold(ppo2: Callable[..., PPO2], evaluation: EvalCallback) -> None:
     model = ppo2()
     model.learn(256, [evaluation, StopTrainingOnRewardThreshold(evaluation, 501.0)])
@@ -75,6 +105,31 @@ def test_count_without_improvement_goes_on_after_a_resume(evaluation: EvalCallba
     stop = StopTrainingOnNoModelImprovement(evaluation, 2)
     stop.load_state({"n_seen": 4, "n_without": 2, "best": 30.0})
     assert stop.state() == {"n_seen": 4, "n_without": 2, "best": 30.0}
+
+
+class Level(gym.Env[Any, Any]):
+    """Every episode has three steps that are worth 1 each."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = 3
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return np.zeros(4, np.float32), 1.0, self.left == 0, False, {}
+
+
+def test_an_evaluation_as_good_as_the_best_is_no_better_one(ppo2: Callable[..., PPO2]) -> None:
+    level = EvalCallback(Level, every=64, n_eval_episodes=1, seed=0)
+    no_better = StopTrainingOnNoModelImprovement(level, max_no_improvement_evals=0)
+    assert no_better.state() == {"n_seen": 0, "n_without": 0, "best": None}
+    model = ppo2().learn(6400, [level, no_better])
+    assert model.num_timesteps == 128
+    assert no_better.state() == {"n_seen": 2, "n_without": 1, "best": 3.0}
 
 
 def test_run_ends_with_the_last_episode_it_may_have(ppo2: Callable[..., PPO2]) -> None:

@@ -75,7 +75,7 @@ class Normalizer:
         self.clip_obs, self.clip_reward, self.epsilon = config.clip_obs, config.clip_reward, config.epsilon
         self.gamma = gamma if config.gamma is None else config.gamma
         parts = _normalized_parts(observation_space, config.keys) if config.observations else {}
-        self.moments = {key: RunningMoments(part.shape or ()) for key, part in parts.items()}
+        self.moments = {key: RunningMoments(part.shape) for key, part in parts.items()}
         self.return_moments = RunningMoments(())
         self.returns = np.zeros(num_envs)
         self._scales: dict[str, tuple[Any, Any]] = {}
@@ -175,7 +175,7 @@ class Normalizer:
     @classmethod
     def from_state(cls, tree: Mapping[str, Any]) -> Normalizer:
         """Return the normaliser whose `state` this is."""
-        normalizer = cls(spaces.Discrete(1), NormalizeConfig(observations=False))
+        normalizer = cls(spaces.Dict())
         normalizer.load_state(tree)
         return normalizer
 
@@ -217,7 +217,8 @@ class VecNormalize(VectorWrapper):
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training
         self._next_step = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
-        self._to_reset = np.zeros(env.num_envs, dtype=np.bool_)
+        self._to_reset: NDArray[np.bool_] | None = None
+        """Where the next step of a next-step environment merely resets."""
         self._single_observation_space = normalized_space(space, self.normalizer)
         self._observation_space = batch_space(self._single_observation_space, env.num_envs)
 
@@ -228,7 +229,7 @@ class VecNormalize(VectorWrapper):
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         if self.training:
             self.normalizer.reset_returns()
-        self._to_reset[:] = False
+        self._to_reset = None
         return self._seen(observations), infos
 
     def step(
@@ -239,9 +240,10 @@ class VecNormalize(VectorWrapper):
         observations = self._seen(observations)
         done = np.logical_or(terminated, truncated)
         if self.training and self.normalizer.rewards:
-            rows = ~self._to_reset if self._next_step else None
+            rows = None if self._to_reset is None else ~self._to_reset
             self.normalizer.update_returns(rewards, done, rows)
-        self._to_reset = done
+        if self._next_step:
+            self._to_reset = done
         if "final_obs" in infos:
             infos = {**infos, "final_obs": self._normalized_final(infos["final_obs"])}
         return observations, self.normalizer.normalize_rewards(rewards), terminated, truncated, infos
@@ -282,18 +284,17 @@ def _clipped_box(space: Space, normalizer: Normalizer) -> Space:
     return spaces.Box(-normalizer.clip_obs, normalizer.clip_obs, space.shape, np.float32)
 
 
-def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, Space]:
+def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spaces.Box]:
     """Return the parts of an observation that are normalised: those of ``keys``, else all numbers."""
     parts = dict(space.items()) if isinstance(space, spaces.Dict) else {SINGLE: space}
+    boxes = {key: part for key, part in parts.items() if isinstance(part, spaces.Box) and not is_image(part)}
     if keys is None:
-        return {
-            key: part for key, part in parts.items() if isinstance(part, spaces.Box) and not is_image(part)
-        }
+        return boxes
     for key in keys:
         if key not in parts:
             raise ZooError(f"env.normalize.keys: the observation has no key `{key}`{nearest(key, parts)}")
         if not isinstance(parts[key], spaces.Box):
             raise ZooError(f"env.normalize.keys: `{key}` is {describe(parts[key])}; it must be a Box")
-        if is_image(parts[key]):
+        if key not in boxes:
             raise ZooError(f"env.normalize.keys: `{key}` is an image; those are never normalised")
-    return {key: parts[key] for key in keys}
+    return {key: boxes[key] for key in keys}

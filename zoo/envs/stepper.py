@@ -61,10 +61,8 @@ class EnvStepper:
         self._action_masks: NDArray[np.bool_] | None = None
         self.mask_size: int | None = None if self._own is None else self._own.mask_size
         self._start = self.monitor.start if self.monitor is not None else time.time()
-        self._returns = np.zeros(self.num_envs)
         self._n_steps = 0
-        self._first_steps = np.zeros(self.num_envs, dtype=np.int64)
-        self._to_reset = np.zeros(self.num_envs, dtype=np.bool_)
+        self._begin_episodes()
         self._seed_form = 0
         self._token = object()
 
@@ -89,13 +87,9 @@ class EnvStepper:
 
     def reset(self, seeds: Sequence[int] | None = None) -> Observations:
         """Reset all environments, each with its own seed; what was unfinished is in no record."""
-        self._returns[:] = 0.0
-        self._first_steps[:] = self._n_steps
-        self._to_reset[:] = False
+        self._begin_episodes()
         if self.normalizer is not None and is_training(self.given_env):
             self.normalizer.reset_returns()
-        if seeds is not None and len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         if seeds is None:
             observations, infos = self.env.reset()
         else:
@@ -105,6 +99,11 @@ class EnvStepper:
         self._take_masks(infos)
         self._stepped.last_stepped_by = self._token
         return observations
+
+    def _begin_episodes(self) -> None:
+        self._returns = np.zeros(self.num_envs)
+        self._first_steps = np.full(self.num_envs, self._n_steps, dtype=np.int64)
+        self._to_reset = np.zeros(self.num_envs, dtype=np.bool_)
 
     def step(self, actions: Any) -> Step:
         """Step all environments with values of the action space, (num_envs, …)."""
@@ -170,12 +169,12 @@ class EnvStepper:
         self._stepped.last_stepped_by = None if tree.get("was_disturbed") else self._token
         self.observations, self._action_masks = env.shown()
         self.mask_size = env.mask_size
+        self._begin_episodes()
         self._returns = np.array(tree["envs"]["returns"], dtype=np.float64)
         lengths = np.array(tree["envs"]["lengths"], dtype=np.int64)
         lengths[different] = 0
         self._returns[different] = 0.0
         self._first_steps = self._n_steps - lengths
-        self._to_reset[:] = False
         if self.monitor is None:
             self._start = time.time() - float(tree["seconds"])
         if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
@@ -337,6 +336,8 @@ class EnvStepper:
 
     def _reset_with(self, seeds: list[int]) -> tuple[Observations, Any]:
         """Reset with seeds in the first form that the vector environment takes: list, array, one int."""
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         forms: list[Any] = [seeds, np.array(seeds), seeds[0]]
         while True:
             try:

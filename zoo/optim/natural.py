@@ -50,7 +50,7 @@ def conjugate_gradient(
         solution = solution + length * direction
         residual = residual - length * image
         new_square = residual @ residual
-        direction = residual + torch.where(unfinished, new_square / square, 0.0) * direction
+        direction = torch.where(unfinished, residual + new_square / square * direction, direction)
         square = torch.where(unfinished, new_square, 0.0)
     return solution
 

@@ -89,8 +89,8 @@ class RMSprop:
     than in PyTorch's form (``tensorflow_form=False``: zeros, and epsilon outside).
     """
 
-    decay: float = 0.99
-    eps: float = 1e-5
+    decay: float
+    eps: float
     tensorflow_form: bool = True
 
     def initial(self, parameters: Tensor) -> Slots:

@@ -106,7 +106,7 @@ class Program:
         outcome = step(self.state, shared, row(rows, index))
         self.state.replaced(outcome.state)
         values = [value.detach() for value in outcome.metrics.values()]
-        sums = torch.stack(values) if values else torch.zeros(0)
+        sums = torch.stack(values) if values else torch.tensor([])
         outputs = self.state.apart(output.detach()[None] for output in outcome.outputs.values())
         return Taken(1, list(outcome.metrics), sums, dict(zip(outcome.outputs, outputs, strict=True)))
 

@@ -71,7 +71,7 @@ def parse(value: float | str | Mapping[str, Any] | Schedule) -> Schedule:
         what = f"unknown key `{sorted(unknown)[0]}`" if unknown else "`start` is missing"
         raise ZooError(f"{what} in the schedule {dict(value)}; expected {{type, start, end}}")
     kind = _schedule_type(str(value.get("type", "linear")), str(dict(value)))
-    numbers = {key: value.get(key, default) for key, default in (("start", 0), ("end", 0), ("fraction", 1))}
+    numbers: dict[str, Any] = {"end": 0, "fraction": 1, **{key: value[key] for key in value if key != "type"}}
     for key, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ZooError(f"`{key}` of the schedule {dict(value)} is not a number")

@@ -50,9 +50,7 @@ class LiveState(State):
         """Copy the tensors into those of the same names, and return this state itself."""
         new = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not self[name]}
         self._check(new)
-        if len(new) > 1:  # one may be what another was
-            new = dict(zip(new, self.apart(new.values()), strict=True))
-        for name, tensor in new.items():
+        for name, tensor in zip(new, self.apart(new.values()), strict=True):  # one may be what another was
             self[name].copy_(tensor)
         return self
 

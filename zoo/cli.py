@@ -8,11 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
-<<<<<<< HEAD
-from zoo.files.printing import printable
-=======
-from zoo.files.printing import without_password
->>>>>>> h10-tune
+from zoo.files.printing import printable, without_password
 
 VERBS = {
     "train": "train an agent: zoo train algo=ppo2 env=CartPole-v1",
@@ -59,11 +55,7 @@ def status_of(arguments: Sequence[str]) -> int:
     except ZooError as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
-<<<<<<< HEAD
-        print(printable(f"zoo: {error}"), file=sys.stderr)
-=======
-        print(f"zoo: {without_password(str(error))}", file=sys.stderr)
->>>>>>> h10-tune
+        print(printable(f"zoo: {without_password(str(error))}"), file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt:
         print("zoo: interrupted", file=sys.stderr)

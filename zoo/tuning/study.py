@@ -220,7 +220,7 @@ def _from_config(plan: Plan) -> tuple[list[FirstTrial], list[str]]:
     if tuned in (None, "none"):
         return [], []
     found, outside = plan.space.parameters_of(plan.base)
-    drawn = f", but {', '.join(outside)}, which the space does not have" if outside else ""
+    drawn = f"; those of {', '.join(outside)} lie outside the space and are drawn" if outside else ""
     return [FirstTrial(found, str(tuned))], [f"first trial with the values of {tuned}{drawn}"]
 
 

@@ -152,6 +152,13 @@ EQUIVALENT = {
     ("zoo/training/evaluation.py", "LONG_EPISODE = 100_000", "100000", "100001"): (
         "how long is long is a matter of taste; no test plays that many steps"
     ),
+    (
+        "zoo/envs/action_log.py",
+        "while capacity < self.n_steps:",
+        "capacity < self.n_steps",
+        "capacity <= self.n_steps",
+    ): "a ring twice as large holds the same actions",
+    ("zoo/envs/goals.py", "TRIED_GOALS = 16", "16", "17"): "one goal more is as good a trial",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

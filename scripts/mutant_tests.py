@@ -166,8 +166,8 @@ class Exhibition:
     ) -> int:
         """Run the tests in this child until the first fails."""
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        for number in (signal.SIGALRM, signal.SIGPROF):
-            signal.signal(number, signal.SIG_DFL)
+        for timer in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(timer, signal.SIG_DFL)
         os.setsid()
         functions = _functions_to_replace(mutant) if mutant["in_function"] else None
         if functions is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -230,6 +231,16 @@ def test_episode_that_does_not_end_is_spoken_of(
 
 def evaluation_of(*returns: float) -> Evaluation:
     return Evaluation(np.array(returns), np.ones(len(returns), np.int64))
+
+
+@pytest.mark.parametrize("successes", [None, np.array([True, False])])
+def test_an_evaluation_is_the_same_after_a_round_trip_through_json(successes: Any) -> None:
+    evaluation = Evaluation(np.array([1.5, -2.0]), np.array([3, 4]), successes)
+    again = Evaluation.from_lists(json.loads(json.dumps(evaluation.as_lists())))
+    assert again.summary() == evaluation.summary()
+    assert again.as_lists() == evaluation.as_lists()
+    assert again.returns.dtype == evaluation.returns.dtype
+    assert again.lengths.dtype == evaluation.lengths.dtype
 
 
 def test_interquartile_mean_leaves_out_the_best_and_the_worst_quarter() -> None:

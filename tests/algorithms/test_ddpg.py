@@ -100,7 +100,7 @@ class WatchedDDPG(DDPG):
         critic_loss = (weights * (values - wanted) ** 2).mean() + decay
         climbed = critics(batch["observations"], actor(batch["observations"]))[0]
         actor_loss = -(weights * (climbed * std + mean)).mean()
-        self.losses.append((critic_loss.item(), actor_loss.item()))
+        self.losses.append((critic_loss.item(), actor_loss.item(), (values * std + mean).mean().item()))
 
         critic_gradients = torch.autograd.grad(critic_loss, list(critics.parameters()))
         actor_gradients = torch.autograd.grad(actor_loss, list(actor.parameters()))
@@ -176,9 +176,10 @@ def test_updates_as_written_out(options: dict[str, Any]) -> None:
         assert_same(parameters.named(state[name]), theirs, start)
         assert_same(parameters.named(state[f"target_{name}"]), target, start)
     metrics = model.read_metrics()
-    critic_loss, actor_loss = np.mean(model.losses, 0)
+    critic_loss, actor_loss, q_value = np.mean(model.losses, 0)
     assert metrics["train/critic_loss"] == pytest.approx(critic_loss, rel=1e-3)
     assert metrics["train/actor_loss"] == pytest.approx(actor_loss, rel=1e-3, abs=1e-5)
+    assert metrics["train/q_value"] == pytest.approx(q_value, rel=1e-3, abs=1e-5)
     if "normalize_returns" in options:
         assert model.units.mean(state).item() == pytest.approx(model.moments.mean, rel=1e-3)
         assert model.units.std(state).item() == pytest.approx(model.moments.std, rel=1e-3)

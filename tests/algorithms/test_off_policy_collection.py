@@ -455,6 +455,28 @@ def test_long_updates_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(n == rows for n, rows in sizes)
 
 
+@pytest.mark.parametrize(("gradient_steps", "expected"), [(2, 20), (-1, 40)])
+def test_gradient_steps_are_foreseen(gradient_steps: int, expected: int) -> None:
+    settings = {"learning_starts": 11, "train_freq": 4, "batch_size": 4, "gradient_steps": gradient_steps}
+    model = DQN(SMALL, "CartPole-v1", seed=0, compile=False, **settings)
+    assert model.gradient_steps_in(51) == expected
+    assert model.gradient_steps_in(11) == model.gradient_steps_in(3) == 0
+    assert model.learn(51).n_updates == pytest.approx(expected, abs=4)
+
+
+def test_updates_after_episodes_are_foreseen_as_if_these_had_200_steps() -> None:
+    model = DQN(SMALL, "CartPole-v1", learning_starts=0, train_freq=[2, "episode"], gradient_steps=3)
+    assert model.gradient_steps_in(2000) == 15
+
+
+def test_the_batches_of_a_call_take_64_mebibytes() -> None:
+    """A transition takes twice four floats, an action of 8 bytes, and 6 for its reward and ends."""
+    env, limit = "CartPole-v1", 64 * 2**20
+    model = DQN(SMALL, env, buffer_size=2**16, batch_size=2**10)
+    assert model._steps_per_call == limit // (46 * 2**10)
+    assert DQN(SMALL, env, buffer_size=2**21, batch_size=2**21)._steps_per_call == 1
+
+
 def test_images_are_stored_as_bytes() -> None:
     model = DQN("CnnPolicy", "Zoo/IdentityImage-v0", buffer_size=50)
     assert model.memory.columns["observations"].dtype == np.uint8

@@ -45,6 +45,7 @@ class WatchedDQN(DQN):
             self.start, self.reference = copy.deepcopy(self.policy), copy.deepcopy(self.policy)
             self.optimizer = torch.optim.Adam(self.reference.parameters(), eps=1e-8)
             self.losses: list[float] = []
+            self.q_values: list[float] = []
         target = load(copy.deepcopy(self.policy), self.program.state["target"].clone())
         super()._learn_from(batches, n_steps)
         for row in range(n_steps):
@@ -61,7 +62,9 @@ class WatchedDQN(DQN):
                 bootstrap = 0.0 if batch["terminated"][i] else GAMMA * target_values[i, best]
                 expected.append(batch["rewards"][i] + bootstrap)
         values = self.reference(batch["observations"])
-        errors = torch.stack([values[i, int(batch["actions"][i])] - expected[i] for i in range(BATCH)])
+        taken = torch.stack([values[i, int(batch["actions"][i])] for i in range(BATCH)])
+        self.q_values.append(taken.mean().item())
+        errors = taken - torch.stack(expected)
         huber = torch.where(errors.abs() < 1, 0.5 * errors**2, errors.abs() - 0.5)
         self.optimizer.param_groups[0]["lr"] = self.schedules["learning_rate"](self._progress_before)
         self.losses.append(huber.mean().item())
@@ -98,7 +101,9 @@ def test_dqn_updates_as_written_out(double: bool, dueling: bool, hyperparameters
     ).learn(90)
     assert model.n_updates == len(model.losses) == 20
     assert_same_parameters(model.policy, model.reference, model.start)
-    assert model.read_metrics()["train/loss"] == pytest.approx(np.mean(model.losses), rel=1e-3)
+    metrics = model.read_metrics()
+    assert metrics["train/loss"] == pytest.approx(np.mean(model.losses), rel=1e-3)
+    assert metrics["train/q_value"] == pytest.approx(np.mean(model.q_values), rel=1e-3, abs=1e-4)
 
 
 def drawn(actor: SquashedActor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,6 +129,7 @@ class WatchedSAC(SAC):
                 part.encoder = nn.Identity()  # the vectors are flat; the encoder would make them single
             self.target = copy.deepcopy(self.reference.critics)
             self.losses: list[tuple[float, float]] = []
+            self.q_values: list[float] = []
             parts = (self.reference.actor, self.reference.critics, self.reference.temperature)
             self.optimizers = [torch.optim.Adam(part.parameters(), eps=1e-8) for part in parts]
         outputs = super()._take_steps(step, shared, rows)
@@ -162,6 +168,7 @@ class WatchedSAC(SAC):
         actor_loss.backward()
         actor_optimizer.step()
         self.losses.append((critic_loss.item(), actor_loss.item()))
+        self.q_values.append(values.mean().item())
 
         with torch.no_grad():
             for target, online in zip(self.target.parameters(), critics.parameters(), strict=True):
@@ -207,11 +214,13 @@ def test_sac_updates_as_written_out(hyperparameters: dict[str, Any]) -> None:
         np.mean([loss for loss, _ in model.losses]), rel=1e-3
     )
     assert metrics["train/actor_loss"] == pytest.approx(np.mean([loss for _, loss in model.losses]), rel=1e-3)
+    assert metrics["train/q_value"] == pytest.approx(np.mean(model.q_values), rel=1e-3, abs=1e-4)
     if "ent_coef" not in hyperparameters or isinstance(hyperparameters["ent_coef"], str):
         assert_same_parameters(model.policy.temperature, model.reference.temperature, model.start.temperature)
     else:
         assert model.policy.temperature.log.item() == pytest.approx(np.log(0.2))
         assert metrics["train/ent_coef"] == pytest.approx(0.2)
+        assert metrics["train/ent_coef_loss"] == 0
 
 
 def test_targets_of_the_critics_follow_at_their_interval_over_updates() -> None:

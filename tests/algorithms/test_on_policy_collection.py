@@ -179,6 +179,13 @@ def test_resets_are_neither_counted_nor_learned_from(algorithm: Any) -> None:
     assert all(np.isfinite(array).all() for array in model.get_parameters().values())
 
 
+def test_environments_are_reset_by_seeds_of_31_bits() -> None:
+    model = A2C({"net_arch": [8]}, "CartPole-v1", n_envs=32, seed=0, compile=False, n_steps=1).learn(32)
+    seeds = model.interaction._seeds
+    assert len(set(seeds)) == 32
+    assert 2**30 < max(seeds) < 2**31
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_short_rollouts_of_an_environment_that_resets_in_a_step_of_its_own(seed: int) -> None:
     """A rollout of one step may hold nothing but a reset."""

@@ -14,6 +14,7 @@ from logged_envs import Logged
 from torch import Tensor, distributions, nn
 
 from zoo import A2C, PPO2, make_vec_env
+from zoo.algorithms.on_policy import explained_variance, standardized
 from zoo.errors import ZooError
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.gaussian_heads import DiagonalGaussian
@@ -201,7 +202,9 @@ def test_the_next_update_after_a_stopped_one_learns_again() -> None:
     assert not np.array_equal(model.get_parameters()["actor.0.weight"], before["actor.0.weight"])
 
 
-def update_on_changed_ratios(log_ratio: float, target_kl: float | None, *, compile: bool = False) -> PPO2:
+def update_on_changed_ratios(
+    log_ratio: float, target_kl: float | None, *, compile: bool = False, **hyperparameters: Any
+) -> PPO2:
     """Return what has just updated on a rollout whose probability ratios are all e^log_ratio."""
 
     class Changed(PPO2):
@@ -211,6 +214,7 @@ def update_on_changed_ratios(log_ratio: float, target_kl: float | None, *, compi
             return rollout
 
     settings = {"n_steps": N_STEPS, "n_minibatches": 4, "n_epochs": 3, "learning_rate": 0.0}
+    settings |= hyperparameters
     model = Changed(POLICY, logged_env(), seed=1, compile=compile, target_kl=target_kl, **settings)
     return model.learn(N_STEPS * N_ENVS)
 
@@ -233,6 +237,25 @@ def test_no_change_of_a_probability_is_too_large_for_target_kl(
     model = update_on_changed_ratios(log_ratio, target_kl=1e-8, compile=compile)
     assert model.n_updates == 0
     assert model.read_metrics()["train/approx_kl"] == pytest.approx(kl, rel=1e-3, nan_ok=True)
+
+
+@pytest.mark.parametrize(("clip_range", "share"), [(0.99, 1.0), (1.0, 0.0)])
+def test_ratios_beyond_the_clip_range_are_counted(clip_range: float, share: float) -> None:
+    """All ratios are 0, so the change is 1."""
+    model = update_on_changed_ratios(-110.0, None, clip_range=clip_range)
+    assert model.read_metrics()["train/clip_fraction"] == share
+
+
+def test_advantages_that_hardly_differ_are_not_blown_up() -> None:
+    found = standardized(torch.tensor([1e-8, -1e-8], dtype=torch.float64))
+    assert found.tolist() == pytest.approx([1 / (np.sqrt(2) + 1), -1 / (np.sqrt(2) + 1)])
+
+
+def test_explained_variance_is_the_share_that_the_errors_leave() -> None:
+    returns = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    assert explained_variance(torch.tensor([1.0, 2.0, 3.0, 5.0]), returns) == pytest.approx(0.85)
+    assert explained_variance(torch.zeros(4), returns) == 0
+    assert np.isnan(explained_variance(returns, torch.ones(4)))
 
 
 @pytest.mark.parametrize("log_ratio", [-0.5, 0.3])
@@ -381,5 +404,5 @@ def test_a2c_updates_as_written_out(
         gae_lambda=GAE_LAMBDA,
         **{"learning_rate": 0.02, **settings, **hyperparameters},
     ).learn(4 * N_STEPS * N_ENVS)
-    assert model.n_updates == 4
+    assert model.n_updates == 4 == model.gradient_steps_in(4 * N_STEPS * N_ENVS)
     assert_same_parameters(model.policy, model.reference, model.start)

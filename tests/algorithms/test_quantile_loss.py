@@ -78,6 +78,7 @@ def test_targets_common_to_all_critics_are_given_without_their_dimension() -> No
     common = quantile_huber(quantiles, targets)
     each = torch.stack([quantile_huber(critic, targets) for critic in quantiles])
     torch.testing.assert_close(common, each)
+    torch.testing.assert_close(quantile_huber(quantiles, targets.expand(2, 5, 4)), common)
 
 
 @pytest.mark.parametrize(

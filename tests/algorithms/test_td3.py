@@ -184,15 +184,17 @@ def test_td_errors_come_for_every_sample_in_the_order_of_the_steps(n_before: int
 def test_losses_are_means_over_updates_with_and_without_a_step_of_the_actor() -> None:
     model = make(learning_rate=0.0, target_policy_noise=0.0)
     rows = batches(2)
-    losses = []
+    losses, q_values = [], []
     for step in range(2):
         batch = {name: column[step] for name, column in rows.items()}
         targets = model.targets(model.program.state, {**batch, "noise": torch.zeros(BATCH, 1)})
         values = model.policy.critics(batch["observations"], batch["actions"])
         losses.append((values - targets).square().mean(1).sum().item())
+        q_values.append(values.mean().item())
         model._learn_from(part(rows, step, step + 1), 1)
     metrics = model.read_metrics()
     assert metrics["train/critic_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert metrics["train/q_value"] == pytest.approx(np.mean(q_values), rel=1e-5)
     batch = {name: column[1] for name, column in rows.items()}
     actions = model.policy.actor(batch["observations"])
     value = model.policy.critics(batch["observations"], actions)[0].mean().item()

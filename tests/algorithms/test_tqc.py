@@ -97,6 +97,12 @@ def test_td_errors_come_for_every_sample() -> None:
     assert (outputs["td_errors"] > 0).all()
 
 
+def test_an_error_is_how_far_the_means_of_critics_are_off_on_average() -> None:
+    values = torch.tensor([[[0.0, 2.0]], [[4.0, 8.0]]])
+    _, errors = make(n_quantiles=3)._losses_and_errors(values, torch.tensor([[1.0, 3.0, 5.0]]))
+    assert errors.tolist() == [2.5]
+
+
 def test_state_dependent_exploration_is_inherited() -> None:
     model = make(n_quantiles=5, use_sde=True, train_freq=8, gradient_steps=8).learn(40)
     assert isinstance(model.exploration, StateDependentExploration)

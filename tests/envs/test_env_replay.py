@@ -382,6 +382,9 @@ def test_log_of_actions_grows_for_long_episodes_and_forgets_what_nobody_needs() 
     again.add(np.array([7, 8]))
     assert again.since_start(0)[-2:].tolist() == [3 * INITIAL_CAPACITY - 1, 7]
     assert again.since_start(1).tolist() == [8]
+    for n in range(2 * INITIAL_CAPACITY):
+        again.add(np.array([n, n]))
+    assert again.since_start(0).tolist() == [*range(3 * INITIAL_CAPACITY), 7, *range(2 * INITIAL_CAPACITY)]
 
 
 @pytest.mark.parametrize("n_steps", [4095, 4096, 20_000])

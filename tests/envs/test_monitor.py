@@ -111,6 +111,31 @@ def test_lost_rows_are_told_in_one_line_and_the_run_goes_on(
     assert "lack episodes from before the checkpoint" in line
 
 
+def test_returns_and_seconds_are_rounded_to_millionths(tmp_path: Path) -> None:
+    EpisodeMonitor(tmp_path, 1).write(EpisodeRecord(0, 1 / 3, 10, 2 / 3))
+    (row,) = rows(tmp_path / "0.monitor.csv")
+    assert (row["r"], row["t"]) == ("0.333333", "0.666667")
+
+
+def test_seconds_count_from_the_earliest_start_of_all_files(tmp_path: Path) -> None:
+    for index, start in enumerate((30.0, 10.0, 20.0)):
+        header = json.dumps({"t_start": start, "env_id": ""})
+        (tmp_path / f"{index}.monitor.csv").write_text(f"#{header}\nr,l,t\n")
+    assert EpisodeMonitor(tmp_path, 4).start == 10.0
+
+
+def test_file_that_somebody_has_deleted_is_there_again_at_the_next_checkpoint(tmp_path: Path) -> None:
+    monitor = EpisodeMonitor(tmp_path, 2)
+    for index in range(2):
+        monitor.write(EpisodeRecord(index, 1.0, 10, 0.1))
+    (tmp_path / "0.monitor.csv").unlink()
+    monitor.offsets()
+    for index in range(2):
+        monitor.write(EpisodeRecord(index, 2.0, 20, 0.2))
+    lengths = [[row["l"] for row in rows(tmp_path / f"{index}.monitor.csv")] for index in range(2)]
+    assert lengths == [["20"], ["10", "20"]]
+
+
 def test_monitor_of_another_number_of_environments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ZooError, match="3 monitor files were saved; there are 1 now"):
         EpisodeMonitor(tmp_path, 1).truncate([1, 2, 3])

@@ -76,3 +76,4 @@ def test_pieces_are_views_of_rows_in_their_order() -> None:
     assert [part["b"]["c"][:, 0].tolist() for part in cut] == [[0, 2, 4], [6, 8, 10], [12]]
     assert all(np.shares_memory(part["b"]["c"], column["b"]["c"]) for part in cut)
     assert [part.tolist() for part in pieces(np.arange(4), 4)] == [[0, 1, 2, 3]]
+    assert not list(pieces(np.arange(0), 4))

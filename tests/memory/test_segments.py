@@ -139,3 +139,4 @@ def test_segment_has_at_least_a_mebibyte_and_a_ring_at_most_128_of_them() -> Non
     assert sizes(4096, 1024) == [1024, 4]
     assert sizes(4097, 1024) == [1024, 5]
     assert sizes(129, 2**20) == [2, 65]
+    assert sizes(2**21, 1) == [2**20, 2]

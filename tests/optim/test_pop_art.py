@@ -115,6 +115,26 @@ def test_parameters_in_units_of_returns_say_returns() -> None:
     torch.testing.assert_close(plain, means(part, parameters, state, inputs)["target"], rtol=1e-4, atol=1e-3)
 
 
+def test_outputs_mean_the_same_in_no_units_and_in_those_of_moments_that_are_given_back() -> None:
+    part, parameters, state = units(double=True)
+    state = part.update(state, batches()[1])
+    inputs, moments = torch.randn(20, 3, dtype=torch.float64), part.moments(state)
+    assert part.metrics(state) == {
+        "returns_mean": part.mean(state).float(),
+        "returns_std": part.std(state).float(),
+    }
+    expected = means(part, parameters, state, inputs)
+    plain = part.restart(state)
+    assert (part.mean(plain), part.std(plain)) == (0.0, 1.0)
+    again = part.resumed(plain, moments)
+    for name, values in expected.items():
+        with torch.no_grad():
+            torch.testing.assert_close(parameters.at(plain[name])(inputs), values)
+        torch.testing.assert_close(means(part, parameters, again, inputs)[name], values)
+    for name, tensor in state.items():
+        torch.testing.assert_close(again[name], tensor)
+
+
 def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
     def states(compile: bool) -> dict[str, Tensor]:
         part, _, state = units()
@@ -136,7 +156,7 @@ def test_a_compiled_step_and_an_eager_one_give_the_same() -> None:
 
 
 def test_the_output_layer_is_the_last_one_to_a_single_value() -> None:
-    assert output_layer(nn.Sequential(critic())) == "0.2"
+    assert output_layer(nn.Sequential(nn.Linear(3, 3), critic())) == "1.2"
     for module in (nn.ReLU(), nn.Linear(3, 2), nn.Linear(3, 1, bias=False)):
         with pytest.raises(ZooError, match="ends with a linear layer to one value"):
             output_layer(module)

@@ -24,10 +24,10 @@ def test_layers_in_their_order() -> None:
 
 
 def test_no_output_layer_ends_with_the_non_linearity() -> None:
-    network = Mlp(4, [8], None, LayerStyle("tanh"))
+    network = Mlp(4, [8], None, LayerStyle("tanh", layer_norm=False))
     assert kinds(network) == ["Linear", "Tanh"]
     assert network.output_size == 8
-    assert Mlp(4, [], None, LayerStyle("tanh")).output_size == 4
+    assert Mlp(4, [], None, LayerStyle("tanh", layer_norm=False)).output_size == 4
 
 
 @pytest.mark.parametrize(("width", "size"), [(64, 4), (4, 64), (16, 16)])
@@ -42,7 +42,7 @@ def test_orthogonal_weights_have_their_gain(width: int, size: int, gain: float) 
 
 
 def test_gains_of_hidden_and_output_layers() -> None:
-    network = Mlp(8, [8, 8], 8, LayerStyle("tanh"))
+    network = Mlp(8, [8, 8], 8, LayerStyle("tanh", layer_norm=False))
     orthogonal(network, output_gain=0.01)
     gains = [
         torch.linalg.matrix_norm(layer.weight, 2).item() for layer in network if isinstance(layer, nn.Linear)
@@ -52,14 +52,14 @@ def test_gains_of_hidden_and_output_layers() -> None:
 
 
 def test_without_an_output_layer_all_weights_are_hidden_ones() -> None:
-    network = Mlp(8, [8], None, LayerStyle("tanh"))
+    network = Mlp(8, [8], None, LayerStyle("tanh", layer_norm=False))
     orthogonal(network, 3.0)
     assert torch.linalg.matrix_norm(network[0].weight, 2).item() == pytest.approx(3.0, rel=1e-4)
 
 
 def test_no_gain_keeps_pytorchs_weights() -> None:
     torch.manual_seed(0)
-    network = Mlp(4, [8], 2, LayerStyle("relu"))
+    network = Mlp(4, [8], 2, LayerStyle("relu", layer_norm=False))
     torch.manual_seed(0)
     assert torch.equal(network[0].weight, nn.Linear(4, 8).weight)
 
@@ -84,4 +84,4 @@ def test_style_is_the_configs_where_it_says_anything() -> None:
 
 def test_unknown_non_linearity_is_named() -> None:
     with pytest.raises(ZooError, match=r"unknown activation 'tahn'; did you mean 'tanh'\?"):
-        Mlp(3, [8], 2, LayerStyle("tahn"))
+        Mlp(3, [8], 2, LayerStyle("tahn", layer_norm=False))

@@ -87,4 +87,9 @@ def test_leading_dimensions_are_free() -> None:
 
 def test_first_weights_are_pytorchs_unless_asked_otherwise() -> None:
     assert network().advantages[0].bias.any()
-    assert not network(ortho_init=True).advantages[0].bias.any()
+    ours = network(ortho_init=True, dueling=True, net_arch=[8])
+    for part in (ours.advantages, ours.state_value):
+        assert isinstance(part, nn.Sequential)
+        assert not part[0].bias.any()
+        norms = [torch.linalg.matrix_norm(part[layer].weight, 2).item() for layer in (0, -1)]
+        assert norms == pytest.approx([2**0.5, 1.0], rel=1e-4)

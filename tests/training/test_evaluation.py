@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -186,6 +187,26 @@ def test_each_finished_episode_is_told_as_it_ends() -> None:
     assert lengths == [1, 1, 10, 10]
 
 
+@pytest.mark.parametrize(("n_episodes", "n_envs", "made"), [(4, 1, 1), (4, 3, 3), (2, 3, 2)])
+def test_no_more_environments_are_made_than_there_are_episodes(
+    n_episodes: int, n_envs: int, made: int
+) -> None:
+    model = Recorder()
+    assert evaluate(model, lambda: Fixed(2), n_episodes, n_envs=n_envs).n_episodes == n_episodes
+    assert len(model.starts[0]) == made
+
+
+def test_an_evaluation_of_today_plays_the_episodes_that_it_played_yesterday() -> None:
+    class Seeded(Fixed):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            seeds.append(seed)
+            return super().reset(seed=seed, options=options)
+
+    seeds: list[int | None] = []
+    evaluate(Recorder(), InProcessVectorEnv([lambda: Seeded(2)] * 3), 3, seed=4)
+    assert seeds[:3] == [745480547, 909750677, 251012699]
+
+
 def test_cancelled_evaluation_raises_in_the_midst_of_an_episode() -> None:
     model = Recorder()
     with pytest.raises(EvaluationCancelledError):
@@ -210,6 +231,16 @@ def test_episode_that_does_not_end_is_spoken_of(
 
 def evaluation_of(*returns: float) -> Evaluation:
     return Evaluation(np.array(returns), np.ones(len(returns), np.int64))
+
+
+@pytest.mark.parametrize("successes", [None, np.array([True, False])])
+def test_an_evaluation_is_the_same_after_a_round_trip_through_json(successes: Any) -> None:
+    evaluation = Evaluation(np.array([1.5, -2.0]), np.array([3, 4]), successes)
+    again = Evaluation.from_lists(json.loads(json.dumps(evaluation.as_lists())))
+    assert again.summary() == evaluation.summary()
+    assert again.as_lists() == evaluation.as_lists()
+    assert again.returns.dtype == evaluation.returns.dtype
+    assert again.lengths.dtype == evaluation.lengths.dtype
 
 
 def test_interquartile_mean_leaves_out_the_best_and_the_worst_quarter() -> None:

@@ -135,5 +135,6 @@ def test_an_evaluation_as_good_as_the_best_is_no_better_one(ppo2: Callable[..., 
 def test_run_ends_with_the_last_episode_it_may_have(ppo2: Callable[..., PPO2]) -> None:
     model = ppo2()
     model.learn(6400, StopTrainingOnMaxEpisodes(5))
+    assert model.stop_reason == "5 episodes are done"
     assert 5 <= model.n_episodes < 15
     assert model.num_timesteps < 6400

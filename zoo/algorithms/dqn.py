@@ -81,7 +81,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         return state
 
     def _adam_eps(self) -> float:
-        return 1e-8
+        return Adam.eps
 
     def _make_exploration(self) -> EpsilonGreedy:
         config = self.config
@@ -97,7 +97,8 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         if deterministic:
             return self.acting.act(seen, None, state)
         rate = self.config.exploration_final_eps
-        return EpsilonGreedy(self.acting, self.codec, lambda _: rate).act(seen, self.predict_rng, 1.0), state
+        greedy = EpsilonGreedy(self.acting, self.codec, lambda _: rate)
+        return greedy.act(seen, self.predict_rng, self.progress), state
 
     def update(self) -> None:
         interval = self.config.target_update_interval
@@ -141,7 +142,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         values = self.policy.action_values(deciding)
         if "next_action_masks" in batch:
             values = self.policy.head.masked(values, batch["next_action_masks"])
-        return self._bootstrapped(batch, self._of_actions(estimates, values.argmax(-1)))
+        return self._bootstrapped(batch, self._of_actions(estimates, values.argmax(1)))
 
     def _copy_to_targets(self) -> None:
         self.program.state["target"].copy_(self.program.state["q_network"])

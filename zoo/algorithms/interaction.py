@@ -6,6 +6,7 @@ Collecting for on-policy and off-policy algorithms and evaluating all go through
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ class Interaction:
         self.envs = envs
         self.to_env = to_env
         self.normalizer = normalizer
-        self.timings = {"env": 0.0, "policy": 0.0} if timings is None else timings
+        self.timings = defaultdict(float) if timings is None else timings
         self._seeds: list[int] = []
         self._n_steps = 0
         self._not_finite: tuple[int, NotFinite] | None = None

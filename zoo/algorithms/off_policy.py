@@ -299,7 +299,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         discounts = batch.get("discounts", self.config.gamma) * (1.0 - batch["terminated"])
         rewards = batch["rewards"]
         if next_values.dim() > 1:
-            rewards, discounts = rewards.unsqueeze(-1), discounts.unsqueeze(-1)
+            rewards, discounts = rewards[:, None], discounts[:, None]
         return rewards + discounts * next_values
 
     def _gradient_steps_due(self) -> int:

@@ -60,9 +60,9 @@ class QRDQN(DQN):
 
     def _of_actions(self, estimates: Tensor, actions: Tensor) -> Tensor:
         """Return the quantiles (batch, quantiles) of these actions (batch,)."""
-        return pick(estimates, actions.unsqueeze(-1))
+        return pick(estimates, actions[:, None])
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the quantile Huber loss, summed over the quantiles, and the error of their mean."""
-        losses = quantile_huber(values, targets).sum(-2).mean(-1)
-        return losses, values.mean(-1) - targets.mean(-1)
+        losses = quantile_huber(values, targets).sum(1).mean(1)
+        return losses, values.mean(1) - targets.mean(1)

@@ -22,5 +22,5 @@ def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:
     levels = (torch.arange(n_quantiles, dtype=quantiles.dtype, device=quantiles.device) + 0.5) / n_quantiles
     each, target = torch.broadcast_tensors(quantiles.unsqueeze(-1), targets.unsqueeze(-2))
     is_above = (target < each).detach().to(quantiles.dtype)
-    weights = (levels.unsqueeze(-1) - is_above).abs()
+    weights = (levels[:, None] - is_above).abs()
     return weights * F.smooth_l1_loss(each, target, reduction="none")

@@ -73,13 +73,13 @@ class TQC(SAC):
         The highest ones of all together are dropped, not of each critic.
         """
         n_kept = self.config.n_quantiles - self.config.top_quantiles_to_drop_per_net
-        pooled = next_values.transpose(0, 1).flatten(1).sort(dim=-1).values
-        return pooled[:, : n_kept * self.config.n_critics] - surprise.unsqueeze(-1)
+        pooled = next_values.transpose(0, 1).flatten(1).sort().values
+        return pooled[:, : n_kept * self.config.n_critics] - surprise[:, None]
 
     def _losses_and_errors(self, values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean over critics, quantiles and targets: not a sum, so that rates are those of SAC."""
-        losses = quantile_huber(values, targets).mean((0, -2, -1))
-        return losses, (values.mean(-1) - targets.mean(-1)).abs().mean(0)
+        losses = quantile_huber(values, targets).mean((0, 2, 3))
+        return losses, (values.mean(2) - targets.mean(1)).abs().mean(0)
 
     def _actor_values(self, values: Tensor) -> Tensor:
         """Return the mean (batch,) over all quantiles, the highest included."""

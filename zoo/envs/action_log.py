@@ -33,7 +33,7 @@ class ActionLog:
         """Steps that were added so far; the clock of whoever counts lengths of episodes."""
         self._starts = [0] * num_envs
         shape = (INITIAL_CAPACITY, num_envs, *(action_space.shape or ()))
-        self._use(np.zeros(shape, dtype=action_space.dtype), oldest=0)
+        self._use(np.empty(shape, dtype=action_space.dtype), oldest=0)
 
     def add(self, actions: NDArray[Any]) -> None:
         """Keep one action of each environment, (num_envs, …)."""
@@ -63,7 +63,7 @@ class ActionLog:
         capacity = INITIAL_CAPACITY
         while capacity < self.n_steps:
             capacity *= 2
-        self._use(np.zeros((capacity, *self._ring.shape[1:]), self._ring.dtype), oldest=0)
+        self._use(np.empty((capacity, *self._ring.shape[1:]), self._ring.dtype), oldest=0)
         for env, actions in enumerate(each):
             self._starts[env] = self.n_steps - len(actions)
             self._ring[self._starts[env] : self.n_steps, env] = actions
@@ -75,7 +75,7 @@ class ActionLog:
             if len(ring) == MANY_STEPS:
                 self._tell_growth(oldest)
             steps = np.arange(oldest, self.n_steps)
-            ring = np.zeros((2 * len(ring), *ring.shape[1:]), ring.dtype)
+            ring = np.empty((2 * len(ring), *ring.shape[1:]), ring.dtype)
             ring[steps % len(ring)] = self._ring[steps & self._last]
         self._use(ring, oldest)
 

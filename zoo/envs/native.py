@@ -119,9 +119,6 @@ class AleGames(VectorWrapper):
     def __init__(self, env: AnyVectorEnv, options: AtariConfig) -> None:
         super().__init__(env)
         self._options = options
-        self._returns = np.zeros(env.num_envs)
-        self._lengths = np.zeros(env.num_envs, dtype=np.int64)
-        self._lives = np.zeros(env.num_envs, dtype=np.int64)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
@@ -129,8 +126,8 @@ class AleGames(VectorWrapper):
         """Start new games."""
         seeds: Any = seed if seed is None else np.array(_each_seed(seed, self.num_envs)) % LARGEST_SEED
         observations, infos = self.env.reset(seed=seeds, options=options)
-        self._returns[:] = 0.0
-        self._lengths[:] = 0
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, dtype=np.int64)
         self._lives = infos["lives"].copy()
         return observations, infos
 
@@ -223,9 +220,6 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = self._pool.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._returns = np.zeros(num_envs)
-        self._lengths = np.zeros(num_envs, dtype=np.int64)
-        self._to_reset = np.zeros(num_envs, dtype=np.bool_)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
@@ -234,9 +228,9 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         if seed is not None:
             self._pool.close()
             self._pool = self._made(seed)
-        self._returns[:] = 0.0
-        self._lengths[:] = 0
-        self._to_reset[:] = False
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, dtype=np.int64)
+        self._to_reset = np.zeros(self.num_envs, dtype=np.bool_)
         observations, infos = self._pool.reset()
         return observations, infos
 

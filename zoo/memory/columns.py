@@ -77,9 +77,6 @@ def pieces(column: Column, n_rows: int) -> Iterator[Column]:
     first = column
     while isinstance(first, dict):
         first = next(iter(first.values()))
-    if 0 < len(first) <= n_rows:
-        yield column
-        return
     for start in range(0, len(first), n_rows):
         rows = slice(start, start + n_rows)
         yield transform(itemgetter(rows), column)

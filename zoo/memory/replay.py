@@ -99,7 +99,7 @@ class ReplayMemory:
         self.sampler: Sampler = sampler or UniformSampler()
         self.relabelling = relabelling
         self.episodes = Episodes(self.length, n_envs) if relabelling is not None else None
-        self._relabelled = np.zeros(0, np.int64)
+        self._relabelled = np.array([], np.int64)
         self.transforms = transforms
         self.shown = [name for name in SHOWN if name in specs]
         leading = (self.length, n_envs)

@@ -38,14 +38,13 @@ class RolloutMemory:
         }
         self.rewards: Array = allocate(ColumnSpec((), np.float32), (n_steps, n_envs))
         self.ended: Array = allocate(ColumnSpec((), np.bool_), (n_steps, n_envs))
-        self.valid: Array = np.ones((n_steps, n_envs), np.bool_)
-        self._truncations: list[tuple[int, Array, Column]] = []
-        self._step = 0
+        self.valid: Array = allocate(ColumnSpec((), np.bool_), (n_steps, n_envs))
+        self.start()
 
     def start(self) -> None:
         """Begin a new rollout."""
         self._step = 0
-        self._truncations = []
+        self._truncations: list[tuple[int, Array, Column]] = []
         self.valid.fill(True)
 
     def add(self, experience: Experience, rewards: Array) -> None:

@@ -33,7 +33,7 @@ class ContinuousCritics(nn.Module):
         n_outputs: int = 1,
     ) -> None:
         super().__init__()
-        self.encoder = make_encoder(observation_space, config, ortho_init=config.ortho_init is True)
+        self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         size = self.encoder.features_dim + math.prod(action_space.shape or ())
         hidden = layer_sizes(config, ("pi", "qf"), list(widths))["qf"]
         style = LayerStyle.of(config, "relu")

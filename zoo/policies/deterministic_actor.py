@@ -39,7 +39,7 @@ class DeterministicActor(nn.Module):
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Box)
-        self.encoder = make_encoder(observation_space, config, ortho_init=config.ortho_init is True)
+        self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         hidden = layer_sizes(config, ("pi", "qf"), list(widths))["pi"]
         self.trunk = Mlp(self.encoder.features_dim, hidden, None, LayerStyle.of(config, "relu"))
         if config.ortho_init:

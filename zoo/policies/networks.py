@@ -33,7 +33,7 @@ class LayerStyle:
     """What all hidden layers of a policy share."""
 
     activation: str
-    layer_norm: bool = False
+    layer_norm: bool
 
     @classmethod
     def of(cls, config: PolicyConfig, activation: str) -> LayerStyle:

@@ -34,7 +34,7 @@ class QNetwork(nn.Module):
         super().__init__()
         assert isinstance(action_space, spaces.Discrete)
         self.head = ActionValues(action_space)
-        self.encoder = make_encoder(observation_space, config, ortho_init=config.ortho_init is True)
+        self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         hidden = layer_sizes(config, ("qf",), hidden_after(self.encoder))["qf"]
         style = LayerStyle.of(config, "relu")
         size = self.encoder.features_dim

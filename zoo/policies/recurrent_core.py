@@ -49,4 +49,4 @@ class RecurrentCore(nn.Module, ABC):
 def _fresh(state: Tensor, episode_starts: Tensor | None) -> Tensor:
     if episode_starts is None:
         return state
-    return state * (1.0 - episode_starts.to(state.dtype)).unsqueeze(-1)
+    return state * (1.0 - episode_starts.to(state.dtype))[:, None]

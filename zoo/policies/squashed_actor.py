@@ -34,7 +34,7 @@ class SquashedActor(nn.Module):
     ) -> None:
         super().__init__()
         assert isinstance(action_space, spaces.Box)
-        self.encoder = make_encoder(observation_space, config, ortho_init=config.ortho_init is True)
+        self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
         widths = layer_sizes(config, ("pi", "qf"), OFF_POLICY_WIDTHS)["pi"]
         self.trunk = Mlp(self.encoder.features_dim, widths, None, LayerStyle.of(config, "relu"))
         if config.ortho_init:

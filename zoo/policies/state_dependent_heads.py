@@ -93,4 +93,5 @@ class SquashedStateDependentGaussian(Squashed, StateDependentGaussian):
 
 def expln(values: Tensor) -> Tensor:
     """Return exp(x), above 0 the slower 1 + log(1 + x): positive, and smooth between both."""
-    return torch.where(values > 0, values.clamp(min=0).log1p() + 1.0, values.clamp(max=0).exp())
+    below = values.clamp(max=0)  # also where it is not chosen: an infinite slope would become NaN
+    return torch.where(values > 0, values.clamp(min=0).log1p() + 1.0, below.exp())

@@ -148,6 +148,17 @@ def test_folder_with_something_else_is_not_overwritten(tmp_path: Path, agent: Ag
     assert (tmp_path / "data.zip").read_text() == "not a zip"
 
 
+@pytest.mark.parametrize("name", ["README.md", "config.yaml", "card.json"])
+def test_file_that_is_called_as_one_of_an_agents_is_not_overwritten(
+    tmp_path: Path, agent: AgentFiles, name: str
+) -> None:
+    (tmp_path / name).write_text("my own")
+    with pytest.raises(ZooError, match="holds something else than an agent"):
+        write_agent(tmp_path, agent)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "my own"
+
+
 @pytest.mark.parametrize("name", ["agent", "agent.zip"])
 def test_full_disk_leaves_the_old_agent_whole(
     tmp_path: Path, agent: AgentFiles, name: str, monkeypatch: pytest.MonkeyPatch

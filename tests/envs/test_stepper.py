@@ -359,3 +359,24 @@ def test_observations_of_another_shape_are_refused(at: int) -> None:
     with pytest.raises(ZooError, match=r"gave observations of shape \(2, 1\); 2 of Box\(2,\).*\(2, 2\)"):
         transitions(stepper, 3)
     assert stepper.env.n_calls == at + 1  # type: ignore[attr-defined]
+
+
+def test_observations_of_another_shape_after_a_reset_between_episodes_are_refused() -> None:
+    class Misshapen(gym.vector.VectorWrapper):  # type: ignore[type-arg]
+        def reset(self, **options: Any) -> Any:
+            is_between = bool(options.get("options"))
+            observations, infos = self.env.reset(**options)
+            return (observations[:, :1] if is_between else observations), infos
+
+    stepper = EnvStepper(Misshapen(gymnasium_env(AutoresetMode.DISABLED)))
+    with pytest.raises(ZooError, match=r"gave observations of shape \(2, 1\); 2 of Box\(2,\).*\(2, 2\)"):
+        transitions(stepper, 30)
+
+
+def test_who_steps_what_a_wrapper_is_around_disturbs_its_stepper() -> None:
+    inner = gymnasium_env(AutoresetMode.SAME_STEP)
+    stepper, other = EnvStepper(gym.vector.VectorWrapper(inner)), EnvStepper(inner)
+    stepper.reset()
+    assert not stepper.was_disturbed
+    other.reset()
+    assert stepper.was_disturbed

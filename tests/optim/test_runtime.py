@@ -162,6 +162,16 @@ def test_what_flushed_before_flushes_afterwards() -> None:
         assert torch.get_num_threads() == 2
 
 
+def test_numbers_are_single_precision_within_the_block_whatever_the_process_has() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with computing_with(threads=1):
+            assert torch.zeros(1).dtype is torch.float32
+        assert torch.get_default_dtype() is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_thread_of_pythons_flushes_too() -> None:
     def compute() -> int:
         with computing_with(threads=2):

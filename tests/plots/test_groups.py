@@ -141,6 +141,14 @@ def test_values_that_mean_the_same_are_one_group(tmp_path: Path) -> None:
     assert len(groups_in(tmp_path)) == 2
 
 
+def test_a_schedule_in_a_word_and_spelled_out_is_one_group(tmp_path: Path) -> None:
+    rates: list[Any] = ["lin_1e-3", {"type": "linear", "start": 0.001, "end": 0}, "lin_2e-3"]
+    rates += [{"type": "linear", "start": 0.001, "end": 0.0001}]
+    for i, rate in enumerate(rates):
+        make_run(tmp_path, seed=i, name=str(i), config={"algo": {"name": "ppo2", "learning_rate": rate}})
+    assert sorted(len(group.runs) for group in groups_in(tmp_path)) == [1, 1, 2]
+
+
 def test_labels_spell_values_as_they_are_typed(tmp_path: Path) -> None:
     for name, every, sizes in (("a", None, [64, None]), ("b", True, {"pi": [8]})):
         make_run(tmp_path, name=name, config={"extra": {"every": every, "sizes": sizes}})

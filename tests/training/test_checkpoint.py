@@ -222,12 +222,13 @@ def test_the_two_newest_checkpoints_are_kept(tmp_path: Path, ppo2: Callable[...,
     folder.mkdir()
     for name in ("100-0123abcd.safetensors", ".100-0123abcd.safetensors.0000abcd.partial"):
         (folder / name).write_text("what a killed process began")
-    for name in ("thesis.tex", "model.safetensors", ".hidden"):
+    for name in ("thesis.tex", "model.safetensors", ".hidden", ".checkpoint.json.swp"):
         (folder / name).write_text("not a checkpoint's")
     ppo2().learn(256, CheckpointCallback(folder, every=64))
     names = sorted(path.name for path in folder.iterdir())
     assert [re.sub("-.*", "", name) for name in names] == [
-        *(".hidden", "192", "256", "checkpoint.json", "model.safetensors", "previous.json", "thesis.tex")
+        *(".checkpoint.json.swp", ".hidden", "192", "256", "checkpoint.json", "model.safetensors"),
+        *("previous.json", "thesis.tex"),
     ]
 
 

@@ -167,6 +167,17 @@ def test_run_killed_before_its_first_record_is_taken_up(run: RunFolder) -> None:
     assert again.read_record()["status"] == "running"
 
 
+def test_run_killed_before_its_first_record_is_taken_up_by_its_job(tmp_path: Path) -> None:
+    with_record, without = (RunFolder.create(tmp_path, "ppo2", "CartPole-v1", seed) for seed in (1, 2))
+    for each, job in ((with_record, "sweep_1"), (without, "sweep_2")):
+        each.write_config({"seed": 7, "job": job})
+        each.close()
+    taken_up = RunFolder.of_job(tmp_path, "sweep_2", lambda config: config["seed"] == 7)
+    assert taken_up is not None
+    assert taken_up.path == without.path
+    assert RunFolder.of_job(tmp_path, "sweep_3", lambda config: True) is None
+
+
 def test_finished_run_that_lost_its_record_keeps_its_logs(run: RunFolder) -> None:
     run.write_config({"seed": 3})
     run.agent.mkdir()

@@ -189,8 +189,9 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
 
 
 def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
-    others = [entry for entry in _entries(destination) if entry.name not in AGENT_FILES]
-    if others and not (destination / CONFIG).is_file():
+    entries = _entries(destination)
+    others = [entry for entry in entries if entry.name not in AGENT_FILES]
+    if entries and not all((destination / name).is_file() for name in (CONFIG, POLICY)):
         raise ZooError(f"{one_line(destination)} holds something else than an agent; choose another folder")
     with atomic_folder(destination) as new:
         for name, content in contents.items():

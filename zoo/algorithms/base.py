@@ -153,8 +153,7 @@ class Algorithm(AgentInEnvs[Config]):
         weights = sum(parameter.numel() for parameter in self.policy.parameters())
         self.runtime.expect(self.gradient_steps_in(self.total_timesteps), float(weights * batch_size))
         if not self.interaction.is_under_way:
-            with self.runtime.in_force():
-                self._reset_envs()
+            self._reset_envs()
         callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}

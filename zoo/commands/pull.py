@@ -32,4 +32,6 @@ def run(config: Mapping[str, Any]) -> None:
         refuse_foreign_code(files.config, place)
     except ZooError as refusal:
         print(f"note   {refusal}")
-    print(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}")
+        print(f"watch  zoo enjoy {shlex.quote(f'agent={place}')} trust=true   # once you know whose it is")
+    else:
+        print(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}")

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.files.printing import printable
+from zoo.files.printing import say, without_password
 
 FAILURE = 1
 """Exit status after any other exception, or when a process died."""
@@ -56,8 +56,9 @@ def outcome_of(run: Callable[[], int | None]) -> Outcome:
     try:
         return Outcome(run() or 0)
     except ZooError as error:
-        print(printable(f"zoo: {error}"), file=sys.stderr, flush=True)
-        return Outcome(MISTAKE, str(error))
+        message = without_password(str(error))
+        say(f"zoo: {message}", sys.stderr)
+        return Outcome(MISTAKE, message)
     except KeyboardInterrupt:
         return Outcome(INTERRUPTED)
     except Exception as error:

@@ -56,7 +56,7 @@ class EnvStepper:
         self._autoreset = autoreset_mode(env)
         self._same_step = env if isinstance(env, SameStepVectorEnv) else None
         self._own = env.unwrapped if isinstance(env.unwrapped, SameStepVectorEnv) else None
-        self._stepped: Any = env if self._own is None else self._own
+        self._stepped: Any = env.unwrapped
         self.observations: Observations = None
         self._action_masks: NDArray[np.bool_] | None = None
         self.mask_size: int | None = None if self._own is None else self._own.mask_size
@@ -242,6 +242,7 @@ class EnvStepper:
         step.finished = finished
         if self._autoreset is AutoresetMode.SAME_STEP:
             step.final_observations = final_observations(infos, finished)
+            refuse_other_shapes(step.final_observations, self.observation_space, len(finished))
             final_infos = infos.get("final_info", {})
             last_infos = [
                 {**info_of({"episode": infos.get("episode", {})}, i), **info_of(final_infos, i)}
@@ -259,6 +260,7 @@ class EnvStepper:
         if self._autoreset is AutoresetMode.DISABLED:
             options = {"reset_mask": self._to_reset.copy()}
             step.observations, reset_infos = self.env.reset(options=options)
+            refuse_other_shapes(step.observations, self.observation_space, self.num_envs)
             self.observations = step.observations
             before = self._action_masks
             self._take_masks(reset_infos)

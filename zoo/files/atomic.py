@@ -123,12 +123,17 @@ def recover_folder(path: str | Path) -> None:
             os.rename(previous, path)
 
 
+def unfinished(names: str) -> str:
+    """Return the pattern of what a killed process began of files and folders with names like these."""
+    return rf"\.(?:{names})\.(?:[0-9a-f]{{8}}\.partial|previous)"
+
+
 def remove_unfinished(path: str | Path) -> None:
     """Remove what a process that was killed began of a file or folder: nobody may be writing it now."""
     path = Path(path)
-    unfinished = re.compile(rf"\.{re.escape(path.name)}\.(?:[0-9a-f]{{8}}\.partial|previous)")
+    of_this = re.compile(unfinished(re.escape(path.name)))
     for each in path.parent.iterdir():
-        if not unfinished.fullmatch(each.name):
+        if not of_this.fullmatch(each.name):
             continue
         if each.is_dir():
             shutil.rmtree(each, ignore_errors=True)

@@ -150,8 +150,10 @@ def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
     """
     threads_before = torch.get_num_threads()
     restore_precision = _precision_kept()
-    flushed_before = bool(torch.full((), 1e-40) * 0.5 == 0)
+    flushed_before = bool(torch.full((), 1e-40, dtype=torch.float32) * 0.5 == 0)
+    dtype_before = torch.get_default_dtype()
     torch.set_num_threads(threads)
+    torch.set_default_dtype(torch.float32)
     torch.set_float32_matmul_precision(PRECISIONS[precision])
     _flush_denormals(True)
     try:
@@ -160,6 +162,7 @@ def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
         torch.set_num_threads(threads_before)
         restore_precision()
         _flush_denormals(flushed_before)
+        torch.set_default_dtype(dtype_before)
 
 
 def _precision_kept() -> Callable[[], None]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +114,14 @@ def differences(first: Iterable[Run], second: Iterable[Run]) -> dict[str, tuple[
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Give every value of a config with its dotted key; an empty section is a value, and a very deep one."""
+    """Give every value of a config with its dotted key.
+
+    An empty section is a value, and so are a very deep one and a schedule.
+    """
     for key, value in config.items():
         path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value and path.count(".") < _DEPTH:
+        is_section = isinstance(value, Mapping) and value and not ("start" in value and _schedule(value))
+        if is_section and path.count(".") < _DEPTH:
             yield from flat(value, f"{path}.")
         else:
             yield path, value
@@ -205,16 +208,22 @@ def _text(value: Any) -> str:
 def _meant(value: Any) -> Any:
     """Return a value so that ``lin_1e-3`` and ``lin_0.001``, or 1 and 1.0, are equal."""
     if isinstance(value, Mapping):
-        return {key: _meant(each) for key, each in value.items()}
+        return _schedule(value) or {key: _meant(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_meant(each) for each in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and "_" in value:
-        with contextlib.suppress(ZooError):
-            schedule = schedules.parse(value)
-            return f"{schedule.type} schedule from {schedule.start}"
+        return _schedule(value) or value
     return value
+
+
+def _schedule(value: str | Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a value says as a schedule, or None if it is none."""
+    try:
+        return asdict(schedules.parse(value))
+    except ZooError:
+        return None
 
 
 def as_typed(value: Any) -> str:

@@ -15,9 +15,7 @@ from zoo.training import statistics
 
 Array = NDArray[np.float64]
 
-X_AXES = ("steps", "episodes", "hours")
 Y_AXES = ("train", "eval", "length")
-INTERVALS = ("ci", "std", "minmax", "none")
 
 USUAL_WINDOW = 100
 """Episodes of which a training curve shows the mean, or a tenth of them where there are fewer than 1,000."""

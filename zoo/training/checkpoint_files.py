@@ -36,7 +36,7 @@ PREVIOUS = "previous.json"
 _ARRAYS = r"\d+-[0-9a-f]{8}\.safetensors"
 _PART_NAME = r"[0-9a-f]{32}"
 _OURS = rf"{_ARRAYS}|{_PART_NAME}\.safetensors"
-_LEFTOVERS = re.compile(rf"{_OURS}|\.({_OURS}|{NEWEST}|{PREVIOUS})\..+")
+_LEFTOVERS = re.compile(f"{_OURS}|{atomic.unfinished(f'{_OURS}|{re.escape(NEWEST)}|{re.escape(PREVIOUS)}')}")
 """The names of arrays, and of what a killed process began of any file here."""
 
 

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Iterator
 
 from zoo.errors import ZooError
-from zoo.files.printing import printable
+from zoo.files.printing import say
 
 
 def tell(message: str) -> None:
     """Print one line to stderr, if that can be written: its disk may be the one that is full."""
-    with contextlib.suppress(OSError):
-        print(printable(f"zoo: {message}"), file=sys.stderr, flush=True)
+    say(f"zoo: {message}", sys.stderr)
 
 
 @contextlib.contextmanager

@@ -111,11 +111,11 @@ class RunFolder:
 
         Runs that still go on in another process, a neighbour in the same job, are left alone.
         """
-        folders = [record.parent for record in Path(root).glob("*/*/*/run.json")]
+        folders = [config.parent for config in Path(root).glob("*/*/*/config.yaml")]
         for folder in sorted(folders, key=lambda folder: folder.name, reverse=True):
             run = cls(folder)
             try:
-                record = run.read_record()
+                record = run.read_record() if run.record.exists() else run.read_config()
                 is_wanted = record.get("job") == job and record.get("status") != FINISHED
                 if is_wanted and is_same(run.read_config()):
                     return cls.reopen(folder)

@@ -233,7 +233,7 @@ class FixedDimension(Dimension):
     only: Any
 
     def described(self) -> str:
-        return _written(self.only)
+        return json.dumps(self.only)
 
     def distributions(self, path: str) -> dict[str, BaseDistribution]:
         return {}

@@ -25,6 +25,9 @@ from zoo.files.printing import first_and_last, one_line
 from zoo.tuning.file_lock import FileLock, is_locked
 from zoo.tuning.storages import Storage
 
+COMMANDS = "commands"
+"""Of a study: how many commands have begun it or gone on with it."""
+
 WORKER = "worker"
 REASON = "reason"
 TRACEBACK = "traceback"
@@ -257,7 +260,7 @@ def _likeness(error: BaseException) -> str:
 def _attributes_of(study: optuna.Study) -> dict[str, Any] | None:
     """Return what a study was begun with; None if it is gone."""
     try:
-        return dict(study.user_attrs)
+        return {key: value for key, value in study.user_attrs.items() if key != COMMANDS}
     except KeyError:
         return None
 

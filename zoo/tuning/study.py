@@ -19,7 +19,7 @@ from zoo.errors import ZooError
 from zoo.files.own_key import signature_of
 from zoo.files.printing import one_line, without_password
 from zoo.tuning.plan import Plan, differences
-from zoo.tuning.shared_study import SharedStudy, counted, is_anyone_there
+from zoo.tuning.shared_study import COMMANDS, SharedStudy, counted, is_anyone_there
 from zoo.tuning.storages import Storage, open_existing, open_storage
 
 SETTINGS, SEED, SIGNATURE = "settings", "seed", "signature"
@@ -60,6 +60,7 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
             else:
                 _check_settings(plan, study)
                 remarks = [_goes_on(study, plan), *_unused_warm_start(study, plan)]
+            study.set_user_attr(COMMANDS, study.user_attrs.get(COMMANDS, 0) + 1)
             shared = SharedStudy(study, storage, plan.config["n_trials"])
     _refuse_foreign_pickles(plan, study)
     return shared, remarks, is_new
@@ -72,7 +73,7 @@ def forget_untried(plan: Plan, shared: SharedStudy) -> None:
     """
     storage = shared.storage
     with quiet_optuna(), shared.turn():
-        if counted(shared.trials()) or is_anyone_there(storage):
+        if shared.study.user_attrs[COMMANDS] > 1 or counted(shared.trials()) or is_anyone_there(storage):
             return
         optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
         is_empty = not optuna.get_all_study_names(storage.optuna)

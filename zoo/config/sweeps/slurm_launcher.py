@@ -57,29 +57,40 @@ class SlurmLauncher(Launcher):
         numbers = self.sweep.add_jobs(self.config, job_overrides, initial_job_idx)
         assert self.sweep.folder is not None
         try:
-            self.run_jobs(numbers)
+            array = self._take_and_submit(numbers)
         except TakenError:
             raise
         except ZooError:
             if initial_job_idx == 0:
-                self.sweep.folder.discard()
+                self.sweep.folder.discard()  # of which no job has been started
             raise
-        rows = {row.state.number: row for row in self.sweep.folder.rows()}
-        outcomes = [
-            Outcome(rows[number].exit_status if self.sweep.settings.wait else 0) for number in numbers
+        self._follow(array, numbers)
+        outcomes = {number: Outcome(0) for number in numbers}
+        if self.sweep.settings.wait:
+            outcomes |= {row.state.number: Outcome(row.exit_status) for row in self.sweep.folder.rows()}
+        return [
+            completed(each, outcomes[number]) for each, number in zip(job_overrides, numbers, strict=True)
         ]
-        return [completed(each, outcome) for each, outcome in zip(job_overrides, outcomes, strict=True)]
 
     def run_jobs(self, numbers: Sequence[int]) -> None:
         """Submit jobs that the sweep has."""
+        self._follow(self._take_and_submit(numbers), numbers)
+
+    def _take_and_submit(self, numbers: Sequence[int]) -> str:
         assert self.sweep.folder is not None
         folder = self.sweep.folder
         try:
             with folder.taken(numbers):
-                array = self._submit(folder, numbers)
+                return self._submit(folder, numbers)
         except OSError as error:
             raise ZooError(f"can't write down the jobs in {folder.shown}: {one_line(error)}") from error
-        folder.write_table()
+
+    def _follow(self, array: str, numbers: Sequence[int]) -> None:
+        """Say what was submitted, and wait for it if that is asked for."""
+        assert self.sweep.folder is not None
+        folder = self.sweep.folder
+        with contextlib.suppress(ZooError):  # the jobs write it again
+            folder.write_table()
         say(f"zoo: submitted to Slurm: {_job_ids(array, numbers)}")
         self.sweep.is_left_to_slurm = not self.sweep.settings.wait
         if self.sweep.settings.wait:
@@ -136,10 +147,18 @@ def _wait(folder: SweepFolder, numbers: Sequence[int]) -> None:
     while waited_for:
         time.sleep(pause)
         pause = min(1.1 * pause, longest)
-        for row in folder.write_table():
+        for row in _table(folder):
             if row.state.number in waited_for and row.status not in (QUEUED, RUNNING, PREEMPTED):
                 waited_for.remove(row.state.number)
                 say(f"zoo: job {row.state.number}: {ending(row)}")
+
+
+def _table(folder: SweepFolder) -> list[Row]:
+    """Return the jobs as they stand, or none where one can't be read at this moment: there is a next one."""
+    try:
+        return folder.write_table()
+    except ZooError:
+        return []
 
 
 def ending(row: Row) -> str:

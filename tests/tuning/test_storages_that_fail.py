@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +85,28 @@ def test_database_on_a_full_disk_is_told_in_one_line() -> None:
     ):
         claimed(found)
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"a log\nand half a line", b"x" * 70000, bytes(100), b'{"op":1}\n'])
+def test_file_that_is_no_journal_is_refused_and_stays_as_it_is(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "server.log"
+    file.write_bytes(content)
+    with pytest.raises(ZooError, match=r"server\.log: it is another file, which stays as it is"):
+        search(config_of(f"storage={file}", "n_trials=1"))
+    assert file.read_bytes() == content
+    assert os.listdir(tmp_path) == ["server.log"]
+
+
+def test_file_that_took_the_place_of_a_journal_is_not_written() -> None:
+    found = search(config_of("storage=journal", "n_trials=1"))
+    JOURNAL.write_text("notes, without an end of line")
+    with pytest.raises(ZooError, match="another file"), found.shared.storage.mistakes_told():
+        claimed(found)
+    assert JOURNAL.read_text() == "notes, without an end of line"
+
+
+def test_empty_file_becomes_a_journal(tmp_path: Path) -> None:
+    file = tmp_path / "study.log"
+    file.touch()
+    search(config_of(f"storage={file}", "n_trials=1"))
+    assert file.read_text().startswith('{"op_code":')

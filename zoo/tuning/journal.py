@@ -20,6 +20,9 @@ from zoo.tuning.file_lock import FileLock
 
 BLOCK = 65536
 
+BEGINNING = b'{"op_code":'
+"""What every journal of Optuna begins with."""
+
 
 class Journal(BaseJournalBackend):
     """Optuna's journal, which cuts off what is not a whole line before it writes the next one.
@@ -57,6 +60,7 @@ class Journal(BaseJournalBackend):
 
     def _cut(self, file: BinaryIO) -> int:
         """Go to the end of the last whole line, and let the file end there."""
+        refuse_other_files(file)
         size = file.seek(0, os.SEEK_END)
         end = _end_of_last_line(file, size)
         if end < size:
@@ -73,6 +77,14 @@ class Journal(BaseJournalBackend):
             yield
         except OSError as error:
             raise StorageInternalError(error.strerror or str(error)) from error
+
+
+def refuse_other_files(file: BinaryIO) -> None:
+    """Raise `StorageInternalError` for a file that is no journal, nor empty, nor the beginning of one."""
+    file.seek(0)
+    beginning = file.read(len(BEGINNING))
+    if not BEGINNING.startswith(beginning):
+        raise StorageInternalError("it is another file, which stays as it is; give another name")
 
 
 def _end_of_last_line(file: BinaryIO, size: int) -> int:

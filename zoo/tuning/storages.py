@@ -93,6 +93,8 @@ def open_storage(setting: str | None, folder: Path, heartbeat: int) -> Storage:
 
 
 def _on_file(file: Path) -> Storage:
+    if file.suffix in JOURNAL_SUFFIXES:
+        _refuse_other_files(file)
     atomic.make_folder(file.parent)
     workers = file.with_name(f"{file.name}.workers")
     atomic.make_folder(workers)
@@ -136,6 +138,21 @@ def _file(setting: str | None, folder: Path) -> Path:
     if not path.parent.is_dir():
         raise ZooError(f"`storage={setting}`: there is no folder {shown(path.parent)}; make it first")
     return path
+
+
+def _refuse_other_files(file: Path) -> None:
+    """Raise `ZooError` for a file that is no journal, before anything is written beside it."""
+    from optuna.exceptions import StorageInternalError
+
+    from zoo.tuning.journal import refuse_other_files
+
+    try:
+        with open(file, "rb") as opened:
+            refuse_other_files(opened)
+    except FileNotFoundError:
+        return
+    except StorageInternalError as error:
+        raise ZooError(f"can't open the journal {shown(file)}: {error}") from error
 
 
 def _journal(file: Path, workers: Path, *, is_ours: bool) -> BaseStorage:

@@ -380,3 +380,14 @@ def test_who_steps_what_a_wrapper_is_around_disturbs_its_stepper() -> None:
     assert not stepper.was_disturbed
     other.reset()
     assert stepper.was_disturbed
+
+
+def test_vector_environment_of_somebody_that_cannot_be_closed_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Clinging(gym.vector.SyncVectorEnv):
+        def close_extras(self, **kwargs: Any) -> None:
+            raise OSError("the simulator is gone")
+
+    EnvStepper(Clinging([Counting] * 2)).close()
+    assert capsys.readouterr().err == "zoo: Clinging: close() raised OSError: the simulator is gone\n"

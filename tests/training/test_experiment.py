@@ -573,3 +573,22 @@ def test_a_run_that_will_learn_nothing_says_so_in_one_line(capsys: pytest.Captur
     assert told == [
         "zoo: nothing will be learned in 150 steps: learning_starts=100 and train_freq=100 leave no update"
     ]
+
+
+class Clinging(gym.Wrapper[Any, Any, Any, Any]):
+    """Can't be closed."""
+
+    def close(self) -> None:
+        raise RuntimeError("still in use")
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "workers"])
+def test_environment_that_cannot_be_closed_is_told_and_the_run_is_finished(
+    vectorization: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    register_wrapped_cartpole("Clinging-v0", Clinging, monkeypatch)
+    given = ["env=Clinging-v0", "env.check=false", "env.start_method=fork", "env.n_workers=2"]
+    assert zoo.train(config_of(*given, f"env.vectorization={vectorization}")).is_complete
+    told = [line for line in capfd.readouterr().err.splitlines() if "close()" in line]
+    of_each = [f"zoo: env {i}: close() raised RuntimeError: still in use" for i in range(2)]
+    assert sorted(told) == sorted([*of_each, *of_each])  # those of the training, those of the evaluation

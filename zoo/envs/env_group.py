@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from zoo.envs.action_log import ActionLog
 from zoo.envs.action_masks import ActionMasks
+from zoo.envs.closing import closing_told
 from zoo.envs.env_error import env_error
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
 from zoo.envs.spaces import Space, spaces_differ
@@ -223,16 +224,10 @@ class EnvGroup:
             self._set_values[i][name] = value
 
     def close(self) -> None:
-        """Close every environment, also where one raises."""
-        errors = []
-        for env in self.envs:
-            try:
-                env.close()
-            except Exception as error:
-                errors.append(error)
+        """Close every environment; what one raises is told in a line."""
+        for i in range(len(self.envs)):
+            self._close(i)
         self.envs = []
-        if errors:
-            raise errors[0]
 
     # -- episodes and seeds -----------------------------------------------------------------------------
 
@@ -278,7 +273,7 @@ class EnvGroup:
         return self.envs[i].reset(seed=seed, options=options)
 
     def _make_anew(self, i: int) -> None:
-        self.envs[i].close()
+        self._close(i)
         env = self.envs[i] = self._make_envs[i]()
         for name, value in self._set_values[i].items():
             env.set_wrapper_attr(name, value)
@@ -286,6 +281,10 @@ class EnvGroup:
         self._spaces[i] = spaces_of(env)
         self._statistics[i] = find_wrapper(env, EpisodeStatistics)
         self.masks.made_anew(i, env)
+
+    def _close(self, i: int) -> None:
+        with closing_told(f"env {self._first_index + i}"):
+            self.envs[i].close()
 
     def _start_record(self, i: int) -> None:
         self._returns[i] = 0.0

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from zoo.envs.closing import closing_told
 from zoo.envs.env_group import EpisodeEnd, Info
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.nan_check import NanCheck
@@ -193,10 +194,11 @@ class EnvStepper:
             raise ZooError(f"rendering needs a package: {error}") from error
 
     def close(self) -> None:
-        """Close the environments and the monitor."""
+        """Close the environments and the monitor; what an environment raises then is told in a line."""
         if self.monitor is not None:
             self.monitor.close()
-        self.env.close()
+        with closing_told(type(self.env.unwrapped).__name__):
+            self.env.close()
 
     def _step_any(self, actions: Any) -> Step:
         """Step a vector environment that is not our own, in whichever autoreset mode."""

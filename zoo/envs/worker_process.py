@@ -83,8 +83,7 @@ def run_worker(
         pass  # The parent is gone, or an environment brought Ctrl-C back.
     finally:
         if group is not None:
-            with contextlib.suppress(Exception):
-                group.close()
+            group.close()
         connection.close()
 
 

@@ -135,6 +135,19 @@ def test_full_disk_is_told_and_the_run_goes_on(
     assert not list(Path(run.path).glob(".*partial"))
 
 
+def test_best_mean_is_that_of_the_best_agent_after_a_disk_was_full(
+    run: RunFolder, ppo2: Callable[..., PPO2], no_larger_files: Callable[[int], Any]
+) -> None:
+    model, evaluation = ppo2(), EvalCallback("CartPole-v1", every=128, run=run)
+    evaluation.best_mean = -1.0
+    with no_larger_files(10):
+        model.learn(128, evaluation)
+    assert evaluation.best_mean == -1.0
+    evaluation.on_steps(model)
+    card = json.loads((run.best_agent / "card.json").read_text())
+    assert evaluation.best_mean == card["mean_return"] > 0
+
+
 LAST = {"returns": [20.0], "lengths": [20], "successes": None}
 
 

@@ -145,14 +145,17 @@ class EvalCallback(Callback):
         if self.run is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()
-        if self.best_mean is None or evaluation.mean >= self.best_mean:
+        is_best = self.best_mean is None or evaluation.mean >= self.best_mean
+        if is_best and (self.run is None or self._save_best(algorithm, evaluation, self.run)):
             self.best_mean = evaluation.mean
-            if self.run is not None:
-                self._save_best(algorithm, evaluation, self.run)
 
-    def _save_best(self, algorithm: Training, evaluation: Evaluation, run: RunFolder) -> None:
+    def _save_best(self, algorithm: Training, evaluation: Evaluation, run: RunFolder) -> bool:
+        """Write the agent, and return whether that worked."""
+        is_saved = False
         with told("the run goes on, and the earlier best agent, if any, stays"):
             algorithm.save(run.best_agent, card=score_for_card(evaluation))
+            is_saved = True
+        return is_saved
 
     def _write_history(self) -> None:
         assert self.run is not None

@@ -15,7 +15,7 @@ import yaml
 from zoo.cli import status_of
 from zoo.config.application import run_command
 from zoo.config.sweeps.folder import SweepFolder, made
-from zoo.config.sweeps.states import DONE
+from zoo.config.sweeps.states import DONE, KILLED
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.plain_data import parse_json
@@ -178,15 +178,35 @@ def test_run_elsewhere_is_only_that_of_a_sweep_of_ones_own(mine: SweepFolder) ->
         ({"reason": 2**20 * "x"}, "bytes"),
     ],
 )
-def test_file_of_a_job_that_is_none_of_ours_is_told_in_one_line(
+def test_job_whose_file_is_none_of_ours_is_shown_as_killed_with_the_reason(
     mine: SweepFolder, values: dict[str, object], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit_job(mine, **values)
+    assert status_of(["status"]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+    first, second = mine.rows()
+    assert first.status == DONE
+    assert (second.status, second.state.overrides) == (KILLED, ["env=CartPole-v1", "seed=7"])
+    assert second.reason.startswith("1.json was damaged: ")
+    assert reason in second.reason
+
+
+def test_job_whose_file_is_damaged_is_run_again_and_the_file_kept(mine: SweepFolder) -> None:
+    file = mine.states.path / "1.json"
+    file.write_bytes(b"\0" * 300)
+    assert resume(mine.path) == 0
+    assert [row.status for row in mine.rows()] == [DONE, DONE]
+    assert Path("starts-7").read_text() == "x"
+    assert not Path("starts-0").exists()
+    assert (mine.states.path / "1.json.damaged").read_bytes() == b"\0" * 300
+
+
+def test_damaged_file_of_a_job_that_the_sweep_does_not_know_is_a_mistake(
+    mine: SweepFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (mine.states.path / "2.json").write_text("{")
     assert status_of(["status"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert reason in line
-    assert "1.json" in line
-    assert "\x1b" not in line
+    assert "2.json" in capsys.readouterr().err
 
 
 def test_numbers_of_a_run_that_make_no_sense_are_left_out(

@@ -93,7 +93,7 @@ class SweepFolder:
         self.path = Path(path)
         self.record = self.path / "sweep.yaml"
         self.table = self.path / "sweep.csv"
-        self.states = StateFiles(self.path / "jobs")
+        self.states = StateFiles(self.path / "jobs", self._recorded_overrides)
         self._runs = RunsOfJobs(self.path)
         self._final: dict[int, Row] = {}
         self._is_own: bool | None = None
@@ -153,6 +153,14 @@ class SweepFolder:
             return parse_yaml(Folder(self.path).read(self.record.name, RECORD_LIMIT) or b"")
         except (OSError, ValueError, ZooError) as error:
             raise ZooError(f"can't read {one_line(self.record)}: {one_line(error)}") from error
+
+    def _recorded_overrides(self, number: int) -> list[str] | None:
+        """Return the overrides that ``sweep.yaml`` has for a job, or None."""
+        with contextlib.suppress(ZooError, LookupError, TypeError):
+            for job in self.read_record()["jobs"]:
+                if job["number"] == number:
+                    return [str(each) for each in job["overrides"]]
+        return None
 
     def is_own(self) -> bool:
         """Tell whether this user has started the sweep here, with just these overrides.

@@ -9,13 +9,14 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.config.fields import build
 from zoo.errors import ZooError
 from zoo.files import atomic
+from zoo.files.damaged import move_aside
 from zoo.files.opening import Folder
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
@@ -70,14 +71,29 @@ class StateFiles:
     """The folder ``jobs/`` of a sweep."""
 
     path: Path
-    _whole: dict[str, tuple[int, JobState]] = field(default_factory=dict)
+    recorded: Callable[[int], list[str] | None] = lambda number: None
+    """Returns a job's overrides if they are known from elsewhere, should its file be damaged."""
 
     def write(self, state: JobState) -> None:
         """Write down how a job stands."""
         atomic.write_json(self._file(state.number), dataclasses.asdict(state))
 
     def read(self, number: int) -> JobState:
-        """Return how a job stands. Raises `ZooError` if there is none of that number, or if it is damaged."""
+        """Return how a job stands: killed, if its file is damaged and its overrides are known from elsewhere.
+
+        Raises `ZooError` if there is no job of that number, or nothing else is known of it.
+        """
+        try:
+            return self._read(number)
+        except ZooError as error:
+            name = self._file(number).name
+            is_damaged = not isinstance(error.__cause__, OSError) and name in os.listdir(self.path)
+            overrides = self.recorded(number) if is_damaged else None
+            if overrides is None:
+                raise
+            return JobState(number, overrides, KILLED, f"{name} was damaged: {one_line(error.__cause__)}")
+
+    def _read(self, number: int) -> JobState:
         name = self._file(number).name
         try:
             content = Folder(self.path).read(name, STATE_LIMIT)
@@ -92,6 +108,7 @@ class StateFiles:
     def change(self, number: int, **values: object) -> JobState:
         """Write down what is different now, and return how the job stands."""
         state = dataclasses.replace(self.read(number), **values)  # type: ignore[arg-type]
+        self._move_aside_if_damaged(number)
         self.write(state)
         return state
 
@@ -135,6 +152,13 @@ class StateFiles:
             return _lock(descriptor, exclusively=False) is not True
         finally:
             os.close(descriptor)
+
+    def _move_aside_if_damaged(self, number: int) -> None:
+        try:
+            self._read(number)
+        except ZooError:
+            with contextlib.suppress(OSError):
+                move_aside(self._file(number))
 
     def _file(self, number: int) -> Path:
         return self.path / f"{number}.json"

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from zoo.envs.filming import filming
+from zoo.envs.filming import Film, filming
 from zoo.errors import ZooError
 
 
@@ -154,6 +155,50 @@ with filming(Path({str(tmp_path)!r}, "film.mp4"), 10) as film:
     with filming(tmp_path / "film.mp4", 10) as film:
         film.add(frames(1)[0])
     assert [file.name for file in tmp_path.iterdir()] == ["film.mp4"]
+
+
+@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
+def test_two_that_film_into_the_same_file_both_get_whole_films(tmp_path: Path, name: str) -> None:
+    first, second = Film([tmp_path / name], 10), Film([tmp_path / name], 10)
+    pictures = frames(9)
+    for picture in pictures[:3]:
+        first.add(picture)
+    for picture in pictures:
+        second.add(picture)
+    second.close()
+    assert imageio_ffmpeg.count_frames_and_secs(str(tmp_path / name))[0] == 9
+    first.close()
+    assert imageio_ffmpeg.count_frames_and_secs(str(tmp_path / name))[0] == 3
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_films_that_killed_processes_left_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    kept = [".mine.mp4.partial", ".plot.png.0123abcd.partial", "dqn.mp4.0123abcd.partial"]
+    for name in (*kept, ".dqn-20260101-000000.mp4.0123abcd.partial", ".old.gif.89abcdef.partial"):
+        (tmp_path / name).write_text("half of")
+    with filming(tmp_path / "film.mp4", 10) as film:
+        film.add(frames(1)[0])
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*kept, "film.mp4"])
+
+
+def test_ctrl_c_while_a_film_is_finished_leaves_neither_a_half_film_nor_its_encoder(tmp_path: Path) -> None:
+    film = Film([tmp_path / "film.mp4"], 10)
+    film.add(frames(1)[0])
+    encoder = film._encoder
+    assert encoder is not None
+    encoder.send_signal(signal.SIGSTOP)
+
+    def interrupt() -> None:
+        while film._encoder is not None:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        film.close()
+    assert encoder.returncode == -signal.SIGKILL
+    assert not list(tmp_path.iterdir())
 
 
 def test_film_that_must_be_whole_is_none_after_an_error(tmp_path: Path) -> None:

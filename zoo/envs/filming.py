@@ -7,8 +7,6 @@ images, is made from the finished film.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 
 from zoo.errors import ZooError
 from zoo.files import atomic
+from zoo.files.begun import BegunFile, remove_abandoned
 
 FRAMES_PER_SECOND = 30
 """Where the environment does not say how fast it is."""
@@ -27,6 +26,8 @@ FASTEST_GIF = 50
 """Images a second, above which viewers slow a GIF down; images are left out there, and it keeps its pace."""
 
 INSTALL = 'pip install "zoo[video]"'
+
+ENDINGS = (".mp4", ".gif")
 
 _SMALL, _SMALL_RATE = 320, 15
 """Pixels in a row and images a second of a GIF that is to be shown beside others."""
@@ -53,7 +54,7 @@ class Film:
         self._shape: tuple[int, ...] = ()
         self._encoder: subprocess.Popen[bytes] | None = None
         self._mp4 = next((path for path in self.paths if path.suffix == ".mp4"), None)
-        self._partial = _beside(self.paths[0] if self._mp4 is None else self._mp4)
+        self._begun: BegunFile | None = None
 
     def add(self, frame: NDArray[np.uint8]) -> None:
         """Append an image, (height, width, 3). Raises `ZooError` if it can't be written."""
@@ -71,41 +72,43 @@ class Film:
 
     def close(self) -> None:
         """Finish the files, if there was anything to film. Raises `ZooError` if they can't be written."""
-        if self._encoder is None:
+        if self._encoder is None or self._begun is None:
+            self.discard()
             return
-        self._finish_encoding()
-        done: dict[Path, Path] = {}
+        done = []
         try:
+            self._finish_encoding()
             for path in self.paths:
                 slower = [f"fps={FASTEST_GIF}"] if self._rate > FASTEST_GIF else []
-                done[path] = self._partial if path == self._mp4 else _gif_of(self._partial, path, slower)
-            for path, partial in done.items():
-                _name(partial, path)
+                done.append(self._begun if path == self._mp4 else _gif_of(self._begun.path, path, slower))
+            for each in done:
+                _finish(each)
         finally:
-            for partial in (self._partial, *done.values()):
-                partial.unlink(missing_ok=True)
+            for each in (self._begun, *done):
+                each.discard()
 
     def discard(self) -> None:
         """Leave nothing behind."""
-        if self._encoder is not None:
-            encoder, self._encoder = self._encoder, None
-            encoder.kill()
-            encoder.communicate()
-            self._partial.unlink(missing_ok=True)
+        try:
+            if self._encoder is not None:
+                encoder, self._encoder = self._encoder, None
+                _end(encoder)
+        finally:
+            if self._begun is not None:
+                self._begun.discard()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        try:
+        with _explained(self.paths[0]):
             atomic.make_folder(self.paths[0].parent)
-            for path in self.paths:
-                atomic.remove_unfinished(path)
-        except OSError as error:
-            raise FilmError(f"can't write {self.paths[0]}: {error.strerror}") from error
+            for folder in {path.parent for path in self.paths}:
+                remove_abandoned(folder, ENDINGS)
+            self._begun = BegunFile(self.paths[0] if self._mp4 is None else self._mp4)
         height, width = self._shape[:2]
         raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {self._rate:g} -i -"
         write = _LOSSLESS if self._mp4 is None else _MP4
         # A session of its own: Ctrl-C on the terminal ends the episodes, not the writing of the file.
         return subprocess.Popen(
-            [ffmpeg(), *f"-y -nostdin -loglevel error {raw} {write}".split(), str(self._partial)],
+            [ffmpeg(), *f"-y -nostdin -loglevel error {raw} {write}".split(), str(self._begun.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -115,10 +118,19 @@ class Film:
     def _finish_encoding(self) -> None:
         assert self._encoder is not None
         encoder, self._encoder = self._encoder, None
-        _, problems = encoder.communicate()
+        try:
+            _, problems = encoder.communicate()
+        except BaseException:
+            _end(encoder)
+            raise
         if encoder.returncode != 0:
-            self._partial.unlink(missing_ok=True)
+            self.discard()
             raise _failed(self.paths[0], encoder.returncode, problems)
+
+
+def _end(encoder: subprocess.Popen[bytes]) -> None:
+    encoder.kill()
+    encoder.communicate()
 
 
 @contextlib.contextmanager
@@ -148,7 +160,11 @@ def small_gif(video: Path) -> bytes:
     """Return a video as a small GIF, to be shown beside curves. Raises `ZooError` if it can't be made."""
     with tempfile.TemporaryDirectory() as folder:
         filters = [f"fps={_SMALL_RATE}", f"scale=min({_SMALL}\\,iw):-2"]
-        return _gif_of(video, Path(folder, "small.gif"), filters).read_bytes()
+        gif = _gif_of(video, Path(folder, "small.gif"), filters)
+        try:
+            return gif.path.read_bytes()
+        finally:
+            gif.discard()
 
 
 def ffmpeg() -> str:
@@ -162,26 +178,26 @@ def ffmpeg() -> str:
     return program
 
 
-def _gif_of(video: Path, path: Path, filters: Sequence[str]) -> Path:
-    """Make a GIF of a video beside ``path``, through these filters, and return where.
+def _gif_of(video: Path, path: Path, filters: Sequence[str]) -> BegunFile:
+    """Make a GIF of a video beside ``path``, through these filters, and return it without its name.
 
     In two passes, the first of which chooses the colours: one alone would hold all images at once.
     """
-    partial, palette = _beside(path), _beside(path.with_suffix(".png"))
+    gif, palette = _begun(path), _begun(path)
     to_palette = ",".join([*filters, "palettegen"])
     to_gif = f"[0:v]{','.join([*filters, 'setsar=1'])}[shown];[shown][1:v]paletteuse"
     try:
         read: list[str | Path] = ["-i", video]
         as_image = ["-frames:v", "1", "-c:v", "png", "-f", "image2"]
         as_gif = ["-fps_mode", "passthrough", "-f", "gif"]
-        _convert(path, *read, "-vf", to_palette, *as_image, palette)
-        _convert(path, *read, "-i", palette, "-lavfi", to_gif, *as_gif, partial)
+        _convert(path, *read, "-vf", to_palette, *as_image, palette.path)
+        _convert(path, *read, "-i", palette.path, "-lavfi", to_gif, *as_gif, gif.path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        gif.discard()
         raise
     finally:
-        palette.unlink(missing_ok=True)
-    return partial
+        palette.discard()
+    return gif
 
 
 def _convert(path: Path, *arguments: str | Path) -> None:
@@ -198,16 +214,19 @@ def _failed(path: Path, status: int, problems: bytes) -> FilmError:
     return FilmError(f"can't write {path}: ffmpeg: {lines[-1]}")
 
 
-def _name(partial: Path, path: Path) -> None:
-    """Give a complete file its name, once it is on the disk."""
+def _begun(path: Path) -> BegunFile:
+    with _explained(path):
+        return BegunFile(path)
+
+
+def _finish(begun: BegunFile) -> None:
+    with _explained(begun.target):
+        begun.finish()
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        atomic.sync(partial)
-        os.replace(partial, path)
-        atomic.sync(path.parent)
+        yield
     except OSError as error:
         raise FilmError(f"can't write {path}: {error.strerror}") from error
-
-
-def _beside(path: Path) -> Path:
-    """Return the hidden name under which a file is begun, which `atomic.remove_unfinished` knows."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")

@@ -69,6 +69,17 @@ def test_table_tells_scores_and_problems_and_goes_on(collection: Path) -> None:
     assert len(results) == 4
 
 
+def test_two_that_measure_into_one_folder_keep_each_others_results(collection: Path) -> None:
+    first, second = Benchmark("out", PLAY), Benchmark("out", PLAY)
+    for benchmark, algo in ((first, "a2c"), (second, "dqn"), (first, None)):
+        assert benchmark.measure(candidates(str(collection), algo, "CartPole-v1"), 1, lambda row: None)
+    assert {row["agent"] for row in json.loads(Path("out/benchmark.json").read_text())["results"]} == {
+        "agents/a2c/CartPole-v1",
+        "agents/dqn/CartPole-v1",
+    }
+    assert len(Path("out/benchmark.csv").read_text().splitlines()) == 3
+
+
 def test_filters(collection: Path) -> None:
     assert [each.algo for each in candidates(str(collection), "dqn", None)] == ["dqn"]
     with pytest.raises(ZooError, match="no agent to measure among the 4 found"):

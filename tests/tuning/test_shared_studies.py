@@ -21,7 +21,7 @@ from zoo.tuning.study import quiet_optuna
 HOLDS = """
 import sys
 from pathlib import Path
-from zoo.tuning.file_lock import FileLock
+from zoo.files.file_lock import FileLock
 
 with FileLock(Path(sys.argv[1])):
     print("held", flush=True)

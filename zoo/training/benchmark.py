@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -9,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from zoo.envs.ids import folder_name
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.files import atomic
 from zoo.files.cells import csv_text, markdown_cell
+from zoo.files.file_lock import FileLock
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
@@ -198,8 +200,7 @@ class Benchmark:
             **result,
         }
         with self._lock:
-            self._rows[agent.name] = row
-            self._write()
+            self._write(row)
             told(row)
 
     def _read(self) -> dict[str, Row]:
@@ -217,8 +218,27 @@ class Benchmark:
                 " remove it, or choose another folder: out=DIR"
             ) from error
 
-    def _write(self) -> None:
-        rows, published = self.rows(), published_scores()
+    def _write(self, *new: Row) -> None:
+        """Write what is new, beside what others may have measured meanwhile."""
+        with self._alone():
+            self._rows = {**self._read(), **{row["agent"]: row for row in new}}
+            self._write_tables(self.rows())
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other benchmarks from writing into the folder within the block."""
+        try:
+            atomic.make_folder(self.folder)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ZooError(f"can't write into {one_line(self.folder, 1000)}: {reason}") from error
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(OSError):  # a file system without locks
+                held.enter_context(FileLock(self.folder / ".lock"))
+            yield
+
+    def _write_tables(self, rows: list[Row]) -> None:
+        published = published_scores()
         atomic.write_json(self.folder / RESULTS, {"results": rows})
         atomic.write_text(self.folder / ROWS, as_csv(rows, published))
         atomic.write_text(self.folder / TABLE, as_markdown(rows, published))

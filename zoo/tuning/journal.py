@@ -15,8 +15,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._base import BaseJournalBackend
 
 from zoo.config.paths import shown
+from zoo.files.file_lock import FileLock
 from zoo.files.printing import say
-from zoo.tuning.file_lock import FileLock
 
 BLOCK = 65536
 

@@ -21,8 +21,8 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.errors import ZooError
+from zoo.files.file_lock import FileLock, is_locked
 from zoo.files.printing import first_and_last, one_line
-from zoo.tuning.file_lock import FileLock, is_locked
 from zoo.tuning.storages import Storage
 
 COMMANDS = "commands"

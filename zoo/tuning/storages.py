@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from zoo.config.paths import shown
 from zoo.errors import ZooError
 from zoo.files import atomic
+from zoo.files.file_lock import FileLock
 from zoo.files.printing import one_line, without_password
-from zoo.tuning.file_lock import FileLock
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage

@@ -6,7 +6,7 @@ import platform
 import shutil
 from pathlib import Path
 
-from zoo.tuning.file_lock import is_locked
+from zoo.files.file_lock import is_locked
 
 PREFIX = ".try-"
 

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from zoo.config.paths import shown
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 
 class FileLock:
@@ -27,7 +27,9 @@ class FileLock:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
-            raise ZooError(f"can't write into {shown(self.path.parent)}: {error.strerror}") from error
+            raise ZooError(
+                f"can't write into {one_line(self.path.parent, 1000)}: {error.strerror}"
+            ) from error
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX)
         except BaseException:

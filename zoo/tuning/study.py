@@ -232,7 +232,7 @@ def _from_study(plan: Plan, place: str) -> tuple[list[FirstTrial], list[str]]:
     first = []
     for trial in best:
         known = {name: each for name, each in trial.params.items() if name in names}
-        if known and _fit(plan, known):
+        if known and plan.space.can_draw(known):
             first.append(FirstTrial(known, f"trial {trial.number}{_of(place)}"))
     if not first:
         raise ZooError(f"warm_start={place}: none of its best trials has values within this space")
@@ -254,22 +254,6 @@ def _best_of(storage: Storage, place: str) -> list[FrozenTrial]:
     if not ranked:
         raise ZooError(f"warm_start={place}: the study has no complete trial")
     return ranked[:WARM_TRIALS]
-
-
-def _fit(plan: Plan, parameters: dict[str, Any]) -> bool:
-    """Tell whether the space could have drawn these; a study that somebody sent may hold anything."""
-    distributions = {
-        name: distribution
-        for path, dimension in plan.space.dimensions.items()
-        for name, distribution in dimension.distributions(path).items()
-    }
-    try:
-        return all(
-            distributions[name]._contains(distributions[name].to_internal_repr(value))
-            for name, value in parameters.items()
-        )
-    except (ValueError, TypeError):
-        return False
 
 
 def _refuse_foreign_pickles(plan: Plan, study: Study) -> None:

@@ -16,13 +16,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from zoo.envs.seeds import random_seed
 from zoo.errors import ZooError
-from zoo.files.own_key import signature_of
 from zoo.files.printing import one_line, without_password
 from zoo.tuning.plan import Plan, differences
 from zoo.tuning.shared_study import SharedStudy, counted, is_anyone_there
 from zoo.tuning.storages import Storage, open_existing, open_storage
 
-SETTINGS, SEED, SIGNATURE = "settings", "seed", "signature"
+SETTINGS, SEED = "settings", "seed"
 ORIGIN = "origin"
 """Of a trial whose values did not come from the sampler: where they are from."""
 
@@ -61,7 +60,6 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
                 _check_settings(plan, study)
                 remarks = [_goes_on(study, plan), *_unused_warm_start(study, plan)]
             shared = SharedStudy(study, storage, plan.config["n_trials"])
-    _refuse_foreign_pickles(plan, study)
     return shared, remarks, is_new
 
 
@@ -142,7 +140,6 @@ def _begin(plan: Plan, storage: Storage, first: Sequence[FirstTrial]) -> Study:
     seed = plan.base["seed"]
     study.set_user_attr(SEED, random_seed() if seed is None else seed)
     study.set_user_attr(SETTINGS, _as_json(plan.settings()))
-    study.set_user_attr(SIGNATURE, signature_of(f"study {plan.full_name} {seed_of(study)}"))
     study.set_metric_names(plan.objective.names)
     for each in first:
         study.enqueue_trial(each.parameters, user_attrs={ORIGIN: each.origin})
@@ -254,15 +251,3 @@ def _best_of(storage: Storage, place: str) -> list[FrozenTrial]:
     if not ranked:
         raise ZooError(f"warm_start={place}: the study has no complete trial")
     return ranked[:WARM_TRIALS]
-
-
-def _refuse_foreign_pickles(plan: Plan, study: Study) -> None:
-    """Raise `ZooError` where CMA-ES would unpickle what somebody else may have written."""
-    if plan.config["sampler"]["name"] != "cmaes" or plan.config["trust"]:
-        return
-    ours = signature_of(f"study {plan.full_name} {seed_of(study)}")
-    if ours is None or study.user_attrs.get(SIGNATURE) != ours:
-        raise ZooError(
-            "sampler=cmaes keeps its state as pickled objects in the storage, and this study was begun by"
-            " another user or on another machine; if you trust all who write to it: trust=true"
-        )

@@ -261,8 +261,8 @@ def test_records_are_kept_where_a_users_wrapper_ends_the_episode() -> None:
         ("gymnasium.wrappers.ClipRewards", "has no `ClipRewards`; did you mean 'ClipReward'"),
         ({"target": "ClipReward"}, "has no `_target_`"),
         ({"_target_": "FrameStack", "size": 2}, "unexpected keyword argument 'size'"),
-        ("os.getcwd", "takes no arguments"),
-        ("builtins.str", "made a str; expected a gymnasium.Env"),
+        ({"_target_": "pydoc.pipepager", "cmd": "touch called"}, "pydoc.pipepager is no wrapper"),
+        ("builtins.str", "builtins.str is no wrapper; expected a class that inherits gymnasium.Wrapper"),
     ],
 )
 def test_wrong_wrapper_is_explained(wrapper: Any, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import optuna
@@ -10,6 +11,7 @@ import pytest
 from optuna.study import Study
 from optuna.trial import TrialState
 
+from zoo.tuning.cma_es import CmaEsSampler
 from zoo.tuning.pruners import PRUNERS, pruner_settings
 from zoo.tuning.samplers import NEEDS, SAMPLERS, sampler_settings
 from zoo.tuning.study import quiet_optuna
@@ -79,6 +81,86 @@ def test_quasi_random_points_fill_the_space_evenly() -> None:
 def test_evolution_notes_its_generations(name: str, mark: str) -> None:
     study = searched(name, 12, **EARLY[name])
     assert any(key.startswith(mark) for trial in study.trials for key in trial.system_attrs)
+
+
+class Dangerous:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("it was unpickled",)
+
+
+def evolved(make: Any, n_trials: int, worth: float = 1.0, *, edited: bool = False) -> Study:
+    """Return a study of a real and a whole number by CMA-ES; ``edited``: somebody writes into its storage."""
+    with quiet_optuna():
+        study = optuna.create_study(direction="maximize")
+        for number in range(n_trials):
+            study.sampler = make(number)
+            trial = study.ask()
+            x, y = trial.suggest_float("x", 0, 1), trial.suggest_int("y", 0, 9)
+            if edited:
+                for prefix in ("cma", "cmawm"):
+                    written = {"key": f"{prefix}:optimizer:0", "value": pickle.dumps(Dangerous()).hex()}
+                    study._storage.set_trial_system_attr(trial._trial_id, **written)
+            study.tell(trial, -worth * ((x - 0.3) ** 2 + (y / 9 - 0.3) ** 2))
+    return study
+
+
+@pytest.mark.parametrize("with_margin", [True, False])
+def test_evolution_stands_where_optunas_own_does(with_margin: bool) -> None:
+    pytest.importorskip("cmaes")
+    settings: dict[str, Any] = {"n_startup_trials": 4, "with_margin": with_margin, "popsize": 4}
+    with quiet_optuna():
+        theirs = [optuna.samplers.CmaEsSampler(seed=number, **settings) for number in range(15)]
+        study = evolved(lambda number: theirs[number], 14)
+        ours = CmaEsSampler(seed=1, **settings)
+        trial = study.ask()
+        ours.sample_relative(
+            study, study.trials[-1], ours.infer_relative_search_space(study, study.trials[-1])
+        )
+        done = [each for each in study.trials if each.state.is_finished()]
+        found, wanted = ours._restore_optimizer(done), theirs[14]._restore_optimizer(done)
+    assert trial.number == 14
+    assert wanted is not None
+    assert found.generation == wanted.generation == 2
+    assert found.mean == pytest.approx(wanted.mean)
+    inner = [getattr(each, "_cma", each) for each in (found, wanted)]
+    assert pytest.approx(inner[1]._C) == inner[0]._C
+    assert inner[0]._sigma == pytest.approx(inner[1]._sigma)
+
+
+@pytest.mark.parametrize("with_margin", [True, False])
+def test_evolution_unpickles_and_pickles_nothing(with_margin: bool) -> None:
+    pytest.importorskip("cmaes")
+    settings = {"name": "cmaes", "n_startup_trials": 2, "population": 3, "with_margin": with_margin}
+    sampler = sampler_settings(settings)
+    study = evolved(lambda number: sampler.make(1, number), 9, edited=True)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 9
+    assert max(trial.system_attrs.get(f"{PREFIX[with_margin]}:generation", 0) for trial in study.trials) == 2
+    study = evolved(lambda number: sampler.make(1, number), 9)
+    assert not [key for trial in study.trials for key in trial.system_attrs if "optimizer" in key]
+
+
+PREFIX = {True: "cmawm", False: "cma"}
+
+
+def test_evolution_leaves_out_points_that_it_never_drew() -> None:
+    pytest.importorskip("cmaes")
+    sampler = sampler_settings({"name": "cmaes", "n_startup_trials": 2, "population": 3})
+    with quiet_optuna():
+        study = evolved(lambda number: sampler.make(1, number), 3)
+        for point in (None, "x", [1.0], [1e300, 0.0], [float("nan"), 0.0], [[1.0, 2.0]]):
+            study.add_trial(
+                optuna.trial.create_trial(
+                    params=study.trials[0].params,
+                    distributions=study.trials[0].distributions,
+                    value=1.0,
+                    system_attrs={"cmawm:generation": 0, "x_for_tell": point},
+                )
+            )
+        study.sampler = sampler.make(1, 99)
+        assert 0 <= study.ask().suggest_float("x", 0, 1) <= 1
+    assert study.trials[-1].system_attrs["cmawm:generation"] == 0
 
 
 def test_gaussian_process_is_near_the_best_after_few_trials() -> None:

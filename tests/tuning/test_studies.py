@@ -371,18 +371,6 @@ def test_samplers_and_pruners_work(sampler: str, pruner: str) -> None:
     assert len({str(trial.params) for trial in found.shared.trials()}) == 4
 
 
-def test_cmaes_does_not_unpickle_what_another_user_began(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pytest.importorskip("cmaes")
-    worked("n_trials=1", "sampler=cmaes")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "somebody else"))
-    with pytest.raises(ZooError, match="trust=true"):
-        begun("n_trials=2", "sampler=cmaes")
-    begun("n_trials=2", "sampler=tpe")
-    begun("n_trials=2", "sampler=cmaes", "trust=true")
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -78,7 +78,6 @@ class SearchSettings:
         help="seconds between a trial's signs of life in a database; after four without, it is run again",
         ge=1,
     )
-    trust: bool = hyperparameter(help="let sampler=cmaes go on with a study that was begun elsewhere")
     fixed: list[str] = hyperparameter(help="hyperparameters of the space that are not searched")
 
 

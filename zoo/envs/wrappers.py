@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -306,8 +306,11 @@ class _Stack:
         return self._frames.copy()
 
 
-def wrapper_class(name: str) -> Callable[..., Any]:
-    """Return what ``name`` means: a wrapper of this module or of Gymnasium, or the class at a path."""
+def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
+    """Return what ``name`` means: a wrapper of this module or of Gymnasium, or the class at a path.
+
+    Raises `ZooError` for anything else: a function that is called with an environment could do anything.
+    """
     module_name, dot, class_name = name.rpartition(".")
     if not dot:
         known = {**vars(gym.wrappers), **globals()}
@@ -324,8 +327,10 @@ def wrapper_class(name: str) -> Callable[..., Any]:
         raise ZooError(
             f"env.wrappers: `{module_name}` has no `{class_name}`{nearest(class_name, names)}"
         ) from None
-    if not callable(found):
-        raise ZooError(f"env.wrappers: {name} is not a class")
+    if not (isinstance(found, type) and issubclass(found, gym.Wrapper)):
+        raise ZooError(
+            f"env.wrappers: {name} is no wrapper; expected a class that inherits gymnasium.Wrapper"
+        )
     return found
 
 
@@ -342,15 +347,12 @@ def _wrapped_by_name(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
             )
     make = wrapper_class(name)
     try:
-        outer = make(env, **arguments)
+        return make(env, **arguments)
     except TypeError as error:
         raise ZooError(f"env.wrappers: {name}: {error}") from error
     except gym.error.DependencyNotInstalled as error:
         command = 'pip install "zoo[video]"' if make is gym.wrappers.RecordVideo else "a package"
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
-    if not isinstance(outer, gym.Env):
-        raise ZooError(f"env.wrappers: {name} made a {type(outer).__name__}; expected a gymnasium.Env")
-    return outer
 
 
 def _vector_space(env: Env, option: str, key: str | None = None) -> spaces.Box:

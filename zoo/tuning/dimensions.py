@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -68,7 +69,46 @@ class Dimension(ABC):
     def suggest(self, path: str, trial: Trial, lookup: Lookup) -> Any:
         """Let the sampler of a trial draw, and return the value."""
         drawn = {name: _drawn(trial, name, each) for name, each in self.distributions(path).items()}
-        return self.value(path, drawn, lookup)
+        return self.value(path, self.checked(path, drawn), lookup)
+
+    def checked(self, path: str, parameters: Mapping[str, Any]) -> Parameters:
+        """Return what of these parameters is drawn here, as this dimension draws it.
+
+        Raises `ZooError` for what is missing, and for what no sampler can have drawn: a study holds whatever
+        those have written who can write into its storage.
+        """
+        found: Parameters = {}
+        for name, distribution in self.distributions(path).items():
+            if name not in parameters:
+                raise ZooError(f"it has no `{name}`")
+            found[name] = _as_drawn(distribution, parameters[name])
+            if found[name] is _OUTSIDE:
+                shown = one_line(repr(parameters[name]), 60)
+                raise ZooError(f"its `{name}` is {shown}, which this space can't draw")
+        return found
+
+    def can_draw(self, path: str, parameters: Mapping[str, Any]) -> bool:
+        """Tell whether all of these parameters that are drawn here can be."""
+        return not any(
+            name in parameters and _as_drawn(distribution, parameters[name]) is _OUTSIDE
+            for name, distribution in self.distributions(path).items()
+        )
+
+
+_OUTSIDE: Any = object()
+
+
+def _as_drawn(distribution: Any, value: Any) -> Any:
+    """Return the value as the distribution has it, `_OUTSIDE` if it can't be drawn."""
+    try:
+        inner = distribution.to_internal_repr(value)
+        if not hasattr(distribution, "choices"):  # a logarithm and back may be a hair beyond the bounds
+            low, high = distribution.low, distribution.high
+            hair = 1e-9 * max(abs(low), abs(high))
+            inner = min(max(inner, low), high) if low - hair <= inner <= high + hair else math.nan
+        return distribution.to_external_repr(inner) if distribution._contains(inner) else _OUTSIDE
+    except (ArithmeticError, ValueError, TypeError):
+        return _OUTSIDE
 
 
 def _drawn(trial: Trial, name: str, distribution: Any) -> Any:

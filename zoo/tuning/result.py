@@ -17,7 +17,7 @@ from zoo.config.composing import compose
 from zoo.files import atomic
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
-from zoo.tuning.finals import Ranked, best_trials, ranking, values_of
+from zoo.tuning.finals import Ranked, best_trials, has_values, ranking, values_of
 from zoo.tuning.plan import Plan
 from zoo.tuning.report import how_ended, write_report
 from zoo.tuning.shared_study import GOES_ON, SharedStudy, counted
@@ -81,7 +81,7 @@ def table(result: Result) -> str:
     for number in best_first:
         trial, rank = trials[number], ranks.get(number)
         scores = [f"{each:,.6g}" for each in trial.values]
-        rows.append([str(number), *scores, _fresh(rank), _spelled(trial)])
+        rows.append([str(number), *scores, _fresh(rank), _spelled(trial, result.plan)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = [
         "  ".join([*(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]])
@@ -107,8 +107,10 @@ def _fresh(rank: Ranked | None) -> str:
     return f"{rank.score:,.6g} [{spread}]{failed}"
 
 
-def _spelled(trial: FrozenTrial) -> str:
-    return " ".join(f"{path}={_flow(value)}" for path, value in values_of(trial).items())
+def _spelled(trial: FrozenTrial, plan: Plan) -> str:
+    if not has_values(trial, plan):
+        return "not of this study's space"
+    return " ".join(f"{path}={_flow(value)}" for path, value in values_of(trial, plan).items())
 
 
 def _flow(value: Any) -> str:
@@ -124,7 +126,7 @@ def _best(
 
 
 def _write_best(plan: Plan, best: FrozenTrial, ranked: list[Ranked], n_trials: int) -> Path:
-    values = values_of(best)
+    values = values_of(best, plan)
     path = plan.folder / "best.yaml"
     config = plan.config_of_trial(values, 0, plan.folder)
     header = "".join(f"# {line}\n" for line in _source(plan, best, ranked, n_trials))
@@ -205,7 +207,7 @@ def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
         ]
     )
     for trial in trials:
-        values = trial.user_attrs.get("values") or {}
+        values = values_of(trial, plan) if has_values(trial, plan) else {}
         place, rank = ranks.get(trial.number, ("", None))
         fresh = ("", "", "") if rank is None else (rank.score, *(rank.interval or ("", "")))
         told = trial.user_attrs

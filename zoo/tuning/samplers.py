@@ -64,7 +64,7 @@ class CMAES:
     with_margin: bool = hyperparameter(True, "keep whole numbers from getting stuck")
 
     def make(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        from optuna.samplers import CmaEsSampler
+        from zoo.tuning.cma_es import CmaEsSampler
 
         return CmaEsSampler(
             seed=trial_seed,

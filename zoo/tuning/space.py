@@ -64,13 +64,28 @@ class Space:
             values[path] = dimension.suggest(path, trial, lambda key: _looked_up(key, values, base))
         return values
 
+    def values_of(self, parameters: Parameters, base: Config) -> Values:
+        """Return the values of a trial by what was drawn for it.
+
+        Raises `ZooError` for parameters that can't have been drawn from this space.
+        """
+        values: Values = {}
+        for path, dimension in self.dimensions.items():
+            drawn = dimension.checked(path, parameters)
+            values[path] = dimension.value(path, drawn, lambda key: _looked_up(key, values, base))
+        return values
+
+    def can_draw(self, parameters: Parameters) -> bool:
+        """Tell whether these parameters, some or all, can be drawn from this space."""
+        return all(each.can_draw(path, parameters) for path, each in self.dimensions.items())
+
     def parameters_of(self, config: Config) -> tuple[Parameters, list[str]]:
         """Return what would have to be drawn to get a config's values, and which of these can't be drawn."""
         found: Parameters = {}
         outside = []
         for path, dimension in self.dimensions.items():
             parameters = dimension.parameters(path, value_at(config, path))
-            if parameters is None:
+            if parameters is None or not self.can_draw(parameters):
                 outside.append(path)
             else:
                 found |= parameters

@@ -16,13 +16,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from zoo.envs.seeds import random_seed
 from zoo.errors import ZooError
-from zoo.files.own_key import signature_of
 from zoo.files.printing import one_line, without_password
 from zoo.tuning.plan import Plan, differences
 from zoo.tuning.shared_study import COMMANDS, SharedStudy, counted, is_anyone_there
 from zoo.tuning.storages import Storage, open_existing, open_storage
 
-SETTINGS, SEED, SIGNATURE = "settings", "seed", "signature"
+SETTINGS, SEED = "settings", "seed"
 ORIGIN = "origin"
 """Of a trial whose values did not come from the sampler: where they are from."""
 
@@ -62,7 +61,6 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
                 remarks = [_goes_on(study, plan), *_unused_warm_start(study, plan)]
             study.set_user_attr(COMMANDS, study.user_attrs.get(COMMANDS, 0) + 1)
             shared = SharedStudy(study, storage, plan.config["n_trials"])
-    _refuse_foreign_pickles(plan, study)
     return shared, remarks, is_new
 
 
@@ -143,7 +141,6 @@ def _begin(plan: Plan, storage: Storage, first: Sequence[FirstTrial]) -> Study:
     seed = plan.base["seed"]
     study.set_user_attr(SEED, random_seed() if seed is None else seed)
     study.set_user_attr(SETTINGS, _as_json(plan.settings()))
-    study.set_user_attr(SIGNATURE, signature_of(f"study {plan.full_name} {seed_of(study)}"))
     study.set_metric_names(plan.objective.names)
     for each in first:
         study.enqueue_trial(each.parameters, user_attrs={ORIGIN: each.origin})
@@ -233,7 +230,7 @@ def _from_study(plan: Plan, place: str) -> tuple[list[FirstTrial], list[str]]:
     first = []
     for trial in best:
         known = {name: each for name, each in trial.params.items() if name in names}
-        if known and _fit(plan, known):
+        if known and plan.space.can_draw(known):
             first.append(FirstTrial(known, f"trial {trial.number}{_of(place)}"))
     if not first:
         raise ZooError(f"warm_start={place}: none of its best trials has values within this space")
@@ -255,31 +252,3 @@ def _best_of(storage: Storage, place: str) -> list[FrozenTrial]:
     if not ranked:
         raise ZooError(f"warm_start={place}: the study has no complete trial")
     return ranked[:WARM_TRIALS]
-
-
-def _fit(plan: Plan, parameters: dict[str, Any]) -> bool:
-    """Tell whether the space could have drawn these; a study that somebody sent may hold anything."""
-    distributions = {
-        name: distribution
-        for path, dimension in plan.space.dimensions.items()
-        for name, distribution in dimension.distributions(path).items()
-    }
-    try:
-        return all(
-            distributions[name]._contains(distributions[name].to_internal_repr(value))
-            for name, value in parameters.items()
-        )
-    except (ValueError, TypeError):
-        return False
-
-
-def _refuse_foreign_pickles(plan: Plan, study: Study) -> None:
-    """Raise `ZooError` where CMA-ES would unpickle what somebody else may have written."""
-    if plan.config["sampler"]["name"] != "cmaes" or plan.config["trust"]:
-        return
-    ours = signature_of(f"study {plan.full_name} {seed_of(study)}")
-    if ours is None or study.user_attrs.get(SIGNATURE) != ours:
-        raise ZooError(
-            "sampler=cmaes keeps its state as pickled objects in the storage, and this study was begun by"
-            " another user or on another machine; if you trust all who write to it: trust=true"
-        )

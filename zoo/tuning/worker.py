@@ -173,7 +173,7 @@ class Worker:
         trial.study.sampler = plan.sampler.make(self.seed, trial_seeds[0])
         started = time.monotonic()
         values = plan.space.suggest(trial, plan.base)
-        trial.set_user_attr(VALUES, values)
+        trial.set_user_attr(VALUES, values)  # for those who look into the study; it is read nowhere
         done: list[Training] = []
         folders: list[str] = []
         reports = _Reports(trial, plan)
@@ -231,7 +231,7 @@ class Worker:
         plan, shared = self.plan, finals.shared
         number, seed = finals.what_to_train(trial)
         try:
-            values = finals.values_of(number)
+            values = finals.values_of(number, plan)
             config = plan.config_of_trial(values, seed, plan.folder / TOP_RUNS)
             training, folder = train(config, keep=True)
             finals.record(trial, training, folder, plan.objective)

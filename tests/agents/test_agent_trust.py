@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 from stranger import CONFIG
 
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
-from zoo.agents.trust import refuse_foreign_code, refuse_foreign_environment
+from zoo.agents.trust import _could_name_code, refuse_foreign_code, refuse_foreign_environment
 from zoo.errors import ZooError
 
 
@@ -120,6 +121,8 @@ HARMFUL = {
         "env.wrappers[0].x",
     ),
     "text like an id with a module": (with_env(kwargs={"inner": ["evil:ns/Id-v0"]}), "env.kwargs.inner[0]"),
+    "text that is too long": (with_env(kwargs={"note": "a" * 20_000}), "more than 1,000 characters"),
+    "name of code with a folder": (with_env(kwargs={"note": "evil:a/b"}), "the name of code"),
     "render mode": (with_env(render_mode="evil:viewer"), "env.render_mode"),
     "environment variable": (with_env(kwargs={"name": "${oc.env:HOME}"}), "interpolation"),
     "interpolation in a key": (with_env(kwargs={"${oc.env:HOME}": 1}), "interpolation"),
@@ -178,6 +181,15 @@ def test_trusted_config_is_read_as_plain_text(tmp_path: Path, config: dict[str, 
     assert read_agent(folder, trust=True).config == {"format": 1, **config}
     with pytest.raises(ZooError, match="trust=true"):
         read_agent(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000 + " ", "a." * 100_000 + "\\", "a" * 99_999 + "." * 99_999 + " "]
+)
+def test_time_that_a_text_takes_grows_only_as_its_length(text: str) -> None:
+    started = time.process_time()
+    assert not _could_name_code(text)
+    assert time.process_time() - started < 2
 
 
 def test_own_policy_class_is_read() -> None:

@@ -34,14 +34,12 @@ CODE_KEYS = (
 WRITES_FILES = ("RecordVideo",)
 """Wrappers that write where their arguments say."""
 
-_CODE_NAME = re.compile(
-    r"[^\s/\\]*[^\s/\\.:\d][^\s/\\]*[.:][^\s\\]+|[^\s/\\]+[.:][^\s\\]*[^\s/\\.:\d][^\s\\]*"
-)
-"""``module:Name`` and ``module.Name``, whatever a module may be called: some environments import what their
-arguments name so. Numbers such as ``1.5`` are no names."""
 _ARGUMENTS = ("env.kwargs", "env.wrappers", "env.render_mode")
 _ENV_ID = re.compile(r"(envpool:)?[\w.+-]+(/[\w.+-]+)*")
 _CLASS_PATH = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+")
+
+TEXT_LIMIT = 1_000
+"""Characters that a text in the arguments of a stranger's environment may have."""
 
 
 def refuse_foreign_code(
@@ -112,8 +110,28 @@ def _refuse_code_in_data(value: Any, where: str, origin: str) -> None:
         for text in (key, item):
             if isinstance(text, str) and "${" in text:
                 raise _untrusted(path, text, origin, "it is an interpolation")
-        if path.startswith(_ARGUMENTS) and isinstance(item, str) and _CODE_NAME.fullmatch(item):
-            raise _untrusted(path, item, origin, "an environment could take it for the name of code")
+        if path.startswith(_ARGUMENTS) and isinstance(item, str):
+            if len(item) > TEXT_LIMIT:
+                raise _untrusted(path, item, origin, f"it has more than {TEXT_LIMIT:,} characters")
+            if _could_name_code(item):
+                raise _untrusted(path, item, origin, "an environment could take it for the name of code")
+
+
+def _could_name_code(text: str) -> bool:
+    """Tell whether a text is like ``module:Name`` or ``module.Name``, whatever a module may be called.
+
+    Some environments import what their arguments name so. Numbers such as ``1.5`` are no names.
+    """
+    if "\\" in text or any(character.isspace() for character in text):
+        return False
+    module = text.partition("/")[0]
+    separators = [index for index, character in enumerate(module) if character in ".:"]
+    inner = [index for index in separators if 0 < index < len(text) - 1]
+    return bool(inner) and (_has_letter(text[: inner[-1]]) or _has_letter(text[inner[0] + 1 :]))
+
+
+def _has_letter(text: str) -> bool:
+    return any(character not in "./:" and not character.isdecimal() for character in text)
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

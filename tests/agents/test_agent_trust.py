@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 from stranger import CONFIG
 
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
-from zoo.agents.trust import refuse_foreign_code, refuse_foreign_environment
+from zoo.agents.trust import _could_name_code, refuse_foreign_code, refuse_foreign_environment
 from zoo.errors import ZooError
 
 
@@ -44,10 +45,15 @@ HARMLESS = {
             "map_name": "4x4",
             "is_slippery": False,
             "desc": ["SF", "HG"],
-            "xml_file": "assets/ant.xml",
+            "texture": "assets/grass",
             "rate": "1.5",
+            "healthy_z_range": [0.7, float("inf")],
         }
     ),
+    "stacks as they are": with_env(
+        frame_stack=4, history=100, wrappers=[{"_target_": "FrameStackObservation", "stack_size": 16}]
+    ),
+    "time limit": with_env(max_episode_steps=10**9),
     "nothing about an environment": {**CONFIG, "env": None},
 }
 
@@ -120,6 +126,34 @@ HARMFUL = {
         "env.wrappers[0].x",
     ),
     "text like an id with a module": (with_env(kwargs={"inner": ["evil:ns/Id-v0"]}), "env.kwargs.inner[0]"),
+    "text that is too long": (with_env(kwargs={"note": "a" * 20_000}), "more than 1,000 characters"),
+    "name of code with a folder": (with_env(kwargs={"note": "evil:a/b"}), "the name of code"),
+    "file by its key": (with_env(kwargs={"xml_file": "model"}), "env.kwargs.xml_file"),
+    "path by its key": (with_env(kwargs={"a": {"model_path": "model"}}), "env.kwargs.a.model_path"),
+    "folder by its key": (
+        with_env(wrappers=[{"_target_": "TimeLimit", "cache_dir": "model"}]),
+        "env.wrappers[0].cache_dir",
+    ),
+    "path from the root": (with_env(kwargs={"a": ["/etc/passwd"]}), "env.kwargs.a[0]"),
+    "path from home": (with_env(kwargs={"a": "~/model"}), "take it for a file"),
+    "path from here": (with_env(kwargs={"a": "./model x"}), "take it for a file"),
+    "path that leads up": (with_env(kwargs={"a": "a/../../b"}), "take it for a file"),
+    "path of Windows": (with_env(kwargs={"a": "C:\\data"}), "take it for a file"),
+    "stack of observations": (with_env(frame_stack=10**9), "env.frame_stack: 1000000000"),
+    "stack as a fraction": (with_env(frame_stack=1e9), "more than 1,000"),
+    "history": (with_env(history=10**9), "env.history: 1000000000"),
+    "stack of a wrapper": (
+        with_env(wrappers=[{"_target_": "gymnasium.wrappers.FrameStackObservation", "stack_size": 10**9}]),
+        "env.wrappers[0].stack_size",
+    ),
+    "picture": (
+        with_env(wrappers=[{"_target_": "gymnasium.wrappers.ResizeObservation", "shape": [60_000, 60_000]}]),
+        "env.wrappers[0].shape[0]: 60000",
+    ),
+    "Atari screen": (with_env(atari={"screen_size": 10**5}), "env.atari.screen_size"),
+    "argument that is a large number": (with_env(kwargs={"n_cities": -(10**7)}), "more than 1,000,000"),
+    "argument with many values": (with_env(kwargs={"a": {"b": [0] * 1_001}}), "1,001 values"),
+    "arguments with long texts": (with_env(kwargs={"desc": ["F" * 900] * 900}), "20,000 characters already"),
     "render mode": (with_env(render_mode="evil:viewer"), "env.render_mode"),
     "environment variable": (with_env(kwargs={"name": "${oc.env:HOME}"}), "interpolation"),
     "interpolation in a key": (with_env(kwargs={"${oc.env:HOME}": 1}), "interpolation"),
@@ -180,6 +214,15 @@ def test_trusted_config_is_read_as_plain_text(tmp_path: Path, config: dict[str, 
         read_agent(folder)
 
 
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000 + " ", "a." * 100_000 + "\\", "a" * 99_999 + "." * 99_999 + " "]
+)
+def test_time_that_a_text_takes_grows_only_as_its_length(text: str) -> None:
+    started = time.process_time()
+    assert not _could_name_code(text)
+    assert time.process_time() - started < 2
+
+
 def test_own_policy_class_is_read() -> None:
     refuse_foreign_code(with_policy(_target_="zoo.policies.actor_critic.ActorCritic"), "here")
 
@@ -229,9 +272,7 @@ def test_message_hides_escape_sequences_and_stays_short() -> None:
 
 
 def test_values_that_only_look_strange_are_kept(tmp_path: Path) -> None:
-    config = with_env(
-        kwargs={"price": "$5", "set": "{a}", "ratio": "1:2", "path": "C:\\data", "time": "12:30"}
-    )
+    config = with_env(kwargs={"price": "$5", "set": "{a}", "ratio": "1:2", "folder": "data", "time": "12:30"})
     folder = write_agent(tmp_path / "agent", AgentFiles(config, {}))
     assert read_agent(folder).config["env"]["kwargs"] == config["env"]["kwargs"]
     assert yaml.safe_load((folder / "config.yaml").read_text())["env"]["kwargs"] == config["env"]["kwargs"]

@@ -48,6 +48,15 @@ def test_damaged_description_is_refused(data: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "dtype", ["V2000000000", "S1000000000", "U500000000", "(3000,3000)f8", "O", "M8[s]", "c16", "f16"]
+)
+def test_type_that_is_not_one_of_numbers_is_refused_before_it_is_made(dtype: str) -> None:
+    described = {"type": "Box", "shape": [4], "dtype": dtype, "low": 0, "high": 1}
+    with pytest.raises(ZooError, match="is not one of numbers"):
+        space_from_dict(described)
+
+
+@pytest.mark.parametrize(
     ("a", "b", "difference"),
     [
         (spaces.Discrete(2), spaces.Discrete(3), "Discrete(2) is not Discrete(3)"),

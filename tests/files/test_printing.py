@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from zoo.files.printing import first_and_last, one_line, printable
+import time
+
+import pytest
+
+from zoo.files.printing import first_and_last, one_line, printable, without_password
 
 
 def test_escape_sequences_and_invisible_characters_vanish() -> None:
@@ -32,3 +36,26 @@ def test_of_a_traceback_the_first_and_the_last_line_are_shown() -> None:
     )
     assert first_and_last("alone") == "alone"
     assert first_and_last("") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("storage=postgresql://me:se@cr/et@host/db is full", "storage=postgresql://me:***@host/db is full"),
+        ("a://x b://:p@h\nc+d://u:p@h", "a://x b://:***@h\nc+d://u:***@h"),
+        ("file:///a://u:p@h", "file:///a://u:***@h"),
+        ("h/db?user=u&sslPassword=s&x=1", "h/db?user=u&sslPassword=***&x=1"),
+        ("see http://host:80/ and me@host, ://u:p@h", "see http://host:80/ and me@host, ://u:p@h"),
+    ],
+)
+def test_passwords_of_urls_are_not_shown(text: str, shown: str) -> None:
+    assert without_password(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 300_000, "a://" * 100_000, "a://b:" * 100_000 + " @", "+://" * 50_000 + "@"]
+)
+def test_time_for_passwords_grows_only_as_the_text(text: str) -> None:
+    started = time.process_time()
+    assert without_password(text) == text
+    assert time.process_time() - started < 2

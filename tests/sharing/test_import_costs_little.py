@@ -133,9 +133,10 @@ def words(kind: str, **values: Any) -> dict[str, Any]:
         (words("MultiBinary", n="[4096 4096 4096]"), "too many numbers"),
         (words("MultiDiscrete", nvec="[99999999 9]"), "more than"),
         (words("Discrete", n=str(10**12)), "more than"),
+        (words("Box", _shape=[4], dtype="V2000000000", low="0", high="1"), "its type is V2000000000"),
         (words("Box", _shape=[10**4000] * 2000, dtype="float32", low="0", high="1"), "too many numbers"),
     ],
-    ids=["Dict", "quotes", "text", "MultiBinary", "MultiDiscrete", "Discrete", "Box"],
+    ids=["Dict", "quotes", "text", "MultiBinary", "MultiDiscrete", "Discrete", "type", "Box"],
 )
 def test_spaces_that_are_too_large_are_refused(printed: dict[str, Any], problem: str) -> None:
     with pytest.raises(UnknownSpaceError, match=problem):

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 Space = spaces.Space[Any]
 
@@ -37,7 +38,15 @@ def printed_space(words: Mapping[str, Any]) -> Space:
         return _space(words)
     except UnknownSpaceError:
         raise
-    except (KeyError, ValueError, TypeError, OverflowError, AssertionError, SyntaxError) as error:
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        OverflowError,
+        MemoryError,
+        AssertionError,
+        SyntaxError,
+    ) as error:
         raise UnknownSpaceError(f"its description can't be read ({type(error).__name__}: {error})") from error
 
 
@@ -46,7 +55,7 @@ def _space(words: Mapping[str, Any]) -> Space:
     kind = match[1] if match else "nothing"
     if kind == "Box":
         shape = _shape(words.get("_shape", words.get("shape")))
-        dtype = np.dtype(re.sub(r"<class 'numpy\.(\w+)'>", r"\1", str(words["dtype"])))
+        dtype = _type_of_numbers(re.sub(r"<class 'numpy\.(\w+)'>", r"\1", str(words["dtype"])))
         low, high = (
             _bounds(words[name], words.get(f"{name}_repr"), shape, dtype) for name in ("low", "high")
         )
@@ -83,9 +92,15 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
-    if dtype.kind not in "biuf":
-        raise UnknownSpaceError(f"its type is {dtype}")
     return spaces.Box(low, high, shape, dtype.type)
+
+
+def _type_of_numbers(name: str) -> np.dtype[Any]:
+    """Return the type of that name; texts, records and others may have gigabytes an element."""
+    dtype = np.dtype(name)
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise UnknownSpaceError(f"its type is {one_line(name, 40)}")
+    return dtype
 
 
 def _bounds(text: Any, short: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -157,7 +172,7 @@ def _arguments(text: str, start: int) -> tuple[list[str], int]:
 def _part(kind: str, arguments: list[str]) -> Space:
     if kind == "Box":
         low, high, shape_text, dtype_text = arguments
-        shape, dtype = _shape(shape_text), np.dtype(dtype_text)
+        shape, dtype = _shape(shape_text), _type_of_numbers(dtype_text)
         return _box(_bounds(low, None, shape, dtype), _bounds(high, None, shape, dtype), shape, dtype)
     if kind == "Discrete":
         start = next((text.partition("=")[2] for text in arguments[1:] if text.startswith("start=")), "0")

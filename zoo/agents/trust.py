@@ -34,14 +34,29 @@ CODE_KEYS = (
 WRITES_FILES = ("RecordVideo",)
 """Wrappers that write where their arguments say."""
 
-_CODE_NAME = re.compile(
-    r"[^\s/\\]*[^\s/\\.:\d][^\s/\\]*[.:][^\s\\]+|[^\s/\\]+[.:][^\s\\]*[^\s/\\.:\d][^\s\\]*"
-)
-"""``module:Name`` and ``module.Name``, whatever a module may be called: some environments import what their
-arguments name so. Numbers such as ``1.5`` are no names."""
 _ARGUMENTS = ("env.kwargs", "env.wrappers", "env.render_mode")
 _ENV_ID = re.compile(r"(envpool:)?[\w.+-]+(/[\w.+-]+)*")
 _CLASS_PATH = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+")
+
+TEXT_LIMIT = 1_000
+"""Characters that a text in the arguments of a stranger's environment may have."""
+LIST_LIMIT = 1_000
+"""Values that a list or mapping there may have."""
+NUMBER_LIMIT = 10**6
+"""The largest whole number there: of steps, for instance."""
+TEXTS_LIMIT = 20_000
+"""Characters that all texts of a stranger's environment may have together: maps, for instance."""
+
+LARGEST = {
+    **dict.fromkeys(("frame_stack", "history", "stack_size", "buffer_length"), 1_000),
+    **dict.fromkeys(("action_repeat", "frame_skip", "noop_max", "padding_length"), 1_000),
+    **dict.fromkeys(("shape", "size", "screen_size", "width", "height"), 4_096),
+}
+"""The largest number of what is kept, repeated or drawn at once."""
+
+FILE_KEYS = ("xml_file",)
+FILE_ENDINGS = ("_path", "_dir", "_folder")
+"""Arguments that tell an environment which files to open."""
 
 
 def refuse_foreign_code(
@@ -80,6 +95,7 @@ def refuse_foreign_environment(
         _refuse_foreign_wrapper(wrapper, f"env.wrappers[{index}]", origin)
     others = {key: value for key, value in env.items() if key not in ("id", "wrappers")}
     _refuse_code_in_data(others, "env", origin)
+    _refuse_files_and_sizes(env, origin)
 
 
 def _refuse_foreign_policy(policy: Mapping[str, Any], origin: str) -> None:
@@ -112,8 +128,49 @@ def _refuse_code_in_data(value: Any, where: str, origin: str) -> None:
         for text in (key, item):
             if isinstance(text, str) and "${" in text:
                 raise _untrusted(path, text, origin, "it is an interpolation")
-        if path.startswith(_ARGUMENTS) and isinstance(item, str) and _CODE_NAME.fullmatch(item):
-            raise _untrusted(path, item, origin, "an environment could take it for the name of code")
+        if path.startswith(_ARGUMENTS) and isinstance(item, str):
+            if len(item) > TEXT_LIMIT:
+                raise _untrusted(path, item, origin, f"it has more than {TEXT_LIMIT:,} characters")
+            if _could_name_code(item):
+                raise _untrusted(path, item, origin, "an environment could take it for the name of code")
+            if item.startswith(("/", "~", ".")) or ".." in item or "\\" in item:
+                raise _untrusted(path, item, origin, "an environment could take it for a file")
+
+
+def _refuse_files_and_sizes(env: Mapping[str, Any], origin: str) -> None:
+    """Refuse arguments that name a file, and those that ask for more than any environment needs."""
+    n_characters = 0
+    for path, key, item in _walk(env, "env"):
+        if isinstance(key, str) and (key in FILE_KEYS or key.endswith(FILE_ENDINGS)):
+            raise _untrusted(path, item, origin, "it names a file")
+        if isinstance(item, Mapping | list) and len(item) > LIST_LIMIT:
+            raise _untrusted(path, f"{len(item):,} values", origin, f"these are more than {LIST_LIMIT:,}")
+        if isinstance(item, str):
+            n_characters += len(item)
+        if n_characters > TEXTS_LIMIT:
+            raise _untrusted(path, item, origin, f"texts before it have {TEXTS_LIMIT:,} characters already")
+        name = path.rpartition(".")[2].partition("[")[0]
+        limit = LARGEST.get(name, NUMBER_LIMIT if path.startswith(_ARGUMENTS) else None)
+        is_count = isinstance(item, int) or (isinstance(item, float) and name in LARGEST)
+        if limit is not None and is_count and abs(item) > limit:
+            raise _untrusted(path, item, origin, f"it is more than {limit:,}")
+
+
+def _could_name_code(text: str) -> bool:
+    """Tell whether a text is like ``module:Name`` or ``module.Name``, whatever a module may be called.
+
+    Some environments import what their arguments name so. Numbers such as ``1.5`` are no names.
+    """
+    if "\\" in text or any(character.isspace() for character in text):
+        return False
+    module = text.partition("/")[0]
+    separators = [index for index, character in enumerate(module) if character in ".:"]
+    inner = [index for index in separators if 0 < index < len(text) - 1]
+    return bool(inner) and (_has_letter(text[: inner[-1]]) or _has_letter(text[inner[0] + 1 :]))
+
+
+def _has_letter(text: str) -> bool:
+    return any(character not in "./:" and not character.isdecimal() for character in text)
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

@@ -30,6 +30,7 @@ from zoo.config.fields import defaults
 from zoo.config.hydra_internals import ObjectType, header_of
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
 
 SCHEME = "zoo"
 
@@ -40,6 +41,10 @@ USUAL_MEMORY = "memory/usual"
 NO_TUNED = "none"
 USUAL_TUNED = "usual/"
 """What the option of ``tuned`` begins with that the user did not choose, and that may be missing."""
+
+TUNED_KEYS = ("n_timesteps", "n_envs", "algo", "env", "policy", "memory", "defaults")
+TUNED_DEFAULTS = ("_self_", "override /policy", "override /memory")
+"""What a tuned file may have: it may come from others, and settles how well is learned, nothing else."""
 
 GLOBAL = {"package": "_global_"}
 WITHOUT_FILES = ("algo", "env", "policy", "tuned")
@@ -208,7 +213,7 @@ class ZooConfigSource(ConfigSource):
         file = _chosen_tuned_file(name)
         if file is None:
             raise ZooError(_no_tuned_file(name))
-        config, _ = _read_yaml(file)
+        config = _read_tuned(file)
         if "defaults" in config:
             config.defaults = [each for each in config.defaults if _chosen_policy(each) is None]
             if not config.defaults:
@@ -225,7 +230,7 @@ class ZooConfigSource(ConfigSource):
         pair, _, tuned = name.partition("/from/")
         env = pair.partition("/")[2]
         file = _chosen_tuned_file(f"{USUAL_TUNED}{pair}" if tuned == "usual" else tuned)
-        choices = [] if file is None else map(_chosen_policy, _read_yaml(file)[0].get("defaults", []))
+        choices = [] if file is None else map(_chosen_policy, _read_tuned(file).get("defaults", []))
         usual = ATARI_POLICY if sections.is_atari(env) else USUAL_POLICY
         return next((choice for choice in choices if choice is not None), usual)
 
@@ -326,6 +331,42 @@ def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
     except AttributeError as error:
         raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
     return OmegaConf.create(["_self_", *({f"override /{group}": name} for group, name in choices.items())])
+
+
+def _read_tuned(file: Path) -> DictConfig:
+    """Return a tuned file's values; one that says more than values is refused."""
+    config, _ = _read_yaml(file)
+    values = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(values, dict)
+    for key in values:
+        if key not in TUNED_KEYS:
+            raise ZooError(
+                f"`{one_line(key)}` in {shown(file)} has no place in a tuned file,"
+                f" which may have {', '.join(TUNED_KEYS)}"
+            )
+    defaults = values.get("defaults", [])
+    for default in defaults if isinstance(defaults, list) else [defaults]:
+        for choice in default if isinstance(default, dict) else [default]:
+            if " ".join(str(choice).split()) not in TUNED_DEFAULTS:
+                raise ZooError(
+                    f"`{one_line(choice)}` in {shown(file)} has no place among the defaults of a tuned file,"
+                    f" which may have {', '.join(TUNED_DEFAULTS)}"
+                )
+    interpolation = _interpolation_in(values)
+    if interpolation is not None:
+        raise ZooError(
+            f"`{one_line(interpolation, 80)}` in {shown(file)} is an interpolation,"
+            " which a tuned file may not have"
+        )
+    return config
+
+
+def _interpolation_in(value: Any) -> str | None:
+    if isinstance(value, dict):
+        return next(filter(None, map(_interpolation_in, itertools.chain(value, value.values()))), None)
+    if isinstance(value, list):
+        return next(filter(None, map(_interpolation_in, value)), None)
+    return value if isinstance(value, str) and "${" in value else None
 
 
 def _read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:

@@ -40,7 +40,16 @@ def space_from_dict(data: Mapping[str, Any]) -> Space:
         if _n_numbers(data) > SIZE_LIMIT:
             raise ValueError(f"more than {SIZE_LIMIT:,} numbers")
         return _space_from_dict(data)
-    except (KeyError, TypeError, ValueError, AssertionError, AttributeError, OverflowError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AssertionError,
+        AttributeError,
+        OverflowError,
+        MemoryError,
+        RecursionError,
+    ) as error:
         raise ZooError(
             f"damaged description of a space: {one_line(repr(error))} in {one_line(data)}"
         ) from error
@@ -142,7 +151,7 @@ def batch_array(space: Space, n: int) -> Any:
 def _space_from_dict(data: Mapping[str, Any]) -> Space:
     kind = data["type"]
     if kind == "Box":
-        dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
+        dtype, shape = _type_of_numbers(data["dtype"]), tuple(data["shape"])
         low, high = (_bound_from_json(data[name], shape, dtype) for name in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
@@ -157,6 +166,14 @@ def _space_from_dict(data: Mapping[str, Any]) -> Space:
             [(key, _space_from_dict(inner)) for key, inner in data["spaces"].items()]
         )  # in order
     raise ZooError(f"unknown type of space: {kind!r}")
+
+
+def _type_of_numbers(name: str) -> np.dtype[Any]:
+    """Return the type of that name; texts, records and others may have gigabytes an element."""
+    dtype = np.dtype(name)
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise ValueError(f"the type {one_line(name, 40)} is not one of numbers")
+    return dtype
 
 
 def _n_numbers(data: Mapping[str, Any]) -> int:

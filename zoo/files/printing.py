@@ -35,8 +35,27 @@ def one_line(text: object, limit: int = 200) -> str:
 
 def without_password(text: str) -> str:
     """Return the text with the password of every URL in it replaced."""
-    text = re.sub(r"(\w[\w+.-]*://[^/\s:@]*):[^\s]*@", r"\1:***@", text)
+    text = "".join(map(_without_user_password, re.split(r"(\s+)", text)))
     return re.sub(r"(?i)([?&]\w*password=)[^&\s'\"]*", r"\1***", text)
+
+
+def _without_user_password(word: str) -> str:
+    """Mask ``scheme://user:password@``; by hand, as a pattern would take quadratic time for long texts."""
+    end = word.rfind("@")
+    mark = word.find("://", 0, max(end, 0))
+    while mark >= 0:
+        colon = re.compile("[/:@]").search(word, mark + 3)
+        assert colon is not None  # at the latest the @
+        if colon[0] == ":" and _ends_in_scheme(word, mark):
+            return f"{word[: colon.start()]}:***{word[end:]}"
+        mark = word.find("://", mark + 3, end)
+    return word
+
+
+def _ends_in_scheme(word: str, end: int) -> bool:
+    while end > 0 and word[end - 1] in "+.-":
+        end -= 1
+    return end > 0 and re.match(r"\w", word[end - 1]) is not None
 
 
 def first_and_last(text: object) -> str:

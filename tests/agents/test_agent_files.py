@@ -296,7 +296,14 @@ def test_config_that_is_no_plain_mapping_is_refused(folder: Path, text: str, pro
 
 @pytest.mark.parametrize(
     "changes",
-    [{"env": "CartPole-v1"}, {"n_envs": 0}, {"n_envs": "8"}, {"algo": {"name": 3}}, {"policy": None}],
+    [
+        {"env": "CartPole-v1"},
+        {"n_envs": 0},
+        {"n_envs": "8"},
+        {"algo": {"name": 3}},
+        {"algo": {"name": "ppo2", "preset": "../x"}},
+        {"policy": None},
+    ],
 )
 def test_config_with_a_wrong_section_is_refused(folder: Path, changes: dict[str, Any]) -> None:
     assert "is damaged: config.yaml" in refusal(edit_config(folder, **changes))

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from zoo.config.algorithm_names import ALGO_LABELS, asked_for
 from zoo.files.printing import one_line
 from zoo.version import __version__
 
@@ -18,10 +19,10 @@ _PACKAGES = ("torch", "gymnasium", "numpy")
 
 def complete_card(card: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the card with what its maker left out: names and hyperparameters, versions, date."""
-    algorithm = dict(config["algo"])
+    algorithm = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     environment = config.get("env")
     usual = {
-        "algo": algorithm.pop("name"),
+        "algo": asked_for(config["algo"]),
         "env": environment.get("id") if isinstance(environment, Mapping) else environment,
         "seed": None,
         "timesteps": None,

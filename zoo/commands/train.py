@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo.config.algorithm_names import asked_for
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED
 from zoo.files.printing import say
@@ -63,7 +64,7 @@ def _introduce(experiment: Experiment) -> None:
         print(f"start   with the weights of {_shown(config['init_from'])}")
         for line in experiment.changed_settings:
             print(f"        {line}")
-    algo, env = config["algo"].get("preset") or config["algo"]["name"], config["env"]["id"]
+    algo, env = asked_for(config["algo"]), config["env"]["id"]
     print(f"run     {_shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     print(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")

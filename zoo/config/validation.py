@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.config import sections
+from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.fields import build, check_bounds, scheduled, unknown_key
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from zoo.config.hydra_internals import Override
 
 TARGET = "_target_"
-
-ALGO_LABELS = ("name", "preset")
-"""What stands in the section ``algo`` beside hyperparameters: the algorithm, and the preset if it is one."""
-
 
 CHOICES = {
     "train": {"algo": "ppo2", "env": "CartPole-v1"},

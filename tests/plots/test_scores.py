@@ -17,7 +17,7 @@ from zoo.plots.finding import find_runs
 from zoo.plots.groups import grouped
 from zoo.plots.run import Score, read_run
 from zoo.plots.scores import GroupScore, aggregates, improvements, methods_of, read_references, scored
-from zoo.plots.tables import aggregate_table, decimal, duration, profile_table, score_table
+from zoo.plots.tables import aggregate_table, duration, profile_table, score_table
 
 
 def scores_in(root: Path, kind: Score = "final") -> list[GroupScore]:
@@ -132,10 +132,7 @@ def test_groups_without_a_shared_environment_have_no_statistics(tmp_path: Path) 
         methods_of(scores_in(tmp_path), {})
 
 
-def test_numbers_and_times_are_written_for_people() -> None:
-    assert [decimal(each) for each in (1234.56, 12.345, 0.12345, -0.5, 0)] == [
-        "1,234.6", "12.35", "0.123", "-0.500", "0.00",
-    ]  # fmt: skip
+def test_times_are_written_for_people() -> None:
     assert [duration(each) for each in (0.01, 0.5, 3.456)] == ["36 s", "30 min", "3.5 h"]
 
 

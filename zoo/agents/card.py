@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from zoo.config.algorithm_names import ALGO_LABELS, asked_for
-from zoo.files.printing import one_line
+from zoo.files.printing import decimal, one_line
 from zoo.version import __version__
 
 _PACKAGES = ("torch", "gymnasium", "numpy")
@@ -53,11 +53,11 @@ def score(card: Mapping[str, Any]) -> str:
     success_rate = card.get("success_rate")
     if not _is_number(mean):
         return "not evaluated"
-    spread = f" ± {std:,.1f}" if _is_number(std) else ""
+    spread = f" ± {decimal(std)}" if _is_number(std) else ""
     count = f" over {episodes:,} episodes" if _is_number(episodes) else ""
     is_rate = success_rate is not None and _is_number(success_rate) and 0 <= success_rate <= 1
     success = f", success {success_rate:.0%}" if is_rate else ""
-    return f"{mean:,.1f}{spread}{count}{success}"
+    return f"{decimal(mean)}{spread}{count}{success}"
 
 
 def steps(card: Mapping[str, Any]) -> str:

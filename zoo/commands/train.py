@@ -12,7 +12,7 @@ from typing import Any
 from zoo.config.algorithm_names import asked_for
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED
-from zoo.files.printing import say
+from zoo.files.printing import decimal, say
 from zoo.training.experiment import Experiment, Result
 from zoo.training.problems import tell
 
@@ -81,8 +81,8 @@ def _conclude(result: Result) -> None:
     if last is not None:
         best = result.best_mean
         success = "" if last.success_rate is None else f", success {last.success_rate:.0%}"
-        score = f"{last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes{success}"
-        say(f"score   {score}, best {best:,.2f}")
+        score = f"{decimal(last.mean)} ± {decimal(last.std)} over {last.n_episodes} episodes{success}"
+        say(f"score   {score}, best {decimal(best)}")
     if result.agent.exists():
         say(f"agent   {_shown(result.agent)}")
     run = _shown(result.run.path)

@@ -27,7 +27,7 @@ from zoo.files import atomic
 from zoo.files.cells import csv_text, markdown_cell
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_json
-from zoo.files.printing import one_line
+from zoo.files.printing import decimal, one_line
 
 RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"
 PUBLISHED = Path(__file__).with_name("published_scores.csv")
@@ -292,12 +292,16 @@ def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
 
 def _published(row: Row, scores: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
     return "; ".join(
-        f"{float(each['mean_return']):,.1f} ± {float(each['std_return'] or 0):,.1f} ({each['source']})"
+        f"{_spread(float(each['mean_return']), float(each['std_return'] or 0))} ({each['source']})"
         for each in scores.get((str(row.get("base") or row["algo"]), row["env"]), [])
     )
 
 
 # Tables
+
+
+def _spread(mean: float, std: float) -> str:
+    return f"{decimal(mean)} ± {decimal(std)}"
 
 
 def as_csv(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
@@ -335,8 +339,9 @@ def as_markdown(rows: Sequence[Row], published: Mapping[tuple[str, str], list[di
         else:
             low, high = row["ci95"]
             cells = [
-                *(row["algo"], row["env"], f"{row['mean_return']:,.1f} ± {row['std_return']:,.1f}"),
-                *(f"{row['iqm_return']:,.1f}", f"{low:,.1f} … {high:,.1f}", f"{row['n_episodes']:,}", steps),
+                *(row["algo"], row["env"], _spread(row["mean_return"], row["std_return"])),
+                *(decimal(row["iqm_return"]), f"{decimal(low)} … {decimal(high)}"),
+                *(f"{row['n_episodes']:,}", steps),
             ]
         lines.append(_line([*cells, _published(row, published), row["agent"]]))
     return (

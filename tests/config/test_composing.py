@@ -288,3 +288,7 @@ def test_config_of_a_run_is_an_experiment() -> None:
     assert again == first
     with pytest.raises(ZooError, match="there is no file"):
         zoo.compose("train", ["experiment=runs/config.yaml"])
+
+
+def test_key_is_taken_in_python_as_it_is_typed() -> None:
+    assert zoo.compose("pull", ["from=x/y"]) == zoo.compose("pull", ["source=x/y"])

@@ -159,3 +159,17 @@ def test_reproduced_run_counts_only_without_the_run_that_it_repeats(tmp_path: Pa
     assert sorted(found.scores) == [10.0, 20.0, 70.0]
     (curves,) = curves_of([found.group], CurveChoices(y="eval"))
     assert curves.n_runs == 3
+
+
+def test_repetition_is_no_missing_run_and_each_run_is_named_once(tmp_path: Path) -> None:
+    for number, status in enumerate(["finished"] * 4 + ["failed"]):
+        record = {"started": f"2026-01-0{number + 1}"}
+        evaluations = {100: [1.0] * 3}
+        options: dict[str, Any] = {"status": status, "record": record, "evaluations": evaluations}
+        make_run(tmp_path, "ppo2", "A-v1", 3, name=f"run{number}", **options)
+    (found,) = scores_in(tmp_path)
+    assert score_table([found]).values[0][2:4] == [1, 0]
+    named = [Path(line.partition(":")[0]).name for line in found.group.repeats_in_words]
+    assert sorted(named) == ["run0", "run1", "run2"]
+    make_run(tmp_path, "ppo2", "A-v1", 4, name="other", status="failed")
+    assert score_table(scores_in(tmp_path)).rows[0][2] == "1 of 2"

@@ -58,7 +58,7 @@ def score_table(group_scores: Sequence[GroupScore]) -> Table:
     for each in group_scores:
         ci95 = each.ci95 if len(each.scores) else None
         names = [each.group.label, each.group.env]
-        n_left = len(each.left_out)
+        n_left = each.n_missing
         n_runs = f"{len(each.scores)} of {len(each.scores) + n_left}" if n_left else str(len(each.scores))
         if len(each.scores):
             mean = f"{decimal(each.mean)}" + ("" if each.std is None else f" ± {decimal(each.std)}")

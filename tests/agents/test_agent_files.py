@@ -113,7 +113,7 @@ def test_readme_tells_score_hyperparameters_and_commands(folder: Path) -> None:
     text = (folder / "README.md").read_text()
     for expected in (
         "# ppo2 on CartPole-v1",
-        "487.2 ± 2.5 over 100 episodes",
+        "487.2 ± 2.50 over 100 episodes",
         "50,000",
         "zoo evaluate",
         "lin_3e-4",
@@ -208,7 +208,7 @@ def test_numbers_that_no_score_has_are_shown_as_none(folder: Path, number: float
     (folder / "card.json").write_text(json.dumps(dict.fromkeys(names, number)))
     card = read_card(folder)
     assert score(card) == "not evaluated"
-    assert score({**card, "mean_return": 5.0}) == "5.0"
+    assert score({**card, "mean_return": 5.0}) == "5.00"
     assert steps(card) == "?"
     assert "| Return | not evaluated |" in readme(card, {})
 
@@ -307,7 +307,14 @@ def test_config_that_is_no_plain_mapping_is_refused(folder: Path, text: str, pro
 
 @pytest.mark.parametrize(
     "changes",
-    [{"env": "CartPole-v1"}, {"n_envs": 0}, {"n_envs": "8"}, {"algo": {"name": 3}}, {"policy": None}],
+    [
+        {"env": "CartPole-v1"},
+        {"n_envs": 0},
+        {"n_envs": "8"},
+        {"algo": {"name": 3}},
+        {"algo": {"name": "ppo2", "preset": "../x"}},
+        {"policy": None},
+    ],
 )
 def test_config_with_a_wrong_section_is_refused(folder: Path, changes: dict[str, Any]) -> None:
     assert "is damaged: config.yaml" in refusal(edit_config(folder, **changes))

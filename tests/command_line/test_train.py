@@ -110,8 +110,15 @@ def test_drawn_seed_is_recorded() -> None:
     assert record(run)["seed"] == seed
 
 
-def test_preset_has_a_folder_of_its_own() -> None:
-    assert train("algo=ppo", "env=CartPole-v1", *BARE).parent == Path("runs/ppo/CartPole-v1")
+def test_preset_has_a_folder_of_its_own_and_its_agent_is_called_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = train("algo=ppo", "env=CartPole-v1", *BARE)
+    assert run.parent == Path("runs/ppo/CartPole-v1")
+    card = json.loads((run / "agent" / "card.json").read_text())
+    assert (card["algo"], "preset" in card["hyperparameters"]) == ("ppo", False)
+    assert status_of(["evaluate", "algo=ppo", "env=CartPole-v1", "n_episodes=1"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["algo"] == "ppo"
 
 
 def test_quiet_run_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:

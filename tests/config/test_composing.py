@@ -288,3 +288,12 @@ def test_config_of_a_run_is_an_experiment() -> None:
     assert again == first
     with pytest.raises(ZooError, match="there is no file"):
         zoo.compose("train", ["experiment=runs/config.yaml"])
+
+
+def test_key_is_taken_in_python_as_it_is_typed() -> None:
+    assert zoo.compose("pull", ["from=x/y"]) == zoo.compose("pull", ["source=x/y"])
+
+
+def test_unknown_command_is_told_with_the_near_one() -> None:
+    with pytest.raises(zoo.ZooError, match=r"unknown command 'trian'; did you mean 'train'"):
+        zoo.compose("trian", CARTPOLE)

@@ -22,6 +22,8 @@ CARTPOLE = "algo=ppo2 env=CartPole-v1"
 MISTAKES = {
     "train": "which algo and env? for example: algo=ppo2 env=CartPole-v1",
     "train algo=ppo2": "which env?",
+    "pull fro=x/y": "unknown key `fro`; did you mean `from`?",
+    "pull nothing_near=x/y": "known: from, revision, to",
     "check": "which env?",
     "train algo=ppo3": "unknown algo 'ppo3'; did you mean 'ppo' or 'ppo2'?",
     "train algo=dnq env=CartPole-v1": "did you mean 'dqn'?",

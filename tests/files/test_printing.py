@@ -6,7 +6,9 @@ import time
 
 import pytest
 
-from zoo.files.printing import first_and_last, one_line, printable, without_password
+from zoo.agents.card import score
+from zoo.files.printing import decimal, first_and_last, one_line, printable, without_password
+from zoo.training.benchmark import as_markdown
 
 
 def test_escape_sequences_and_invisible_characters_vanish() -> None:
@@ -59,3 +61,13 @@ def test_time_for_passwords_grows_only_as_the_text(text: str) -> None:
     started = time.process_time()
     assert without_password(text) == text
     assert time.process_time() - started < 2
+
+
+def test_returns_below_one_can_be_told_apart() -> None:
+    assert [decimal(each) for each in (1234.56, 12.345, 0.12345, -0.5, 0)] == [
+        "1,234.6", "12.35", "0.123", "-0.500", "0.00",
+    ]  # fmt: skip
+    played = {"mean_return": 0.043, "std_return": 0.012, "ci95": [0.036, 0.05], "iqm_return": 0.042}
+    row = {**played, "algo": "sac", "env": "x", "agent": "y", "timesteps": 5, "n_episodes": 9}
+    assert "| 0.043 ± 0.012 | 0.042 | 0.036 … 0.050 |" in as_markdown([row], {})
+    assert score({**played, "n_eval_episodes": 9}) == "0.043 ± 0.012 over 9 episodes"

@@ -27,7 +27,7 @@ def test_table_has_a_row_an_agent(run_folder: Path, capsys: pytest.CaptureFixtur
     header, first, second = shown(capsys).splitlines()
     assert header.split() == ["algo", "env", "return", "steps", "seed", "agent"]
     assert first.split() == (
-        f"ppo2 CartPole-v1 312.5 ± 8.0 over 20 episodes 40,000 0 {run_folder}/best_agent".split()
+        f"ppo2 CartPole-v1 312.5 ± 8.00 over 20 episodes 40,000 0 {run_folder}/best_agent".split()
     )
     assert second.endswith("trained_agents/sac/Pendulum-v1")
     assert "sac" not in shown(capsys, algo="ppo2")
@@ -45,7 +45,7 @@ def test_damaged_agent_is_listed_as_damaged(run_folder: Path, capsys: pytest.Cap
 
 def test_card_tells_scores_and_settings(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     card = shown(capsys, agent=str(run_folder))
-    for expected in (f"{run_folder}/best_agent", "# ppo2 on CartPole-v1", "312.5 ± 8.0", "clip_range: 0.2"):
+    for expected in (f"{run_folder}/best_agent", "# ppo2 on CartPole-v1", "312.5 ± 8.00", "clip_range: 0.2"):
         assert expected in card
     assert "Careful" not in card
 

@@ -51,7 +51,7 @@ def test_path_steps_and_score_of_the_agent_are_told(
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first == f"agent  {run_folder}/best_agent"
     assert second.strip() == (
-        "ppo2 on CartPole-v1, trained for 40,000 steps, seed 0, return 312.5 ± 8.0 over 20 episodes"
+        "ppo2 on CartPole-v1, trained for 40,000 steps, seed 0, return 312.5 ± 8.00 over 20 episodes"
     )
 
 

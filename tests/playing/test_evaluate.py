@@ -15,6 +15,7 @@ from zoo.commands import evaluate
 from zoo.config.composing import compose
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
+from zoo.files.printing import decimal
 from zoo.training.evaluation import evaluate as evaluate_agent
 
 
@@ -40,7 +41,7 @@ def test_last_line_is_the_promised_json(run_folder: Path, capsys: pytest.Capture
         "n_episodes": 12,
     }
     assert result["ci95"][0] <= result["mean_return"] <= result["ci95"][1]
-    assert f"{expected.mean:,.2f} ± {expected.std:,.2f}" in out
+    assert f"{decimal(expected.mean)} ± {decimal(expected.std)}" in out
     assert f"agent  {run_folder}/best_agent" in out
 
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from zoo.algorithms.ppo2 import PPO2
 from zoo.algorithms.registry import algorithm_class
 from zoo.errors import ZooError
+from zoo.files.printing import decimal
 from zoo.training.benchmark import Benchmark, Play, as_csv, as_markdown, candidates, published_scores
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -55,8 +57,9 @@ def test_table_tells_scores_and_problems_and_goes_on(collection: Path) -> None:
     assert "config.yaml" in problems["agents/damaged"]
     table = Path("out/benchmark.md").read_text()
     scored = next(row for row in first if row["agent"] == "agents/a2c/CartPole-v1")
-    assert f"| a2c | CartPole-v1 | {scored['mean_return']:,.1f} ± {scored['std_return']:,.1f} |" in table
-    assert "500.0 ± 0.0 (rl-baselines3-zoo (SB3))" in table
+    spread = f"{decimal(scored['mean_return'])} ± {decimal(scored['std_return'])}"
+    assert f"| a2c | CartPole-v1 | {spread} |" in table
+    assert "500.0 ± 0.00 (rl-baselines3-zoo (SB3))" in table
     assert "not measured: the agent in" in table
     with open("out/benchmark.csv", newline="") as file:
         assert {row["algo"] for row in csv.DictReader(file) if row["mean_return"]} == {"a2c", "dqn"}
@@ -178,3 +181,18 @@ def test_text_of_a_stranger_stays_in_its_cell() -> None:
     assert as_markdown([row], {}).splitlines()[-1].startswith("| \\\\\\|&lt;script> | =HYPER")
     (cells,) = csv.DictReader(as_csv([row], {}).splitlines())
     assert (cells["env"], cells["problem"], cells["agent"]) == ("'=HYPERLINK(1)", "'+1[2J", "'@a")
+
+
+def test_agent_of_a_preset_is_found_by_it_and_by_its_algorithm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = PPO2("MlpPolicy", "CartPole-v1", seed=1, compile=False)
+    model.save("agents/theirs")
+    model.preset = "ppo"
+    PPO2.load(model.save("agents/ours"), compile=False).save("agents/saved_again")
+    names = {each.path.name: each.algo for each in candidates("agents", "ppo2", None)}
+    assert names == {"theirs": "ppo2", "ours": "ppo", "saved_again": "ppo"}
+    assert {each.path.name for each in candidates("agents", "ppo", None)} == {"ours", "saved_again"}
+    row = {"agent": "agents/ours", "algo": "ppo", "base": "ppo2", "env": "CartPole-v1", "problem": "none"}
+    assert "500.0 ± 0.00" in as_markdown([row], published_scores())

@@ -79,7 +79,7 @@ def test_agent_goes_to_the_hub_and_comes_back(
     hub.repositories[REPOSITORY]["evil.py"] = b"import os"
     assert run(["pull", f"from={REPOSITORY}"]) == 0
     out, err = capsys.readouterr()
-    assert "312.5 ± 8.0 over 20 episodes" in out
+    assert "312.5 ± 8.00 over 20 episodes" in out
     assert TOKEN not in out + err
     assert set(hub.fetched) == {"config.yaml", "policy.safetensors", "card.json"}
     assert {each.name for each in Path("pulled/ppo2-CartPole-v1").iterdir()} == {

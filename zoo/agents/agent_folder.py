@@ -27,6 +27,7 @@ from zoo.agents.card import complete_card, readme
 from zoo.agents.finding import resolve_agent
 from zoo.agents.own_runs import is_own
 from zoo.agents.trust import refuse_foreign_code
+from zoo.config.algorithm_names import PRESET
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
 from zoo.files.opening import TENSOR_LIMIT, TEXT_LIMIT, DamagedFileError, Folder, LinkElsewhereError
@@ -250,6 +251,9 @@ def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
             raise _damaged(origin, CONFIG, f"`{section}` is missing")
     if not isinstance(config["algo"].get("name"), str):
         raise _damaged(origin, CONFIG, "`algo.name` is missing")
+    preset = config["algo"].get("preset")
+    if preset is not None and not (isinstance(preset, str) and PRESET.fullmatch(preset)):
+        raise _damaged(origin, CONFIG, "`algo.preset` is no name")
     if not isinstance(config.get("env"), dict | None):
         raise _damaged(origin, CONFIG, "`env` is not a mapping")
     if not isinstance(config.get("memory"), dict | None):

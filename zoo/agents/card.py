@@ -6,11 +6,12 @@ import datetime
 import importlib.metadata
 import platform
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
-from zoo.files.printing import one_line
+from zoo.config.algorithm_names import ALGO_LABELS, asked_for
+from zoo.files.printing import decimal, one_line
 from zoo.version import __version__
 
 _PACKAGES = ("torch", "gymnasium", "numpy")
@@ -18,10 +19,10 @@ _PACKAGES = ("torch", "gymnasium", "numpy")
 
 def complete_card(card: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the card with what its maker left out: names and hyperparameters, versions, date."""
-    algorithm = dict(config["algo"])
+    algorithm = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     environment = config.get("env")
     usual = {
-        "algo": algorithm.pop("name"),
+        "algo": asked_for(config["algo"]),
         "env": environment.get("id") if isinstance(environment, Mapping) else environment,
         "seed": None,
         "timesteps": None,
@@ -52,11 +53,11 @@ def score(card: Mapping[str, Any]) -> str:
     success_rate = card.get("success_rate")
     if not _is_number(mean):
         return "not evaluated"
-    spread = f" ± {std:,.1f}" if _is_number(std) else ""
+    spread = f" ± {decimal(std)}" if _is_number(std) else ""
     count = f" over {episodes:,} episodes" if _is_number(episodes) else ""
     is_rate = success_rate is not None and _is_number(success_rate) and 0 <= success_rate <= 1
     success = f", success {success_rate:.0%}" if is_rate else ""
-    return f"{mean:,.1f}{spread}{count}{success}"
+    return f"{decimal(mean)}{spread}{count}{success}"
 
 
 def steps(card: Mapping[str, Any]) -> str:
@@ -120,6 +121,6 @@ def _as_yaml(values: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True).strip()
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int | float]:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) < 1e300  # larger integers, which JSON may hold, can't be formatted

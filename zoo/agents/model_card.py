@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.agents.card import readme, score
+from zoo.config.algorithm_names import asked_for
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
 
@@ -14,7 +15,7 @@ LIBRARY = "zoo"
 
 def model_card(card: Mapping[str, Any], config: Mapping[str, Any], video: str | None) -> str:
     """Return the page in Markdown; ``video`` is the name of a file beside it."""
-    algo = one_line(card.get("algo", config["algo"]["name"]), 80)
+    algo = one_line(card.get("algo", asked_for(config["algo"])), 80)
     env = one_line(card.get("env") or (config.get("env") or {}).get("id") or "an environment of its own", 200)
     metadata: dict[str, Any] = {
         "library_name": LIBRARY,

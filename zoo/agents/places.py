@@ -23,6 +23,7 @@ from zoo.agents.agent_folder import (
 from zoo.agents.finding import resolve_agent
 from zoo.agents.hub import Hub
 from zoo.agents.model_card import model_card
+from zoo.config.algorithm_names import asked_for
 from zoo.errors import ZooError
 from zoo.files.atomic import write_bytes
 from zoo.files.opening import Folder
@@ -102,7 +103,7 @@ def push(
         contents = {each: (staged / each).read_bytes() for each in AGENT_FILES if (staged / each).is_file()}
         if video is not None:
             contents[video.name] = video.content
-        title = f"{files.config['algo']['name']} on {(files.config.get('env') or {}).get('id', '?')}"
+        title = f"{asked_for(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
         return Hub().push(to, contents, private=private, message=message or f"Agent: {one_line(title)}")
 
 

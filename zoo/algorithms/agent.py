@@ -81,6 +81,7 @@ class Agent(ABC, Generic[Config]):
         self.device = runtime.device
         self.n_envs = 1
         self.num_timesteps = 0
+        self.preset: str | None = None  # by which the algorithm was asked for, if it was by one
         self.env_config: EnvConfig | None = None
         self.envs: EnvStepper | None = None
         self.normalizer: Normalizer | None = None
@@ -227,10 +228,10 @@ class Agent(ABC, Generic[Config]):
         """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
         config = agent_config(
             *(self.name, self.config, self.policy_config, self.env_config, self.n_envs),
-            *(self.observation_space, self.action_space, self.memory_config),
+            *(self.observation_space, self.action_space, self.memory_config, self.preset),
         )
         full_card = {
-            "algo": self.name,
+            "algo": self.preset or self.name,
             "env": None if self.env_config is None else self.env_config.id,
             "seed": self.seed,
             "timesteps": self.num_timesteps,
@@ -273,7 +274,7 @@ class Agent(ABC, Generic[Config]):
             raise _other_networks(others) or error from error
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
         agent.num_timesteps = int(files.card.get("timesteps") or 0)
-        agent.env_config = env_of(files)
+        agent.preset, agent.env_config = trained.get("preset"), env_of(files)
         if files.normalization is not None:
             arrays, values = files.normalization
             agent.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})

@@ -9,6 +9,7 @@ from typing import Any
 from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
+from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.fields import build, unknown_key
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import space_from_dict, space_to_dict
@@ -26,11 +27,16 @@ def agent_config(
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
     memory: MemoryConfig | None = None,
+    preset: str | None = None,
 ) -> dict[str, Any]:
     """Return what rebuilds an agent's policy and environment, as plain values."""
     return {
         "format": 1,
-        "algo": {"name": name, **dataclasses.asdict(config)},
+        "algo": {
+            "name": name,
+            **({} if preset is None else {"preset": preset}),
+            **dataclasses.asdict(config),
+        },
         "policy": dataclasses.asdict(policy),
         **({} if memory is None else {"memory": dataclasses.asdict(memory)}),
         "env": None if env is None else dataclasses.asdict(env),
@@ -58,7 +64,7 @@ def constructor_arguments(
     where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or values don't fit.
     """
     values = dict(files.config["algo"])
-    found = values.pop("name", None)
+    found, _ = (values.pop(label, None) for label in ALGO_LABELS)
     if found != name:
         raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
     names = [field.name for field in dataclasses.fields(config_class)]

@@ -10,7 +10,7 @@ from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.sharing_settings import BenchmarkSettings
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.files.printing import one_line, say
+from zoo.files.printing import decimal, one_line, say
 
 
 def run(config: Mapping[str, Any]) -> int | None:
@@ -38,4 +38,4 @@ def _tell(row: Mapping[str, Any]) -> None:
     if row.get("problem") is not None:
         say(f"        {name}: not measured: {one_line(row['problem'])}")
     else:
-        say(f"        {name}: {row['mean_return']:,.1f} ± {row['std_return']:,.1f}")
+        say(f"        {name}: {decimal(row['mean_return'])} ± {decimal(row['std_return'])}")

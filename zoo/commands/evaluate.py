@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
 from zoo.config.settings import EvaluateSettings
+from zoo.files.printing import decimal
 from zoo.training.opened_agent import OpenedAgent, open_agent
 
 if TYPE_CHECKING:
@@ -58,10 +59,10 @@ def _table(evaluation: Evaluation) -> str:
     returns, lengths = evaluation.returns, evaluation.lengths
     rows = [
         ("episodes", f"{evaluation.n_episodes:,}"),
-        ("mean return", f"{evaluation.mean:,.2f} ± {evaluation.std:,.2f}"),
-        ("95 % interval of the mean", f"{low:,.2f} … {high:,.2f}"),
-        ("interquartile mean", f"{evaluation.iqm:,.2f}"),
-        ("lowest, highest return", f"{returns.min():,.2f}, {returns.max():,.2f}"),
+        ("mean return", f"{decimal(evaluation.mean)} ± {decimal(evaluation.std)}"),
+        ("95 % interval of the mean", f"{decimal(low)} … {decimal(high)}"),
+        ("interquartile mean", f"{decimal(evaluation.iqm)}"),
+        ("lowest, highest return", f"{decimal(returns.min())}, {decimal(returns.max())}"),
         ("mean length", f"{evaluation.mean_length:,.1f} steps ({lengths.min():,} to {lengths.max():,})"),
     ]
     if evaluation.success_rate is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo.config.algorithm_names import asked_for
 from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.sharing_settings import ExportSettings
@@ -29,8 +30,8 @@ def run(config: Mapping[str, Any]) -> None:
 
     # No environment is made, so what it names is never followed.
     files = read_agent(path, trust=settings.trust, own_env=True)
-    name = str(files.config["algo"]["name"])
-    agent = algorithm_class(name).from_files(files, device="cpu", compile=False)
+    agent = algorithm_class(files.config["algo"]["name"]).from_files(files, device="cpu", compile=False)
+    name = asked_for(files.config["algo"])
     env = one_line((files.config.get("env") or {}).get("id", "an environment of its own"))
     out = Path(settings.out or Path("exported", f"{name}-{folder_name(env)}")).expanduser()
     try:

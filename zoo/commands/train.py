@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo.config.algorithm_names import asked_for
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED
-from zoo.files.printing import say
+from zoo.files.printing import decimal, say
 from zoo.training.experiment import Experiment, Result
 from zoo.training.problems import tell
 
@@ -63,7 +64,7 @@ def _introduce(experiment: Experiment) -> None:
         print(f"start   with the weights of {_shown(config['init_from'])}")
         for line in experiment.changed_settings:
             print(f"        {line}")
-    algo, env = config["algo"].get("preset") or config["algo"]["name"], config["env"]["id"]
+    algo, env = asked_for(config["algo"]), config["env"]["id"]
     print(f"run     {_shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     print(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
@@ -78,10 +79,10 @@ def _conclude(result: Result) -> None:
     if algorithm.stop_reason is not None:
         say(f"ended   after {algorithm.num_timesteps:,} steps: {algorithm.stop_reason}")
     if last is not None:
-        best = result.best_mean
+        best = "" if result.best_mean is None else f", best {decimal(result.best_mean)}"
         success = "" if last.success_rate is None else f", success {last.success_rate:.0%}"
-        score = f"{last.mean:,.2f} ± {last.std:,.2f} over {last.n_episodes} episodes{success}"
-        say(f"score   {score}, best {best:,.2f}")
+        score = f"{decimal(last.mean)} ± {decimal(last.std)} over {last.n_episodes} episodes{success}"
+        say(f"score   {score}{best}")
     if result.agent.exists():
         say(f"agent   {_shown(result.agent)}")
     run = _shown(result.run.path)

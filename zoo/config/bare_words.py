@@ -17,6 +17,19 @@ SPELLINGS = {"pull": {"from": "source"}}
 """Keys that are called otherwise in Python, where their names are taken."""
 
 
+def spelled(command: str, overrides: Sequence[str]) -> list[str]:
+    """Return the overrides with each key as the command's settings call it."""
+    names = SPELLINGS.get(command, {})
+    parts = [override.partition("=") for override in overrides]
+    return [f"{names.get(name, name)}{equals}{value}" for name, equals, value in parts]
+
+
+def as_typed(command: str, keys: Sequence[str]) -> list[str]:
+    """Return the names of a command's keys as a user types them."""
+    typed = {key: name for name, key in SPELLINGS.get(command, {}).items()}
+    return [typed.get(key, key) for key in keys]
+
+
 def as_overrides(command: str, arguments: Sequence[str]) -> list[str]:
     """Return the overrides that arguments stand for.
 
@@ -25,7 +38,7 @@ def as_overrides(command: str, arguments: Sequence[str]) -> list[str]:
     """
     key = LISTS.get(command) or WORDS.get(command)
     words = [argument for argument in arguments if key is not None and _is_word(argument)]
-    others = [_spelled(command, argument) for argument in arguments if argument not in words]
+    others = spelled(command, [argument for argument in arguments if argument not in words])
     if not words:
         return others
     if any(other.startswith(f"{key}=") for other in others):
@@ -46,8 +59,3 @@ def quoted(text: str) -> str:
 def _is_word(argument: str) -> bool:
     """Tell a word from an override, which has a ``=``, or begins with ``~`` where it deletes something."""
     return "=" not in argument and (not argument.startswith("~") or argument.startswith("~/"))
-
-
-def _spelled(command: str, argument: str) -> str:
-    name, equals, value = argument.partition("=")
-    return f"{SPELLINGS.get(command, {}).get(name, name)}{equals}{value}"

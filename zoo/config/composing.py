@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from zoo.config.loading import ConfigLoader
 from zoo.config.paths import search_folders
+from zoo.errors import ZooError, nearest
 
 
 def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig:
@@ -16,6 +17,9 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
 
     Works anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
     """
+    known = {file.stem for folder in search_folders("conf") for file in folder.glob("*.yaml")}
+    if command not in known:
+        raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
     config = ConfigLoader(command).load_configuration(command, list(overrides), RunMode.RUN, from_shell=False)
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 
+from zoo.config.bare_words import as_typed, spelled
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.config.resuming import ResumedRun
@@ -36,8 +37,10 @@ class ConfigLoader(PluggedLoader):
     ) -> DictConfig:
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
         is_run = run_mode == RunMode.RUN
+        overrides = spelled(self.command, overrides)
         try:
-            refuse_unknown_names(parse_overrides(overrides), self.known_keys())
+            typed = as_typed(self.command, self.known_keys())
+            refuse_unknown_names(parse_overrides(overrides), self.known_keys(), typed)
             resumed = ResumedRun.of(overrides) if is_run else None
             given = overrides if resumed is None else resumed.overrides
             self.source.chosen = {override.key_or_group for override in parse_overrides(given)}
@@ -46,7 +49,7 @@ class ConfigLoader(PluggedLoader):
                 resumed.put_into(config)
             plain = self._with_what_is_fixed(_plain_job(config))
         except (*HYDRA_ERRORS, ValueError) as error:
-            raise as_zoo_error(error, self.known_keys()) from error
+            raise as_zoo_error(error, as_typed(self.command, self.known_keys())) from error
         if is_run:
             require_choices(self.command, plain)
             self._check(config, plain)

@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, flag_override
 
+from zoo.config.algorithm_names import asked_for
 from zoo.config.hydra_internals import Override, parse_overrides
 from zoo.errors import ZooError
 from zoo.files.plain_data import parse_yaml
@@ -86,7 +87,7 @@ _MISSING = object()
 def _choice(config: DictConfig, group: str) -> Any:
     """Return the option of a config group that the run was made with."""
     if group == "algo":
-        return config.algo.get("preset") or config.algo.name
+        return asked_for(config.algo)
     if group == "env":
         return config.env.id
     if group == "policy":

@@ -35,7 +35,7 @@ class BenchmarkSettings:
     """What `zoo benchmark` takes."""
 
     agents: str | None = hyperparameter(help="folder of agents; null: the collection, trained_agents/")
-    algo: str | None = hyperparameter(help="only agents of this algorithm")
+    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
     env: str | None = hyperparameter(help="only agents of this environment")
     n_episodes: int = hyperparameter(help="episodes that each agent plays", ge=1)
     n_envs: int = hyperparameter(help="environments stepped side by side for each agent", ge=1)
@@ -73,7 +73,7 @@ class PullSettings:
 class AgentsSettings:
     """What `zoo agents` takes."""
 
-    algo: str | None = hyperparameter(help="only agents of this algorithm")
+    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
     env: str | None = hyperparameter(help="only agents of this environment")
     agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
     seed: int | None = hyperparameter(help="only agents that were trained with this seed", ge=0)

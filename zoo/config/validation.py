@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.config import sections
+from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.fields import build, check_bounds, scheduled, unknown_key
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from zoo.config.hydra_internals import Override
 
 TARGET = "_target_"
-
-ALGO_LABELS = ("name", "preset")
-"""What stands in the section ``algo`` beside hyperparameters: the algorithm, and the preset if it is one."""
-
 
 CHOICES = {
     "train": {"algo": "ppo2", "env": "CartPole-v1"},
@@ -40,17 +37,20 @@ def require_choices(command: str, config: Mapping[str, Any]) -> None:
         raise ZooError(f"which {' and '.join(missing)}? for example: {examples}")
 
 
-def refuse_unknown_names(overrides: Iterable[Override], known_keys: Sequence[str]) -> None:
+def refuse_unknown_names(
+    overrides: Iterable[Override], known_keys: Sequence[str], typed_keys: Sequence[str]
+) -> None:
     """Raise `ZooError` for a name that is wrong whatever the algorithm, which takes long to import.
 
-    ``known_keys`` are the names at the top of the command's config; what is added by ``+`` may be any.
+    ``known_keys`` are the names at the top of the command's config, ``typed_keys`` what users type for them;
+    what is added by ``+`` may be any.
     """
     for override in overrides:
         if override.is_add() or override.is_hydra_override():
             continue
         section, *rest = re.split(r"[./]", override.key_or_group)
         if section not in known_keys:
-            raise ZooError(unknown_key(section, list(known_keys), ""))
+            raise ZooError(unknown_key(section, typed_keys, ""))
         if rest and section in sections.SECTIONS:
             known = [field.name for field in dataclasses.fields(sections.section_class(section))]
             if rest[0] not in known:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from zoo.envs.filming import INSTALL, Film
 from zoo.envs.wrappers import EpisodeStatistics, find_wrapper
 from zoo.errors import ZooError
+from zoo.files.printing import decimal
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -147,7 +148,7 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
                 float(np.asarray(so_far["r"]).item()),
                 int(np.asarray(so_far["l"]).item()),
             )
-        return f"step {n_steps:,}   return {episode_return:,.1f}"
+        return f"step {n_steps:,}   return {decimal(episode_return)}"
 
 
 def has_display() -> bool:

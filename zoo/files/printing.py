@@ -33,6 +33,13 @@ def one_line(text: object, limit: int = 200) -> str:
     return printable(" ".join(str(text)[: 4 * limit].split()), limit)
 
 
+def decimal(value: float) -> str:
+    """Return a number with as many decimals as its size is worth: 1,234.5, 12.34, 0.123."""
+    size = abs(value)
+    decimals = 1 if size >= 100 else 2 if size >= 1 or size == 0 else 3
+    return f"{value:,.{decimals}f}" if size < 1e9 else f"{value:.4g}"
+
+
 def without_password(text: str) -> str:
     """Return the text with the password of every URL in it replaced."""
     text = "".join(map(_without_user_password, re.split(r"(\s+)", text)))

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
+from zoo.files.printing import decimal, one_line
 from zoo.plots.groups import Group, differences, grouped
 from zoo.plots.run import Run, Score
 from zoo.plots.scores import GroupScore, Methods, methods_of, scored_group
-from zoo.plots.tables import decimal
 from zoo.training import statistics
 
 Array = NDArray[np.float64]

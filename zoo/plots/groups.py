@@ -65,8 +65,9 @@ class Group:
 
     @property
     def repeats_in_words(self) -> list[str]:
-        """What is not counted, one line a run."""
-        return [f"{run.name}: {self.why_not_counted(run)}" for run in self.runs if run.path in self.repeats]
+        """What finished and is not counted, one line a run; those that did not finish are told as such."""
+        repeats = (run for run in self.runs if run.is_whole and run.path in self.repeats)
+        return [f"{run.name}: {self.why_not_counted(run)}" for run in repeats]
 
     def why_not_counted(self, run: Run) -> str:
         """Say of which run this one is a repetition."""

@@ -12,6 +12,7 @@ from zoo.errors import ZooError
 from zoo.files.damaged import UNREADABLE
 from zoo.files.opening import Folder
 from zoo.files.plain_data import to_yaml
+from zoo.files.printing import decimal
 from zoo.plots import html
 from zoo.plots.curves import CurveChoices, curves_figure, curves_of
 from zoo.plots.drawing import house_style, picture
@@ -26,7 +27,7 @@ from zoo.plots.statistic_figures import (
     profiles_figure,
     scores_figure,
 )
-from zoo.plots.tables import aggregate_table, decimal, duration, improvement_table, score_table
+from zoo.plots.tables import aggregate_table, duration, improvement_table, score_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -46,6 +46,11 @@ class GroupScore:
     """Median hours of a run."""
 
     @property
+    def n_missing(self) -> int:
+        """How many runs have no score though nothing of the same config and seed stands for them."""
+        return len(self.group.counted) - len(self.scores)
+
+    @property
     def mean(self) -> float:
         return float(self.scores.mean())
 

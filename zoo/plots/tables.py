@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from zoo.files.cells import csv_text, markdown_cell
-from zoo.files.printing import one_line
+from zoo.files.printing import decimal, one_line
 from zoo.plots.scores import GroupScore, Methods, aggregates, improvements, profile_thresholds
 from zoo.training.statistics import performance_profile
 
@@ -58,7 +58,7 @@ def score_table(group_scores: Sequence[GroupScore]) -> Table:
     for each in group_scores:
         ci95 = each.ci95 if len(each.scores) else None
         names = [each.group.label, each.group.env]
-        n_left = len(each.left_out)
+        n_left = each.n_missing
         n_runs = f"{len(each.scores)} of {len(each.scores) + n_left}" if n_left else str(len(each.scores))
         if len(each.scores):
             mean = f"{decimal(each.mean)}" + ("" if each.std is None else f" ± {decimal(each.std)}")
@@ -140,13 +140,6 @@ def profile_table(methods: Methods) -> Table:
         [[float(threshold), *map(float, row)] for threshold, row in zip(thresholds, shares, strict=True)],
         0,
     )
-
-
-def decimal(value: float) -> str:
-    """Return a number with as many decimals as its size is worth: 1,234.5, 12.34, 0.1234."""
-    size = abs(value)
-    decimals = 1 if size >= 100 else 2 if size >= 1 or size == 0 else 3
-    return f"{value:,.{decimals}f}" if size < 1e9 else f"{value:.4g}"
 
 
 def duration(hours: float) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
 from zoo.agents.finding import list_agents
+from zoo.config.algorithm_names import asked_for
 from zoo.config.paths import shown
 from zoo.config.sweeps.processes import RunningJobs
 from zoo.envs.ids import folder_name
@@ -28,7 +29,7 @@ from zoo.files.cells import csv_text, markdown_cell
 from zoo.files.file_lock import FileLock
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_json
-from zoo.files.printing import one_line
+from zoo.files.printing import decimal, one_line
 
 RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"
 PUBLISHED = Path(__file__).with_name("published_scores.csv")
@@ -50,10 +51,13 @@ class Candidate:
 
     path: Path
     algo: str
+    """The preset or algorithm that was asked for."""
     env: str
     timesteps: int | None = None
     fingerprint: str | None = None
     problem: str | None = None
+    base: str | None = None
+    """The algorithm, of which ``algo`` may be a preset."""
 
     @property
     def name(self) -> str:
@@ -90,7 +94,7 @@ def candidates(folder: str | None, algo: str | None, env: str | None) -> list[Ca
     wanted = [
         each
         for each in found
-        if (algo is None or each.algo == algo) and (env is None or folder_name(each.env) == folder_name(env))
+        if algo in (None, each.algo, each.base) and (env is None or folder_name(each.env) == folder_name(env))
     ]
     if not wanted:
         raise ZooError(f"there is no agent to measure{f' among the {len(found)} found' if found else ''}")
@@ -123,10 +127,11 @@ def _candidate(path: Path) -> Candidate:
         env = (config.get("env") or {}).get("id")
         return Candidate(
             path,
-            one_line(config["algo"]["name"], 40),
+            one_line(asked_for(config["algo"]), 40),
             "?" if env is None else one_line(env, 80),
             card.get("timesteps"),
             fingerprint(path),
+            base=one_line(config["algo"]["name"], 40),
         )
     except ZooError as error:
         return Candidate(path, one_line(path.parent.name, 40), one_line(path.name, 80), problem=str(error))
@@ -193,6 +198,7 @@ class Benchmark:
         row = {
             "agent": agent.name,
             "algo": agent.algo,
+            "base": agent.base,
             "env": agent.env,
             "timesteps": agent.timesteps,
             "fingerprint": agent.fingerprint,
@@ -306,12 +312,16 @@ def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
 
 def _published(row: Row, scores: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
     return "; ".join(
-        f"{float(each['mean_return']):,.1f} ± {float(each['std_return'] or 0):,.1f} ({each['source']})"
-        for each in scores.get((row["algo"], row["env"]), [])
+        f"{_spread(float(each['mean_return']), float(each['std_return'] or 0))} ({each['source']})"
+        for each in scores.get((str(row.get("base") or row["algo"]), row["env"]), [])
     )
 
 
 # Tables
+
+
+def _spread(mean: float, std: float) -> str:
+    return f"{decimal(mean)} ± {decimal(std)}"
 
 
 def as_csv(rows: Sequence[Row], published: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
@@ -349,8 +359,9 @@ def as_markdown(rows: Sequence[Row], published: Mapping[tuple[str, str], list[di
         else:
             low, high = row["ci95"]
             cells = [
-                *(row["algo"], row["env"], f"{row['mean_return']:,.1f} ± {row['std_return']:,.1f}"),
-                *(f"{row['iqm_return']:,.1f}", f"{low:,.1f} … {high:,.1f}", f"{row['n_episodes']:,}", steps),
+                *(row["algo"], row["env"], _spread(row["mean_return"], row["std_return"])),
+                *(decimal(row["iqm_return"]), f"{decimal(low)} … {decimal(high)}"),
+                *(f"{row['n_episodes']:,}", steps),
             ]
         lines.append(_line([*cells, _published(row, published), row["agent"]]))
     return (

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.agents.own_runs import sign
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
+from zoo.config.algorithm_names import asked_for
 from zoo.config.fields import build
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.errors import ZooError, ZooWarning
@@ -318,8 +319,7 @@ def _without_kept(config: Mapping[str, Any]) -> Config:
 
 
 def _new_run(config: Config) -> RunFolder:
-    algo = config["algo"].get("preset") or config["algo"]["name"]
-    run = RunFolder.create(config["runs_dir"], algo, config["env"]["id"], config["seed"])
+    run = RunFolder.create(config["runs_dir"], asked_for(config["algo"]), config["env"]["id"], config["seed"])
     run.write_config(config)
     sign(run.path)
     return run

@@ -12,6 +12,7 @@ from zoo.agents.card import score, steps
 from zoo.agents.finding import find_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment
 from zoo.config import sections
+from zoo.config.algorithm_names import asked_for
 from zoo.config.composing import env_id
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
@@ -35,7 +36,7 @@ class OpenedAgent:
 
     @property
     def algo(self) -> str:
-        return self.algorithm.name
+        return asked_for(self.files.config["algo"])
 
     def introduction(self) -> str:
         """Return path, steps of training and score, so that nobody takes one agent for another."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zoo.files.printing import decimal
+
 if TYPE_CHECKING:
     from zoo.envs.monitor import EpisodeRecord
 
@@ -29,7 +31,7 @@ class Played:
             self.n_successes = (self.n_successes or 0) + reached
             success = ", success" if reached else ", no success"
         print(
-            f"episode {self.n_episodes}: return {episode.episode_return:,.1f}"
+            f"episode {self.n_episodes}: return {decimal(episode.episode_return)}"
             f" in {episode.length:,} steps{success}",
             flush=True,
         )
@@ -40,6 +42,5 @@ class Played:
             return "no episode was finished"
         mean_return, mean_length = self.total_return / self.n_episodes, self.total_length / self.n_episodes
         success = "" if self.n_successes is None else f", success {self.n_successes / self.n_episodes:.0%}"
-        return (
-            f"mean return {mean_return:,.1f} in {mean_length:,.1f} steps, {self.n_episodes} episodes{success}"
-        )
+        episodes = f"{self.n_episodes} episodes{success}"
+        return f"mean return {decimal(mean_return)} in {mean_length:,.1f} steps, {episodes}"

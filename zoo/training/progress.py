@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from zoo.algorithms.callback import Callback, Training
+from zoo.files.printing import decimal
 
 
 class ProgressBarCallback(Callback):
@@ -80,7 +81,7 @@ class ProgressBarCallback(Callback):
             facts.append(f"{duration(left / speed)} left")
         if algorithm.recent_episodes:
             mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
-            facts.append(f"mean return {mean:,.1f}")
+            facts.append(f"mean return {decimal(float(mean))}")
         return facts
 
     def _clock(self, algorithm: Training) -> float:

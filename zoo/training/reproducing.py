@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from zoo.agents.own_runs import is_own_run
 from zoo.agents.trust import refuse_foreign_code
 from zoo.algorithms.callback import Callback, Training
 from zoo.config import sections
+from zoo.config.algorithm_names import PRESET
 from zoo.config.composing import compose
 from zoo.config.validation import checked
 from zoo.errors import ZooError, nearest
@@ -34,7 +34,6 @@ LOG_LIMIT = 2**30
 ENVIRONMENT = ("versions", "machine", "host", "git_commit", "git_changed")
 """What of a run's record may explain that the same config led elsewhere."""
 
-_LABEL = re.compile(r"\w[\w.+-]{0,99}")
 _CLOCK = "t"
 _AGENTS = ("agent", "best_agent")
 
@@ -183,7 +182,7 @@ def _config(path: Path, *, trust: bool) -> dict[str, Any]:
         refuse_foreign_code(config, origin)
     algo = config["algo"]
     _known_algorithm(algo.get("name"), origin)
-    if algo.get("preset") is not None and not _LABEL.fullmatch(str(algo["preset"])):
+    if algo.get("preset") is not None and not PRESET.fullmatch(str(algo["preset"])):
         raise ZooError(f"{origin} is damaged: `algo.preset` in its config.yaml is no name")
     usual = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])
     return checked("train", {**{str(key): usual[key] for key in usual if key != "memory"}, **config})

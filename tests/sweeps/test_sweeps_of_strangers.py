@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import shutil
@@ -220,6 +221,13 @@ def test_numbers_of_a_run_that_make_no_sense_are_left_out(
     assert "1,234" in capsys.readouterr().out
     (run / "config.yaml").write_text("n_timesteps: 1e300")
     assert status_of(["status"]) == 0
+
+
+def test_table_holds_nothing_that_a_spreadsheet_computes(mine: SweepFolder) -> None:
+    edit_job(mine, overrides=["=1+1"], status="failed", reason="@SUM(1)")
+    mine.write_table()
+    _, row = csv.DictReader(mine.table.open())
+    assert (row["overrides"], row["reason"]) == ("'=1+1", "'@SUM(1)")
 
 
 def test_sweep_of_megabytes_is_not_read(mine: SweepFolder) -> None:

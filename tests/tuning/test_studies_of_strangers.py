@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import functools
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from small_studies import begun, plan_of, worker_of
 
 from zoo.errors import ZooError
 from zoo.tuning.finals import best_trials, join_finals, values_of
-from zoo.tuning.result import result_of, table
+from zoo.tuning.result import _as_csv, result_of, table
 from zoo.tuning.study import quiet_optuna
 from zoo.tuning.tune import Search
 
@@ -31,6 +33,20 @@ def drawn(*more: str, n: int = 1, **told: Any) -> Search:
                 trial.set_user_attr(key, value)
             found.shared.finish(trial, [float(number)])
     return found
+
+
+def stored(n: int = 1) -> None:
+    """Put a study of complete trials there, as `drawn` makes it."""
+    if not (STUDY / "study.db").exists():
+        STUDY.mkdir(parents=True)
+        (STUDY / "study.db").write_bytes(_database(n))
+
+
+@functools.cache
+def _database(n: int) -> bytes:
+    STUDY.rmdir()
+    drawn(n=n).shared.storage.close()
+    return (STUDY / "study.db").read_bytes()
 
 
 def change(statement: str, *values: object) -> None:
@@ -71,7 +87,7 @@ OTHER_CHOICES = '{"name": "CategoricalDistribution", "attributes": {"choices": [
 def test_trial_with_parameters_that_the_space_can_not_draw_is_no_best_one(
     name: str, column: str, value: Any
 ) -> None:
-    drawn(n=2)
+    stored(n=2)
     change(f"UPDATE trial_params SET {column} = ? WHERE param_name = ? AND trial_id = 2", value, name)
     found = begun("n_trials=2", "sampler=random")
     with quiet_optuna():
@@ -81,7 +97,7 @@ def test_trial_with_parameters_that_the_space_can_not_draw_is_no_best_one(
 
 
 def test_trial_of_another_space_is_told_in_the_table() -> None:
-    drawn(n=2)
+    stored(n=2)
     change("UPDATE trial_params SET param_value = 9 WHERE param_name = '1 - algo.gamma' AND trial_id = 2")
     found = begun("n_trials=2", "sampler=random")
     result = result_of(found.plan, found.shared)
@@ -103,3 +119,138 @@ def test_queued_value_that_the_space_can_not_draw_fails_its_trial(value: Any) ->
         worker._run(trial)
         [ended] = found.shared.trials()
     assert ended.state.name == "FAIL"
+
+
+BEGUN = {"op_code": 0, "worker_id": "a", "study_name": "x", "directions": [2]}
+DAY = "2026-01-01T00:00:00.000000"
+COMPLETE = {
+    "op_code": 4,
+    "worker_id": "a",
+    "study_id": 0,
+    "state": 1,
+    "value": 1.0,
+    "values": None,
+    "datetime_start": DAY,
+    "datetime_complete": DAY,
+    "distributions": {},
+    "params": {},
+    "user_attrs": {},
+    "system_attrs": {},
+    "intermediate_values": {},
+}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        [],
+        1,
+        {**BEGUN, "op_code": 99},
+        {**BEGUN, "op_code": "x"},
+        {**BEGUN, "directions": "zz"},
+        {**COMPLETE, "datetime_start": 5},
+        {**COMPLETE, "values": []},
+        {**COMPLETE, "value": None},
+        {**COMPLETE, "value": "abc"},
+        {**COMPLETE, "value": float("inf")},
+        {**COMPLETE, "value": 10**400},
+        {**COMPLETE, "distributions": 5},
+        {**COMPLETE, "params": {"x": 1}},
+        {"op_code": 8, "worker_id": "a", "trial_id": 0, "user_attr": {}},
+        "deep",
+        "bytes",
+    ],
+    ids=str,
+)
+def test_warm_start_of_a_journal_that_is_none_is_told_in_one_line(line: Any) -> None:
+    running = {**COMPLETE, "state": 0, "value": None}
+    last = {"deep": b"[" * 100_000, "bytes": b"\xff\xfe"}.get(str(line)) or json.dumps(line).encode()
+    lines = [json.dumps(BEGUN).encode(), json.dumps(running).encode(), last, json.dumps(COMPLETE).encode()]
+    Path("theirs.journal").write_bytes(b"".join(each + b"\n" for each in lines))
+    with pytest.raises(ZooError, match=r"theirs\.journal") as raised:
+        begun("warm_start=theirs.journal")
+    assert len(str(raised.value).splitlines()) == 1
+    assert len(str(raised.value)) < 400
+    assert not STUDY.with_suffix(".db").exists()
+
+
+ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n AS study_id FROM c"
+
+
+@pytest.mark.parametrize("setting", ["warm_start", "storage"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"CREATE VIEW studies AS {ENDLESS}",
+        "CREATE TRIGGER more AFTER INSERT ON trials BEGIN DELETE FROM trials; END",
+        "CREATE TABLE more (a, b AS (a || a))",
+        "CREATE VIRTUAL TABLE more USING fts5(a)",
+    ],
+    ids=["view", "trigger", "generated", "virtual"],
+)
+def test_database_that_computes_is_refused(setting: str, statement: str) -> None:
+    stored()
+    with sqlite3.connect(STUDY / "study.db") as database:
+        database.execute("ALTER TABLE studies RENAME TO others")
+        database.execute(statement)
+    database.close()
+    name = "study=other" if setting == "warm_start" else "study=default"
+    with pytest.raises(ZooError, match=r"study\.db is no study: its `\w+` is no plain table"):
+        begun(f"{setting}={STUDY / 'study.db'}", name)
+
+
+def test_warm_start_writes_nothing_into_the_other_study() -> None:
+    stored()
+    other = STUDY / "study.db"
+    other.chmod(0o400)
+    before = other.read_bytes(), sorted(STUDY.iterdir())
+    found = begun(f"warm_start={other}", "study=second")
+    assert found.remarks == [f"first trial with the values of the best in {other}"]
+    assert (other.read_bytes(), sorted(STUDY.iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("runs", 5), ("goes_on_from", [1]), ("worker", 3), ("reason", []), ("seconds", "long")),
+        *(("deaths", "many"), ("samples", [[]]), ("runs", [None])),
+    ],
+)
+def test_trial_that_says_what_no_trial_says_is_told_in_one_line(key: str, value: Any) -> None:
+    stored()
+    told = key, json.dumps(value)
+    change("INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, ?, ?)", *told)
+    with pytest.raises(ZooError, match=f"trial 0 is damaged: its `{key}` is"):
+        begun("n_trials=1", "sampler=random")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE trial_values SET value = 'high'", "trial 0 is damaged|can't be read"),
+        ("DELETE FROM trial_values", "trial 0 is damaged: its scores are"),
+        ("UPDATE trial_params SET param_value = 99 WHERE param_name = 'policy.net_arch'", "can't be read"),
+        ("UPDATE trials SET datetime_start = 'x'", "can't be read"),
+        ("UPDATE trials SET state = 'DONE'", "can't be read"),
+        ("UPDATE study_user_attributes SET value_json = '[]' WHERE key = 'settings'", "not made by zoo tune"),
+        ("UPDATE study_user_attributes SET value_json = '\"x\"' WHERE key = 'seed'", "not made by zoo tune"),
+    ],
+)
+def test_study_that_is_damaged_is_told_in_one_line(statement: str, message: str) -> None:
+    stored()
+    change(statement)
+    with pytest.raises(ZooError, match=message) as raised:
+        begun("n_trials=1", "sampler=random")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("runs", [5, ["=1+1"], {"a": 1}])
+def test_table_of_trials_holds_nothing_that_a_spreadsheet_computes(runs: Any) -> None:
+    stored()
+    found = begun("n_trials=1", "sampler=random")
+    [trial] = found.shared.trials()
+    trial.user_attrs |= {"reason": "=1+1", "origin": "@SUM(1)", "runs": runs}
+    [row] = csv.DictReader(_as_csv(found.plan, [trial], []).splitlines())
+    assert (row["reason"], row["origin"]) == ("'=1+1", "'@SUM(1)")
+    assert not row["runs"].startswith("=")
+    assert float(row["algo.gamma"]) < 1

@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from zoo.config.composing import compose
 from zoo.files import atomic
+from zoo.files.cells import csv_text
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
 from zoo.tuning.finals import Ranked, best_trials, has_values, ranking, values_of
@@ -223,9 +224,19 @@ def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
                     told.get("seconds", ""),
                     started,
                 ),
-                *(one_line(told.get("reason", ""), 500), told.get(GOES_ON, ""), told.get("origin", "")),
-                *(place, *fresh, *(_flow(values[path]) if path in values else "" for path in paths)),
-                " ".join(told.get("runs", [])),
+                *(_text(told.get("reason")), told.get(GOES_ON, ""), _text(told.get("origin"))),
+                *(place, *fresh, *(_cell(values[path]) if path in values else "" for path in paths)),
+                _text(told.get("runs")),
             ]
         )
     return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    return csv_text(value) if isinstance(value, str) else _flow(value)
+
+
+def _text(told: Any) -> str:
+    """Return a text, or several, for a cell; others may have written it."""
+    several = told if isinstance(told, list) else [] if told is None else [told]
+    return csv_text(" ".join(map(str, several)), 10_000)

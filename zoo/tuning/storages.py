@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.file_lock import FileLock
 from zoo.files.printing import one_line, without_password
+from zoo.tuning.stored import DAMAGED, unreadable
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage
@@ -100,6 +103,8 @@ def _on_file(file: Path) -> Storage:
     atomic.make_folder(workers)
     if file.suffix in JOURNAL_SUFFIXES:
         return Storage(_journal(file, workers, is_ours=True), shown(file), workers, file=file)
+    if file.exists():
+        _refuse_programs(sqlite3.connect(file, timeout=SECONDS_FOR_A_LOCK), shown(file))
     with FileLock(workers / "turn.lock"):  # two that make its tables at once would fail
         return Storage(_rdb(f"sqlite:///{file}", shown(file)), shown(file), workers, file=file)
 
@@ -120,7 +125,7 @@ def open_existing(place: str) -> Storage:
         )
     if file.suffix in JOURNAL_SUFFIXES:
         return Storage(_journal(file, file.parent, is_ours=False), shown(file), file.parent)
-    return Storage(_rdb(f"sqlite:///{file}", shown(file)), shown(file), file.parent)
+    return Storage(_rdb(f"sqlite:///{file}", shown(file), only_read=file), shown(file), file.parent)
 
 
 def _file(setting: str | None, folder: Path) -> Path:
@@ -167,8 +172,8 @@ def _journal(file: Path, workers: Path, *, is_ours: bool) -> BaseStorage:
             if is_ours:
                 journal.mend()
             return JournalStorage(journal)
-    except (StorageInternalError, ValueError, KeyError) as error:
-        raise ZooError(f"can't open the journal {shown(file)}: {one_line(error)}") from error
+    except (StorageInternalError, *DAMAGED) as error:
+        raise ZooError(f"can't open the journal {shown(file)}: {unreadable(error)}") from error
 
 
 def _database(url: str, folder: Path, heartbeat: int) -> Storage:
@@ -181,7 +186,27 @@ def _database(url: str, folder: Path, heartbeat: int) -> Storage:
     return Storage(storage, masked, workers, storage)
 
 
-def _rdb(url: str, masked: str, heartbeat: int | None = None) -> RDBStorage:
+def _refuse_programs(database: sqlite3.Connection, place: str) -> None:
+    """Raise `ZooError` for a database with more in it than plain tables: what computes may never end."""
+    try:
+        with contextlib.closing(database):
+            entries = database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    except sqlite3.Error as error:
+        raise ZooError(f"can't reach the storage {place}: {one_line(error)}") from error
+    for kind, name, sql in entries:
+        computes = re.search(r"\bVIRTUAL\b|\bGENERATED\b|\bAS\s*\(", str(sql or ""), re.IGNORECASE)
+        if kind not in ("table", "index") or computes:
+            raise ZooError(
+                f"{place} is no study: its `{one_line(name, 60)}` is no plain table ({one_line(kind)})"
+            )
+
+
+def _read_only(file: Path) -> sqlite3.Connection:
+    address = f"{file.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(address, uri=True, timeout=SECONDS_FOR_A_LOCK, check_same_thread=False)
+
+
+def _rdb(url: str, masked: str, heartbeat: int | None = None, only_read: Path | None = None) -> RDBStorage:
     import sqlalchemy
     from optuna.exceptions import StorageInternalError
     from optuna.storages import RDBStorage
@@ -190,6 +215,9 @@ def _rdb(url: str, masked: str, heartbeat: int | None = None) -> RDBStorage:
     options: dict[str, Any] = {} if is_file else {"pool_pre_ping": True}
     if is_file:
         options["connect_args"] = {"timeout": SECONDS_FOR_A_LOCK}
+    if only_read is not None:
+        _refuse_programs(_read_only(only_read), masked)
+        options["creator"] = lambda: _read_only(only_read)
     elif url.startswith("postgresql"):
         options["connect_args"] = {"connect_timeout": SECONDS_TO_CONNECT}
     patience = None if heartbeat is None else MISSED_HEARTBEATS * heartbeat
@@ -203,7 +231,7 @@ def _rdb(url: str, masked: str, heartbeat: int | None = None) -> RDBStorage:
         ) from error
     except sqlalchemy.exc.NoSuchModuleError as error:
         raise ZooError(f"the storage {masked} is of an unknown kind: {one_line(error)}") from error
-    except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError, RuntimeError, ValueError) as error:
+    except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError, *DAMAGED) as error:
         raise ZooError(f"can't reach the storage {masked}: {_reason(error)}") from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import optuna
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from zoo.envs.seeds import random_seed
 from zoo.errors import ZooError
@@ -20,6 +20,7 @@ from zoo.files.printing import one_line, without_password
 from zoo.tuning.plan import Plan, differences
 from zoo.tuning.shared_study import COMMANDS, SharedStudy, counted, is_anyone_there
 from zoo.tuning.storages import Storage, open_existing, open_storage
+from zoo.tuning.stored import DAMAGED, complete_trials, refuse_damaged, unreadable
 
 SETTINGS, SEED = "settings", "seed"
 ORIGIN = "origin"
@@ -127,11 +128,13 @@ def quiet_optuna() -> Iterator[None]:
 
 
 def existing_study(name: str, storage: Storage) -> Study | None:
-    """Return a study by its name, None if there is none."""
+    """Return a study by its name, None if there is none. Raises `ZooError` for one that is damaged."""
     try:
-        return optuna.load_study(study_name=name, storage=storage.optuna)
+        study = optuna.load_study(study_name=name, storage=storage.optuna)
     except KeyError:
         return None
+    refuse_damaged(study)
+    return study
 
 
 def _begin(plan: Plan, storage: Storage, first: Sequence[FirstTrial]) -> Study:
@@ -157,8 +160,8 @@ def _is_replaceable(plan: Plan, study: Study, storage: Storage) -> bool:
 
 
 def _differences(plan: Plan, study: Study) -> list[str]:
-    was = study.user_attrs.get(SETTINGS)
-    if was is None:
+    was, is_seeded = study.user_attrs.get(SETTINGS), isinstance(study.user_attrs.get(SEED), int)
+    if not isinstance(was, dict) or not is_seeded or seed_of(study) < 0:
         raise ZooError(f"the study {plan.full_name} was not made by zoo tune; another name: study=NAME")
     found = differences(_as_json(plan.settings()), was)
     seed = plan.base["seed"]
@@ -239,15 +242,19 @@ def _from_study(plan: Plan, place: str) -> tuple[list[FirstTrial], list[str]]:
 
 
 def _best_of(storage: Storage, place: str) -> list[FrozenTrial]:
+    import sqlalchemy
+
     try:
         names = [name for name in optuna.get_all_study_names(storage.optuna) if not name.endswith(TOP)]
         if len(names) != 1:
-            raise ZooError(f"warm_start={place}: expected one study there, found {len(names)}")
+            raise ZooError(f"expected one study there, found {len(names)}")
         other = optuna.load_study(study_name=names[0], storage=storage.optuna)
-        complete = other.get_trials(states=(TrialState.COMPLETE,))
-        descending = other.directions[0] == optuna.study.StudyDirection.MAXIMIZE
-    except (optuna.exceptions.OptunaError, ValueError, KeyError) as error:
-        raise ZooError(f"warm_start={place}: it can't be read: {one_line(error)}") from error
+        complete = complete_trials(other)
+    except ZooError as error:
+        raise ZooError(f"warm_start={place}: {error}") from error
+    except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, *DAMAGED) as error:
+        raise ZooError(f"warm_start={place}: it can't be read: {unreadable(error)}") from error
+    descending = other.directions[0] == optuna.study.StudyDirection.MAXIMIZE
     ranked = sorted(complete, key=lambda trial: trial.values[0], reverse=descending)
     if not ranked:
         raise ZooError(f"warm_start={place}: the study has no complete trial")

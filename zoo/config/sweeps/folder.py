@@ -34,10 +34,11 @@ from zoo.config.sweeps.states import (
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 from zoo.files import atomic
+from zoo.files.cells import csv_text
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.own_key import is_signed, signature_of
 from zoo.files.plain_data import parse_yaml, to_yaml
-from zoo.files.printing import one_line, printable
+from zoo.files.printing import one_line
 
 LAUNCHER = "launcher"
 """The lock that a multirun on this machine holds."""
@@ -331,7 +332,7 @@ def _as_mapping(root: Path, row: Row) -> Mapping[str, Any]:
     run, state = row.run, row.state
     values = {
         "job": state.number,
-        "overrides": one_line(spelled(state.overrides), 10_000),
+        "overrides": spelled(state.overrides),
         "status": row.status,
         "seconds": f"{state.seconds:.1f}" if state.seconds and row.status != RUNNING else None,
         "reason": row.reason,
@@ -340,13 +341,19 @@ def _as_mapping(root: Path, row: Row) -> Mapping[str, Any]:
     }
     if run is not None:
         values |= {
-            "run": printable(os.path.relpath(run.path, root)),
+            "run": os.path.relpath(run.path, root),
             "seed": run.seed,
             "steps": run.steps,
             "final_score": run.score if run.status == "finished" else None,
             "best_score": run.best,
         }
-    return {column: "" if values.get(column) is None else values[column] for column in COLUMNS}
+    return {column: _cell(values.get(column)) for column in COLUMNS}
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    return csv_text(value, 10_000) if isinstance(value, str) else value
 
 
 def made(path: Path, numbers: Sequence[int], jobs: Sequence[Sequence[str]], **record: Any) -> SweepFolder:

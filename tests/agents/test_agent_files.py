@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import yaml
+from markdown_it import MarkdownIt
 
 from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, read_card, write_agent
 from zoo.agents.card import readme, score, steps
+from zoo.agents.model_card import model_card
 from zoo.errors import ZooError
 from zoo.files import opening
 
@@ -525,3 +527,26 @@ def test_config_that_is_too_large_is_read_only_if_the_user_vouches_for_it(
     with pytest.raises(ZooError, match="too many values"):
         read_agent(folder)
     assert read_agent(folder, trust=True).config["env"] == agent.config["env"]
+
+
+def test_page_shows_what_a_stranger_wrote_and_obeys_none_of_it(agent: AgentFiles) -> None:
+    html, link = "<script>alert(1)</script>", "![x](http://evil)"
+    agent.config["env"]["kwargs"] = {"a": f"x\n```\n{html}\n````\n{link}"}
+    agent.config["memory"] = {"a": f"x\n~~~\n```\n{html}"}
+    agent.config["policy"]["name"] = f"{html} {link}"
+    card = {
+        "algo": f"ppo2</h1>{html}",
+        "env": f"`{html}` {link}",
+        "created": f"today |\n\n{link} {html}",
+        "versions": {html: link},
+        "hyperparameters": {"a": f"x\n```\n\n{html}\n{link}"},
+    }
+    for page in (readme(card, agent.config), model_card(card, agent.config, "a film.mp4")):
+        tokens = MarkdownIt("commonmark").parse(page.partition("---\n\n")[2] or page)
+        inside = [child.type for token in tokens for child in token.children or []]
+        blocks = [token for token in tokens if token.type in ("fence", "html_block", "code_block")]
+        assert [token.type for token in blocks] == ["fence"] * 4
+        assert sum(html in token.content for token in blocks) == 3
+        assert not {"html_inline", "link_open"} & set(inside)
+        assert inside.count("image") == ("a%20film.mp4" in page)
+        assert "# ppo2 on " in page

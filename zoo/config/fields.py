@@ -314,8 +314,8 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     bounds = metadata.get("bounds", {})
     if not all(tests[name][1](value, bound) for name, bound in bounds.items()):
         expected = " and ".join(f"{tests[name][0]} {bound:g}" for name, bound in bounds.items())
-        is_float = isinstance(value, float) or value.bit_length() <= 1_000
-        found = f"{value:g}" if is_float else f"a number of {value.bit_length():,} bits"
+        is_huge = isinstance(value, int) and value.bit_length() > 1_000
+        found = f"a number of {int(value).bit_length():,} bits" if is_huge else f"{value:g}"
         raise ZooError(f"`{path}={found}` is out of range; expected {expected}")
 
 

@@ -99,15 +99,15 @@ class _Loader(yaml.SafeLoader):
     n_values_left: float = math.inf
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent):
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "a reference (*name)", event.start_mark)
         self.n_values_left -= 1
         if self.n_values_left < 0:
             raise yaml.composer.ComposerError(None, None, "too many values", event.start_mark)
         return super().compose_node(parent, index)
 
-    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         if node.tag in _NUMBERS and len(node.value) > NUMBER_LIMIT:
             raise yaml.constructor.ConstructorError(None, None, "a number is too long", node.start_mark)
         return super().construct_scalar(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import os
@@ -15,9 +16,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import yaml
+from markdown_it import MarkdownIt
 
 from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, read_card, write_agent
 from zoo.agents.card import readme, score, steps
+from zoo.agents.model_card import model_card
 from zoo.errors import ZooError
 from zoo.files import opening
 
@@ -200,7 +203,7 @@ def test_missing_file_is_named(folder: Path, name: str) -> None:
     assert refusal(folder) == f"{folder} is not a whole agent: {name} is missing"
 
 
-@pytest.mark.parametrize("number", [10**400, -(10**400), 1e308, float("inf"), float("nan")])
+@pytest.mark.parametrize("number", [10**301, -(10**301), 1e308, float("inf"), float("nan")])
 def test_numbers_that_no_score_has_are_shown_as_none(folder: Path, number: float) -> None:
     names = ["mean_return", "std_return", "success_rate"]
     if isinstance(number, int):
@@ -518,3 +521,50 @@ def test_first_differences_between_tensors_and_policy_are_named() -> None:
     assert "a has shape [2, 3], expected [2, 4]; c is missing; d is missing and 2 more" in message
     with pytest.raises(ZooError, match="x is not part of the policy"):
         check_tensors({"a": (2, 3), "b": (4,)}, tensors)
+
+
+@pytest.mark.parametrize("place", ["format", "n_envs", "algo.n_steps", "env.id"])
+def test_number_that_nothing_holds_is_told_in_one_line(tmp_path: Path, agent: AgentFiles, place: str) -> None:
+    folder = write_agent(tmp_path / "agent", agent)
+    config = {"format": 1, **agent.config}
+    for number in ("0x" + "f" * 5_000, "0x" + "f" * 300, "9" * 1_000):
+        values = copy.deepcopy(config)
+        section, _, key = place.rpartition(".")
+        (values[section] if section else values)[key] = "HUGE"
+        (folder / "config.yaml").write_text(yaml.safe_dump(values).replace("HUGE", number))
+        with pytest.raises(ZooError, match=r"is damaged: config\.yaml: ") as caught:
+            read_agent(folder)
+        assert str(caught.value).isprintable()
+
+
+def test_config_that_is_too_large_is_read_only_if_the_user_vouches_for_it(
+    tmp_path: Path, agent: AgentFiles
+) -> None:
+    agent.config["env"]["kwargs"] = {f"a{index}": 0 for index in range(15_000)}
+    folder = write_agent(tmp_path / "agent", agent)
+    with pytest.raises(ZooError, match="too many values"):
+        read_agent(folder)
+    assert read_agent(folder, trust=True).config["env"] == agent.config["env"]
+
+
+def test_page_shows_what_a_stranger_wrote_and_obeys_none_of_it(agent: AgentFiles) -> None:
+    html, link = "<script>alert(1)</script>", "![x](http://evil)"
+    agent.config["env"]["kwargs"] = {"a": f"x\n```\n{html}\n````\n{link}"}
+    agent.config["memory"] = {"a": f"x\n~~~\n```\n{html}"}
+    agent.config["policy"]["name"] = f"{html} {link}"
+    card = {
+        "algo": f"ppo2</h1>{html}",
+        "env": f"`{html}` {link}",
+        "created": f"today |\n\n{link} {html}",
+        "versions": {html: link},
+        "hyperparameters": {"a": f"x\n```\n\n{html}\n{link}"},
+    }
+    for page in (readme(card, agent.config), model_card(card, agent.config, "a film.mp4")):
+        tokens = MarkdownIt("commonmark").parse(page.partition("---\n\n")[2] or page)
+        inside = [child.type for token in tokens for child in token.children or []]
+        blocks = [token for token in tokens if token.type in ("fence", "html_block", "code_block")]
+        assert [token.type for token in blocks] == ["fence"] * 4
+        assert sum(html in token.content for token in blocks) == 3
+        assert not {"html_inline", "link_open"} & set(inside)
+        assert inside.count("image") == ("a%20film.mp4" in page)
+        assert "# ppo2 on " in page

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from zoo.errors import ZooError
 from zoo.files.opening import DamagedFileError
 from zoo.files.pickled import read_pickle
 from zoo.files.torch_files import read_state_dict
-from zoo.training.sb3_names import widths
+from zoo.training.sb3_names import Layout, renamed, widths
 
 SECONDS = 20
 """A refusal takes less than one; the attacks took from 15 seconds to for ever, or gigabytes."""
@@ -118,6 +119,14 @@ def test_layers_that_do_not_fit_each_other_are_refused(shapes: list[tuple[int, i
     tensors = {f"net.{2 * index}.weight": np.zeros(shape, np.float32) for index, shape in enumerate(shapes)}
     with pytest.raises(ZooError, match="do not fit each other"):
         widths(tensors, "net")
+
+
+def test_long_name_of_a_tensor_is_refused_at_once() -> None:
+    name = "features_extractor." + "encoder.extractors." * 10_000
+    started = time.process_time()
+    with pytest.raises(ZooError, match="does not have here"):
+        renamed("ppo2", {name: None}, Layout("logits", 2, False, []))
+    assert time.process_time() - started < 2
 
 
 def words(kind: str, **values: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from zoo.config.algorithm_names import PRESET
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
 from zoo.files.opening import TENSOR_LIMIT, TEXT_LIMIT, DamagedFileError, Folder, LinkElsewhereError
-from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml
+from zoo.files.plain_data import parse_config, parse_json, parse_yaml, plain, to_json, to_yaml
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors, tensor_bytes
 from zoo.files.zips import UnreadableZipError, Zip, write_zip
@@ -112,7 +112,8 @@ def _read_agent(folder: Path, *, trust: bool, follow_links: bool, own_env: bool)
     for name in (CONFIG, POLICY):
         if raw[name] is None:
             raise ZooError(f"{origin} is not a whole agent: {name} is missing")
-    config = _parse_config(raw[CONFIG] or b"", origin)
+    # Links are followed only where the user vouches for the agent; then its config may also be large.
+    config = _parse_config(raw[CONFIG] or b"", origin, trust=follow_links)
     own_run = not trust and is_own(folder, config)
     if not trust:
         refuse_foreign_code(config, origin, own_env=own_env, own_run=own_run)
@@ -234,9 +235,9 @@ def _read_file(source: Zip | Folder, name: str, origin: str) -> bytes | None:
         raise ZooError(f"can't read {name} of {origin}: {error.strerror or one_line(error)}") from error
 
 
-def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
+def _parse_config(content: bytes, origin: str, *, trust: bool = False) -> dict[str, Any]:
     try:
-        config = parse_yaml(content)
+        config = parse_yaml(content) if trust else parse_config(content)
     except ValueError as error:
         raise _damaged(origin, CONFIG, one_line(error)) from error
     found = config.get("format")

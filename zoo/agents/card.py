@@ -11,7 +11,8 @@ from typing import Any, TypeGuard
 import yaml
 
 from zoo.config.algorithm_names import ALGO_LABELS, asked_for
-from zoo.files.printing import decimal, one_line
+from zoo.files.cells import code_block, markdown_text
+from zoo.files.printing import decimal
 from zoo.version import __version__
 
 _PACKAGES = ("torch", "gymnasium", "numpy")
@@ -68,7 +69,8 @@ def steps(card: Mapping[str, Any]) -> str:
 
 def readme(card: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """Return the card as Markdown, for whoever opens the agent's folder."""
-    algorithm, environment = one_line(card.get("algo", "?")), one_line(card.get("env", "?"))
+    algorithm = markdown_text((config.get("algo") or {}).get("name", "?"), 80)
+    environment = markdown_text(card.get("env", "?"))
     rows = {
         "Return": score(card),
         "Trained for": f"{steps(card)} environment steps",
@@ -76,7 +78,7 @@ def readme(card: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         "Policy": (config.get("policy") or {}).get("name", "?"),
         "Created": card.get("created", "?"),
     }
-    table = "\n".join(f"| {name} | {one_line(value)} |" for name, value in rows.items())
+    table = "\n".join(f"| {name} | {markdown_text(value)} |" for name, value in rows.items())
     made_with = card.get("versions") or {}
     return f"""# {algorithm} on {environment}
 
@@ -96,29 +98,26 @@ PATH is this folder, or a zip of it. In Python: `import zoo; model = zoo.load("P
 
 ## How it was made
 
-Hyperparameters of `{algorithm}`:
+Hyperparameters of {algorithm}:
 
-```yaml
 {_as_yaml(card.get("hyperparameters") or {})}
-```
 
 {_memory(config)}Environment:
 
-```yaml
 {_as_yaml(config.get("env") or {})}
-```
 
-Versions: {", ".join(f"{one_line(name)} {one_line(version)}" for name, version in made_with.items())}.
+Versions: {", ".join(markdown_text(f"{name} {version}") for name, version in made_with.items())}.
 """
 
 
 def _memory(config: Mapping[str, Any]) -> str:
     memory = config.get("memory")
-    return f"Memory:\n\n```yaml\n{_as_yaml(memory)}\n```\n\n" if memory else ""
+    return f"Memory:\n\n{_as_yaml(memory)}\n\n" if memory else ""
 
 
 def _as_yaml(values: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True).strip()
+    """Return the values in a block of code that nothing in them ends."""
+    return code_block(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True).strip(), "yaml")
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

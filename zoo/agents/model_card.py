@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from zoo.agents.card import readme, score
 from zoo.config.algorithm_names import asked_for
+from zoo.files.cells import markdown_text
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
 
@@ -15,7 +17,7 @@ LIBRARY = "zoo"
 
 def model_card(card: Mapping[str, Any], config: Mapping[str, Any], video: str | None) -> str:
     """Return the page in Markdown; ``video`` is the name of a file beside it."""
-    algo = one_line(card.get("algo", asked_for(config["algo"])), 80)
+    algo = one_line(asked_for(config["algo"]), 80)
     env = one_line(card.get("env") or (config.get("env") or {}).get("id") or "an environment of its own", 200)
     metadata: dict[str, Any] = {
         "library_name": LIBRARY,
@@ -24,7 +26,7 @@ def model_card(card: Mapping[str, Any], config: Mapping[str, Any], video: str | 
     }
     if score(card) != "not evaluated":
         metadata["model-index"] = [{"name": f"{algo} on {env}", "results": [_result(card, env)]}]
-    film = "" if video is None else f"\n![{algo} playing {env}]({video})\n"
+    film = "" if video is None else f"\n![{markdown_text(f'{algo} playing {env}')}]({quote(video)})\n"
     return f"---\n{to_yaml(metadata)}---\n\n{readme(card, config)}{film}"
 
 

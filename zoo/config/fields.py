@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 Config = TypeVar("Config")
 
@@ -251,7 +252,7 @@ def _converted(value: Any, hint: Any, path: str) -> Any:
             f"`{path}` can't be a function, which an agent's files couldn't hold; a schedule is written as"
             " text, `lin_3e-4` (from that value to 0), or as {type: linear, start: 3e-4, end: 1e-5}"
         )
-    raise ZooError(f"`{path}={value!r}` has the wrong type; expected {_spelled(options)}")
+    raise ZooError(f"`{path}={one_line(repr(value))}` has the wrong type; expected {_spelled(options)}")
 
 
 _NO_MATCH = object()
@@ -276,6 +277,8 @@ def _try_convert(value: Any, hint: Any, path: str) -> Any:
         return value if isinstance(value, int) else _NO_MATCH
     if origin is float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, int) and value.bit_length() > 1_000:
+            return _NO_MATCH  # no float holds it
         return float(value) if is_number else _NO_MATCH
     if origin in (list, tuple):
         if not isinstance(value, Sequence) or isinstance(value, str):
@@ -300,7 +303,7 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
         raise ZooError(f"`{path}={value}` is not one of {', '.join(map(_as_yaml, choices))}{suffix}")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
-    if math.isnan(value):
+    if isinstance(value, float) and math.isnan(value):
         raise ZooError(f"`{path}` is not a number (nan)")
     tests: dict[str, tuple[str, Callable[[float, float], bool]]] = {
         "ge": ("at least", lambda number, bound: number >= bound),
@@ -311,7 +314,9 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     bounds = metadata.get("bounds", {})
     if not all(tests[name][1](value, bound) for name, bound in bounds.items()):
         expected = " and ".join(f"{tests[name][0]} {bound:g}" for name, bound in bounds.items())
-        raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
+        is_huge = isinstance(value, int) and value.bit_length() > 1_000
+        found = f"a number of {int(value).bit_length():,} bits" if is_huge else f"{value:g}"
+        raise ZooError(f"`{path}={found}` is out of range; expected {expected}")
 
 
 def _as_yaml(value: Any) -> str:

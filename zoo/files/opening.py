@@ -11,6 +11,8 @@ from zoo.errors import ZooError
 
 TEXT_LIMIT = 16 * 2**20
 """Bytes that a text may have; real ones have some kilobytes."""
+CONFIG_LIMIT = 256 * 2**10
+"""Bytes that a config may have that nobody vouches for: YAML takes long to read."""
 TENSOR_LIMIT = 16 * 2**30
 """Bytes that a tensor file may have."""
 

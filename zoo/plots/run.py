@@ -17,7 +17,7 @@ from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files.damaged import UNREADABLE
 from zoo.files.opening import Folder
-from zoo.files.plain_data import parse_json, parse_yaml
+from zoo.files.plain_data import parse_config, parse_json
 from zoo.files.printing import one_line
 from zoo.plots.finding import EVALUATIONS, RECORD, is_monitor
 from zoo.plots.run_files import (
@@ -198,7 +198,7 @@ def read_run(path: Path) -> Run:
         return _peer(path)
     problems: dict[str, str] = {}
     record = _values(path, RECORD, parse_json, problems) or {}
-    config = _values(path, "config.yaml", parse_yaml, problems)
+    config = _values(path, "config.yaml", parse_config, problems)
     algo, env = (config or {}).get("algo"), (config or {}).get("env")
     preset_or_name = (algo.get("preset") or algo.get("name")) if isinstance(algo, Mapping) else None
     env_id = env.get("id") if isinstance(env, Mapping) else None

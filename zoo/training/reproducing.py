@@ -21,7 +21,7 @@ from zoo.errors import ZooError, nearest
 from zoo.files.damaged import UNREADABLE
 from zoo.files.number_arrays import parse_arrays
 from zoo.files.opening import TENSOR_LIMIT, TEXT_LIMIT, Folder
-from zoo.files.plain_data import parse_yaml
+from zoo.files.plain_data import parse_config
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors
 from zoo.training.checkpoint import Checkpoint, read_checkpoint
@@ -172,7 +172,7 @@ def _config(path: Path, *, trust: bool) -> dict[str, Any]:
         content = Folder(path).read("config.yaml", TEXT_LIMIT)
         if content is None:
             raise ZooError(f"there is no run in {origin}: it has no config.yaml")
-        config = parse_yaml(content)
+        config = parse_config(content)
     except (OSError, ValueError) as error:
         raise ZooError(f"can't read the run's config in {origin}: {error}") from error
     for section in ("algo", "env", "policy", "callbacks", "logger"):

@@ -81,6 +81,9 @@ LAYERS |= {"ppo2": LAYERS["a2c"], "tqc": LAYERS["sac"], "ddpg": LAYERS["td3"]}
 WITH_OUTPUT = ("q_net.q_net", "quantile_net.quantile_net", "critic.qf0", "actor.mu")
 """Those whose last layer is the network's output, not a hidden one."""
 
+NAME_LIMIT = 1_000
+"""Characters that a tensor's name may have; patterns take long for a stranger's longer ones."""
+
 _ENCODER = re.compile(
     r"(?P<before>.*encoder\.)(?:extractors\.(?P<key>.+)\.)?(?P<layer>cnn\.[024]|linear\.0)\.(?P<kind>\w+)"
 )
@@ -115,7 +118,8 @@ def renamed(algo: str, tensors: Mapping[str, object], layout: Layout) -> dict[st
     table = {re.compile(layout.filled(theirs)): layout.filled(ours) for theirs, ours in NAMES[algo].items()}
     names = {}
     for name in tensors:
-        pattern = next((each for each in table if each.fullmatch(name)), None)
+        is_name = len(name) <= NAME_LIMIT
+        pattern = next((each for each in table if each.fullmatch(name)), None) if is_name else None
         if pattern is None:
             raise ZooError(f"its policy has `{one_line(name, 80)}`, which {algo} does not have here")
         ours = pattern.sub(table[pattern], name) if table[pattern] else ""

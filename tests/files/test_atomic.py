@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from zoo.errors import ZooError
 from zoo.files import atomic
+from zoo.files.begun import _lately_begun_in
 
 
 def names(folder: Path) -> list[str]:
@@ -140,3 +142,51 @@ for version in itertools.count():
     writer.wait()
     assert names(folder) == ["a", "b"]
     assert (folder / "a").read_text() == (folder / "b").read_text()
+
+
+def leave_behind(folder: Path) -> list[Path]:
+    """Leave what a killed process began an hour ago."""
+    file, other = folder / ".data.json.0123abcd.partial", folder / ".agent.89abcdef.partial"
+    file.write_text("half of")
+    other.mkdir()
+    (other / "config.yaml").write_text("half of")
+    for each in (file, other):
+        os.utime(each, (time.time() - 3600, time.time() - 3600))
+    return [file, other]
+
+
+def write_both(folder: Path) -> None:
+    atomic.write_text(folder / "data.json", "new")
+    with atomic.atomic_folder(folder / "agent") as agent:
+        (agent / "config.yaml").write_text("new")
+
+
+def test_what_a_killed_process_began_goes_when_the_same_is_written_again(tmp_path: Path) -> None:
+    leave_behind(tmp_path)
+    write_both(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["agent", "data.json"]
+
+
+def test_what_was_begun_just_now_stays_and_so_does_what_has_another_name(tmp_path: Path) -> None:
+    kept = [".data.json.89abcdef.partial", ".data.json.mine.partial", ".other.0123abcd.partial"]
+    for name in kept:
+        (tmp_path / name).write_text("half of")
+    for name in kept[1:]:
+        os.utime(tmp_path / name, (0, 0))
+    write_both(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, "agent", "data.json"])
+
+
+def test_what_another_is_writing_stays_however_long_it_takes(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data.json", tmp_path / "agent"
+    with atomic.atomic_file(data) as file, atomic.atomic_folder(folder) as agent:
+        (begun,) = tmp_path.glob(".data.json.*")
+        for each in (begun, agent):
+            os.utime(each, (0, 0))
+        _lately_begun_in.cache_clear()
+        write_both(tmp_path)
+        file.write(b"newer")
+        (agent / "config.yaml").write_text("newer")
+    assert data.read_text() == "newer"
+    assert (folder / "config.yaml").read_text() == "newer"
+    assert sorted(os.listdir(tmp_path)) == ["agent", "data.json"]

@@ -14,7 +14,15 @@ from zoo.algorithms.ppo2 import PPO2
 from zoo.algorithms.registry import algorithm_class
 from zoo.errors import ZooError
 from zoo.files.printing import decimal
-from zoo.training.benchmark import Benchmark, Play, as_csv, as_markdown, candidates, published_scores
+from zoo.training.benchmark import (
+    Benchmark,
+    Candidate,
+    Play,
+    as_csv,
+    as_markdown,
+    candidates,
+    published_scores,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -72,15 +80,17 @@ def test_table_tells_scores_and_problems_and_goes_on(collection: Path) -> None:
     assert len(results) == 4
 
 
-def test_two_that_measure_into_one_folder_keep_each_others_results(collection: Path) -> None:
+def test_two_that_measure_into_one_folder_keep_each_others_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     first, second = Benchmark("out", PLAY), Benchmark("out", PLAY)
-    for benchmark, algo in ((first, "a2c"), (second, "dqn"), (first, None)):
-        assert benchmark.measure(candidates(str(collection), algo, "CartPole-v1"), 1, lambda row: None)
-    assert {row["agent"] for row in json.loads(Path("out/benchmark.json").read_text())["results"]} == {
-        "agents/a2c/CartPole-v1",
-        "agents/dqn/CartPole-v1",
-    }
-    assert len(Path("out/benchmark.csv").read_text().splitlines()) == 3
+    for benchmark, name in ((first, "one"), (second, "two"), (first, "three")):
+        Path(name).mkdir()
+        agent = Candidate(Path(name), "a2c", "CartPole-v1", problem="it is damaged")
+        assert benchmark.measure([agent], 1, lambda row: None)
+    assert {row["agent"] for row in Benchmark("out", PLAY).rows()} == {"one", "two", "three"}
+    assert len(Path("out/benchmark.csv").read_text().splitlines()) == 4
 
 
 def test_filters(collection: Path) -> None:

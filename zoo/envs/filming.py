@@ -7,6 +7,7 @@ images, is made from the finished film.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.begun import BegunFile, remove_abandoned
+from zoo.files.begun import Begun, remove_abandoned
 
 FRAMES_PER_SECOND = 30
 """Where the environment does not say how fast it is."""
@@ -27,7 +28,7 @@ FASTEST_GIF = 50
 
 INSTALL = 'pip install "zoo[video]"'
 
-ENDINGS = (".mp4", ".gif")
+FILMS = r".+\.(?:mp4|gif)"
 
 _SMALL, _SMALL_RATE = 320, 15
 """Pixels in a row and images a second of a GIF that is to be shown beside others."""
@@ -54,7 +55,7 @@ class Film:
         self._shape: tuple[int, ...] = ()
         self._encoder: subprocess.Popen[bytes] | None = None
         self._mp4 = next((path for path in self.paths if path.suffix == ".mp4"), None)
-        self._begun: BegunFile | None = None
+        self._begun: Begun | None = None
 
     def add(self, frame: NDArray[np.uint8]) -> None:
         """Append an image, (height, width, 3). Raises `ZooError` if it can't be written."""
@@ -101,8 +102,8 @@ class Film:
         with _explained(self.paths[0]):
             atomic.make_folder(self.paths[0].parent)
             for folder in {path.parent for path in self.paths}:
-                remove_abandoned(folder, ENDINGS)
-            self._begun = BegunFile(self.paths[0] if self._mp4 is None else self._mp4)
+                remove_abandoned(folder, FILMS)
+            self._begun = Begun(self.paths[0] if self._mp4 is None else self._mp4)
         height, width = self._shape[:2]
         raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {self._rate:g} -i -"
         write = _LOSSLESS if self._mp4 is None else _MP4
@@ -178,7 +179,7 @@ def ffmpeg() -> str:
     return program
 
 
-def _gif_of(video: Path, path: Path, filters: Sequence[str]) -> BegunFile:
+def _gif_of(video: Path, path: Path, filters: Sequence[str]) -> Begun:
     """Make a GIF of a video beside ``path``, through these filters, and return it without its name.
 
     In two passes, the first of which chooses the colours: one alone would hold all images at once.
@@ -214,14 +215,17 @@ def _failed(path: Path, status: int, problems: bytes) -> FilmError:
     return FilmError(f"can't write {path}: ffmpeg: {lines[-1]}")
 
 
-def _begun(path: Path) -> BegunFile:
+def _begun(path: Path) -> Begun:
     with _explained(path):
-        return BegunFile(path)
+        return Begun(path)
 
 
-def _finish(begun: BegunFile) -> None:
+def _finish(begun: Begun) -> None:
+    """Give a complete file its name, once it is on the disk."""
     with _explained(begun.target):
-        begun.finish()
+        atomic.sync(begun.path)
+        os.replace(begun.path, begun.target)
+        atomic.sync(begun.target.parent)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ import errno
 import functools
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from io import FileIO
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from zoo.errors import ZooError
+from zoo.files.begun import Begun, remove_long_abandoned
 from zoo.files.plain_data import to_json
 
 
@@ -47,20 +47,17 @@ def write_json(path: str | Path, data: Any) -> None:
 def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     """Give an open file whose content becomes ``path`` when the block ends, and vanishes if it raises."""
     path = Path(path)
-    temporary = _beside(path)
+    begun = _begun(path)
     try:
         with _explained(path):
-            make_folder(path.parent)
-            with open(temporary, "xb") as file:
+            with open(begun.path, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(begun.path, path)
             sync(path.parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    finally:
+        begun.discard()
 
 
 @contextlib.contextmanager
@@ -72,18 +69,15 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     a hidden name, from which `recover_folder` brings it back.
     """
     path = Path(path)
-    temporary = _beside(path)
+    begun = _begun(path, is_folder=True)
     try:
         with _explained(path):
-            make_folder(path.parent)
-            temporary.mkdir()
-            yield temporary
-            _sync_tree(temporary)
-            _swap_in(temporary, path)
+            yield begun.path
+            _sync_tree(begun.path)
+            _swap_in(begun.path, path)
             sync(path.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    finally:
+        begun.discard()
 
 
 def append(file: FileIO, data: bytes) -> None:
@@ -182,8 +176,11 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
     return function
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+def _begun(path: Path, *, is_folder: bool = False) -> Begun:
+    with _explained(path):
+        make_folder(path.parent)
+        remove_long_abandoned(path)
+        return Begun(path, is_folder=is_folder)
 
 
 def _previous(path: Path) -> Path:

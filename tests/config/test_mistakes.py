@@ -257,3 +257,16 @@ def test_debug_variable_shows_where_the_error_came_from(monkeypatch: pytest.Monk
     monkeypatch.setenv("ZOO_DEBUG", "1")
     with pytest.raises(ZooError, match="which algo"):
         status_of(["train"])
+
+
+def test_what_peers_learn_takes_beside_is_told() -> None:
+    model = zoo.PPO2("MlpPolicy", "CartPole-v1", compile=False, threads=1)
+    for name, expected in (
+        ("progress_bar", "in Python a ProgressBarCallback"),
+        ("log_interval", "`logger.every` of zoo train"),
+        ("tb_log_name", "in Python a LoggingCallback"),
+        ("calback", "did you mean `learn.callback`?"),
+    ):
+        with pytest.raises(ZooError, match=f"unknown key `learn.{name}`") as caught:
+            model.learn(64, **{name: None})
+        assert expected in str(caught.value)

@@ -124,6 +124,9 @@ _TOLD = "in Python a LoggingCallback"
 NOT_CHOSEN = {
     "verbose": f"`verbose` of zoo train says what is printed, {_TOLD}",
     "tensorboard_log": f"`logger.tensorboard=true` of zoo train writes what TensorBoard reads, {_TOLD}",
+    "progress_bar": "`progress_bar` of zoo train shows a bar, in Python a ProgressBarCallback",
+    "log_interval": f"`logger.every` of zoo train says how often something is logged, {_TOLD}",
+    "tb_log_name": f"what TensorBoard reads is called after the run's folder, {_TOLD} says where it is",
     "stats_window_size": "means over episodes are always those of the last 100",
     "handle_timeout_termination": "episodes that are cut short are always told from those that end",
     "copy_info_dict": "compute_reward is always asked with an empty info",

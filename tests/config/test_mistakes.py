@@ -22,6 +22,20 @@ CARTPOLE = "algo=ppo2 env=CartPole-v1"
 MISTAKES = {
     "train": "which algo and env? for example: algo=ppo2 env=CartPole-v1",
     "train algo=ppo2": "which env?",
+    f"train {CARTPOLE} eval_freq=10": "Stable-Baselines' `eval_freq` is `callbacks.eval.every` here",
+    f"train {CARTPOLE} n_eval_episodes=10": "is `callbacks.eval.n_episodes` here",
+    f"train {CARTPOLE} save_freq=10": "is `callbacks.checkpoint.every` here",
+    f"train {CARTPOLE} track=true": "is `logger=wandb` here",
+    f"train {CARTPOLE} trained_agent=x": "is `init_from` here",
+    f"train {CARTPOLE} hyperparams=x": "are keys of `algo` here",
+    f"tune {CARTPOLE} conf_file=x": "is `tuned` here",
+    f"train {CARTPOLE} vec_env=subproc": "is `env.vectorization` here",
+    f"enjoy {CARTPOLE} stochastic=true": "is `deterministic=false` here",
+    f"enjoy {CARTPOLE} folder=logs": "is `runs_dir` here",
+    f"enjoy {CARTPOLE} load_best=true": "the best agent is taken anyway",
+    f"evaluate {CARTPOLE} n_eval_episodes=10": "unknown key `n_eval_episodes`; did you mean `n_episodes`?",
+    f"train {CARTPOLE} algo.n_step=64": "did you mean `algo.n_steps`?",
+    "train algo=dqn env=CartPole-v1 algo.n_step=3": "is `memory.n_step` here",
     "pull fro=x/y": "unknown key `fro`; did you mean `from`?",
     "pull nothing_near=x/y": "known: from, revision, to",
     "check": "which env?",
@@ -278,3 +292,16 @@ def test_tuned_file_of_others_has_values_alone(
     assert status_of(["train", *CARTPOLE.split(), *(["tuned=theirs.yaml"] if chosen else [])]) == 2
     (told,) = capsys.readouterr().err.splitlines()
     assert named.replace("theirs.yaml", str(file)) in told
+
+
+def test_what_peers_learn_takes_beside_is_told() -> None:
+    model = zoo.PPO2("MlpPolicy", "CartPole-v1", compile=False, threads=1)
+    for name, expected in (
+        ("progress_bar", "in Python a ProgressBarCallback"),
+        ("log_interval", "`logger.every` of zoo train"),
+        ("tb_log_name", "in Python a LoggingCallback"),
+        ("calback", "did you mean `learn.callback`?"),
+    ):
+        with pytest.raises(ZooError, match=f"unknown key `learn.{name}`") as caught:
+            model.learn(64, **{name: None})
+        assert expected in str(caught.value)

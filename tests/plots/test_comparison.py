@@ -13,6 +13,7 @@ import pytest
 from synthetic_runs import make_run, npz
 
 from zoo.cli import status_of
+from zoo.plots.comparison import Verdict, sentence
 
 
 def runs_of(algo: str, scores: list[float], *, env: str = "CartPole-v1", **options: Any) -> None:
@@ -171,7 +172,8 @@ def test_intervals_are_of_the_lead_of_the_one_that_is_ahead(capsys: pytest.Captu
     runs_of("ppo2", [10])
     runs_of("a2c", [50])
     text, _ = compared(capsys)
-    low, high = re.search(r"a2c's is better, by 40\.00 \(([\d.-]+) to ([\d.-]+)\)", text).groups()  # type: ignore[union-attr]
+    lead = r"a2c's is better, by 40\.00 \(95 % interval of its lead ([\d.-]+) to ([\d.-]+)\)"
+    low, high = re.search(lead, text).groups()  # type: ignore[union-attr]
     assert 30 < float(low) < 40 < float(high) < 50
     runs_of("sac", [10, 50, 90, 130, 170])
     runs_of("td3", [20, 55, 99, 131, 180])
@@ -216,3 +218,9 @@ def test_four_seeds_each_decide_where_no_run_of_one_beats_any_of_the_other(
     _, said = compared(capsys, "runs/ppo2", "runs/a2c", f"aggregate={aggregate}")
     found = said["envs"]["CartPole-v1"]
     assert (found["better"], found["chance_if_equal"]) == ("a", pytest.approx(2 / 70, abs=0.005))
+
+
+def test_of_single_runs_that_hardly_differ_the_one_ahead_is_named() -> None:
+    verdict = Verdict("A-v1", (1, 1), (10.0, 12.0), "episodes", (-5.0, 1.0))
+    ahead = "b's is ahead by no more than that: by 2.00 (95 % interval of its lead -1.00 to 5.00)."
+    assert ahead in sentence(verdict, ("a", "b"))

@@ -35,6 +35,7 @@ def test_without_a_terminal_lines_say_steps_speed_time_and_return(
     assert "mean return" in lines[5]
     assert lines[-1].startswith("1,280/1,280 steps (100%), ")
     assert "left" not in lines[-1]
+    assert [line.partition(" ")[0] for line in lines] == [f"{64 * n:,}/1,280" for n in range(1, 21)]
 
 
 def test_without_a_terminal_a_short_run_prints_its_end_only(ppo2: Callable[..., PPO2]) -> None:

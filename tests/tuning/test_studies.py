@@ -21,6 +21,7 @@ from zoo.errors import ZooError
 from zoo.files.printing import without_password
 from zoo.training.experiment import Experiment
 from zoo.training.logging_callback import LoggingCallback
+from zoo.tuning.finals import Finals
 from zoo.tuning.pool import Pool
 from zoo.tuning.result import counts, result_of, table
 from zoo.tuning.shared_study import GOES_ON, counted
@@ -344,6 +345,8 @@ def test_several_objectives_give_the_best_compromises() -> None:
 def test_steps_to_a_threshold_are_the_score_and_end_a_trial() -> None:
     found = worked("n_trials=1", "objective=time_to_threshold", "threshold=5")
     assert 100 <= found.shared.trials()[0].values[0] < 200
+    single = Finals(found.shared, found.shared, [0], 1).about_how_long(found.plan)
+    assert single.startswith("1 training of the best on a fresh seed follows: less than a minute")
     worse = worked("n_trials=1", "study=far", "objective=time_to_threshold", "threshold=500")
     assert worse.shared.trials()[0].values[0] > 200
 

@@ -20,7 +20,7 @@ from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.interaction import Act, envs_for
 from zoo.algorithms.resuming import Attributes, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
-from zoo.config.fields import build, scheduled
+from zoo.config.fields import build, scheduled, unknown_key
 from zoo.config.intervals import whole_steps
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import RecentEpisodes
@@ -134,12 +134,16 @@ class Algorithm(AgentInEnvs[Config]):
         callback: Callback | Iterable[Callback] | None = None,
         *,
         reset_num_timesteps: bool = True,
+        **unknown: Any,
     ) -> Self:
         """Train for ``total_timesteps`` environment steps, by whole updates, and return the algorithm.
 
         With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
         episodes are counted anew. Raises `ZooError` where the hyperparameters don't fit the environments.
         """
+        for name in unknown:
+            known = ["total_timesteps", "callback", "reset_num_timesteps"]
+            raise ZooError(unknown_key(name, known, "learn"))
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()

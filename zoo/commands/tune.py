@@ -36,7 +36,8 @@ def _introduce(found: Search) -> None:
     print(f"search  {', '.join(plan.space.dimensions)}")
     if plan.config["timeout"] is not None and plan.config["top_k"]:
         n_more = plan.config["top_k"] * plan.config["top_seeds"]
-        print(f"timeout of the search; up to {n_more} trainings of the best follow it (top_k=0: none)")
+        follow = "training of the best follows" if n_more == 1 else "trainings of the best follow"
+        print(f"timeout of the search; up to {n_more} {follow} it (top_k=0: none)")
     if plan.space.left_out:
         print(f"fixed   {', '.join(plan.space.left_out)}: set, so not searched")
     if not plan.objective.is_single and plan.config["pruner"]["name"] != "none":

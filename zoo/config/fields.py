@@ -104,11 +104,30 @@ ELSEWHERE = {
 }
 """Names that Stable-Baselines and its Zoo have for what stands in another section here."""
 
+FLAGS = {
+    "eval_freq": ("callbacks", "is `callbacks.eval.every` here"),
+    "eval_episodes": ("callbacks", "is `callbacks.eval.n_episodes` here"),
+    "n_eval_episodes": ("callbacks", "is `callbacks.eval.n_episodes` here"),
+    "save_freq": ("callbacks", "is `callbacks.checkpoint.every` here"),
+    "track": ("logger", "is `logger=wandb` here"),
+    "trained_agent": ("init_from", "is `init_from` here"),
+    "hyperparams": ("tuned", "are keys of `algo` here, such as `algo.gamma=0.98`"),
+    "conf_file": ("tuned", "is `tuned` here"),
+    "vec_env": ("tuned", "is `env.vectorization` here"),
+    "stochastic": ("deterministic", "is `deterministic=false` here"),
+    "folder": ("runs_dir", "is `runs_dir` here"),
+    "load_best": ("agent", "needs no key here: of a run the best agent is taken anyway"),
+}
+"""Flags of Stable-Baselines3's Zoo: a key of the commands for which this holds, and what is said."""
+
 _TOLD = "in Python a LoggingCallback"
 
 NOT_CHOSEN = {
     "verbose": f"`verbose` of zoo train says what is printed, {_TOLD}",
     "tensorboard_log": f"`logger.tensorboard=true` of zoo train writes what TensorBoard reads, {_TOLD}",
+    "progress_bar": "`progress_bar` of zoo train shows a bar, in Python a ProgressBarCallback",
+    "log_interval": f"`logger.every` of zoo train says how often something is logged, {_TOLD}",
+    "tb_log_name": f"what TensorBoard reads is called after the run's folder, {_TOLD} says where it is",
     "stats_window_size": "means over episodes are always those of the last 100",
     "handle_timeout_termination": "episodes that are cut short are always told from those that end",
     "copy_info_dict": "compute_reward is always asked with an empty info",
@@ -226,7 +245,12 @@ def unknown_key(key: str, known: Sequence[str], where: str) -> str:
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
     if new.startswith("memory.") and "buffer_size" in known:
         return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
+    flag_of, said = FLAGS.get(key, ("", ""))
+    if not where and flag_of in known:
+        return f"unknown key `{path}`: Stable-Baselines' `{key}` {said}"
     place = ELSEWHERE.get(key, path)
+    if place.startswith("memory") and known and not {"buffer_size", "memory"} & set(known):
+        place = path
     if place == key and place != path:
         return f"unknown key `{path}`: `{key}` is no part of `{where}`; it stands alone, `{key}=…`"
     if place != path:

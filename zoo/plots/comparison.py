@@ -316,11 +316,11 @@ def _of_single(verdict: Verdict, names: tuple[str, str]) -> str:
     start = f"one run each, so nothing can be said about {names[0]} and {names[1]} beyond evaluation noise; "
     if verdict.lead_ci95 is None or verdict.ahead is None:
         return f"{start}of these two agents {_numbers(verdict, names, 'agent')}."
-    span = f"{decimal(verdict.lead_ci95[0])} to {decimal(verdict.lead_ci95[1])}"
-    if not verdict.is_clear:
-        return f"{start}even these two agents differ by no more than that ({span})."
     ahead = names[verdict.ahead == "b"]
     by = decimal(abs(verdict.difference))
+    span = f"95 % interval of its lead {decimal(verdict.lead_ci95[0])} to {decimal(verdict.lead_ci95[1])}"
+    if not verdict.is_clear:
+        return f"{start}even of these two agents {ahead}'s is ahead by no more than that: by {by} ({span})."
     return f"{start}of these two agents {ahead}'s is better, by {by} ({span}). Train more seeds."
 
 

@@ -28,11 +28,13 @@ class ProgressBarCallback(Callback):
         self.is_terminal = self.stream.isatty()
         self.seconds = seconds if self.is_terminal else line_seconds
         self._bar: Any = None
+        self._shown_step: int | None = None
 
     def on_training_start(self, algorithm: Training) -> None:
         """Show an empty bar."""
         self._shown = time.perf_counter()
         self._started = self._clock(algorithm)
+        self._shown_step = None
         self._first_step = algorithm.num_timesteps
         if self.is_terminal:
             self._bar = _bar(self.stream)
@@ -49,8 +51,9 @@ class ProgressBarCallback(Callback):
             self._show(algorithm)
 
     def on_training_end(self, algorithm: Training) -> None:
-        """Show where the run ended."""
-        self._show(algorithm)
+        """Show where the run ended, unless the last line has said it."""
+        if self._bar is not None or self._shown_step != algorithm.num_timesteps:
+            self._show(algorithm)
         self.close()
 
     def close(self) -> None:
@@ -66,6 +69,7 @@ class ProgressBarCallback(Callback):
             )
             self._bar.refresh()
             return
+        self._shown_step = algorithm.num_timesteps
         done, total = algorithm.num_timesteps, algorithm.total_timesteps
         share = f" ({min(1.0, done / total):.0%})" if total else ""
         line = ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)])

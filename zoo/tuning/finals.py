@@ -47,7 +47,10 @@ class Finals:
         seconds = [float(trials[number].user_attrs.get("seconds", 0)) for number in self.candidates]
         minutes = self.n_new * sum(seconds) / len(seconds) / plan.n_seeds / 60
         how_long = f"about {minutes:.0f} min" if minutes >= 1 else "less than a minute"
-        return f"{self.n_new} trainings of the best on fresh seeds follow: {how_long} of one process"
+        follow = "training of the best on a fresh seed follows"
+        if self.n_new > 1:
+            follow = "trainings of the best on fresh seeds follow"
+        return f"{self.n_new} {follow}: {how_long} of one process"
 
     def what_to_train(self, trial: Trial) -> tuple[int, int]:
         """Return the number of the trial that is trained again, and the seed."""

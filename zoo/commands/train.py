@@ -82,7 +82,7 @@ def _conclude(result: Result) -> None:
         best = result.best_mean
         success = "" if last.success_rate is None else f", success {last.success_rate:.0%}"
         score = f"{decimal(last.mean)} ± {decimal(last.std)} over {last.n_episodes} episodes{success}"
-        say(f"score   {score}, best {decimal(best)}")
+        say(f"score   {score}, best {decimal(last.mean if best is None else best)}")
     if result.agent.exists():
         say(f"agent   {_shown(result.agent)}")
     run = _shown(result.run.path)

@@ -52,9 +52,9 @@ def score(card: Mapping[str, Any]) -> str:
     """
     mean, std, episodes = (card.get(key) for key in ("mean_return", "std_return", "n_eval_episodes"))
     success_rate = card.get("success_rate")
-    if mean is None or not _is_number(mean):
+    if not _is_number(mean):
         return "not evaluated"
-    spread = f" ± {decimal(std)}" if std is not None and _is_number(std) else ""
+    spread = f" ± {decimal(std)}" if _is_number(std) else ""
     count = f" over {episodes:,} episodes" if _is_number(episodes) else ""
     is_rate = success_rate is not None and _is_number(success_rate) and 0 <= success_rate <= 1
     success = f", success {success_rate:.0%}" if is_rate else ""

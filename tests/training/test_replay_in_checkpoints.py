@@ -269,7 +269,8 @@ def test_there_is_a_whole_checkpoint_whichever_operation_is_the_last_or_fails(
         assert content(last) == content(resumed)
         if not was_reached:
             break
-    assert found == sorted(found)
+    if isinstance(error, KilledError):  # what merely tidies up may fail, and the checkpoint is whole
+        assert found == sorted(found)
     assert set(found) == {160, 200}
     assert found.count(160) > 12
 

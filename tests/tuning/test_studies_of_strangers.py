@@ -219,7 +219,7 @@ def test_warm_start_writes_nothing_into_the_other_study() -> None:
 def test_trial_that_says_what_no_trial_says_is_told_in_one_line(key: str, value: Any) -> None:
     stored()
     told = key, json.dumps(value)
-    change("INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, ?, ?)", *told)
+    change("INSERT OR REPLACE INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, ?, ?)", *told)
     with pytest.raises(ZooError, match=f"trial 0 is damaged: its `{key}` is"):
         begun("n_trials=1", "sampler=random")
 

@@ -473,6 +473,7 @@ def test_warm_start_that_is_mistaken_is_refused_each_time() -> None:
             with pytest.raises(ZooError, match="warm_start=") as raised:
                 search({**config, "study": "new", "warm_start": place})
             assert "secret" not in str(raised.value)
+            assert not Path("runs/tune/a2c/CartPole-v1/new").exists()
     assert search({**config, "study": "new"}).remarks == []
 
 

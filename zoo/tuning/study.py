@@ -47,6 +47,8 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
     Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
     """
     with quiet_optuna():
+        # Before there is anything: a mistake in it is told each time, and leaves nothing behind.
+        early = None if plan.folder.exists() else _warm_start(plan)
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
         with storage.mistakes_told(), storage.lock(plan.full_name):
             study = existing_study(plan.full_name, storage)
@@ -55,7 +57,7 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
                 study = None
             is_new = study is None
             if study is None:
-                first, remarks = _warm_start(plan)  # before there is a study: a mistake is told each time
+                first, remarks = early or _warm_start(plan)
                 study = _begin(plan, storage, first)
             else:
                 _check_settings(plan, study)

@@ -9,11 +9,12 @@ import importlib.util
 import logging
 import os
 import re
+import resource
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,19 @@ def _why_not_compiled() -> str | None:
         return "PyTorch can't compile from a path with spaces"
     compiler = os.environ.get("CXX", "g++")
     return None if shutil.which(compiler) else f"PyTorch can't compile without a C++ compiler ({compiler})"
+
+
+@pytest.fixture
+def no_larger_files() -> Callable[[int], contextlib.AbstractContextManager[None]]:
+    """Make the system refuse to write any file beyond a size, as a full disk does."""
+
+    @contextlib.contextmanager
+    def limit(size: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limit

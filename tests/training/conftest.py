@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +49,3 @@ def config() -> dict[str, Any]:
         },
         "logger": {"every": 64, "console": False, "csv": True, "tensorboard": True, "wandb": None},
     }
-
-
-@pytest.fixture
-def no_larger_files() -> Callable[[int], contextlib.AbstractContextManager[None]]:
-    """Make the system refuse to write any file beyond a size, as a full disk does."""
-
-    @contextlib.contextmanager
-    def limit(size: int) -> Iterator[None]:
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    return limit

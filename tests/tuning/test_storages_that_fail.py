@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,7 @@ from zoo.tuning.tune import Search, search
 JOURNAL = Path("runs/tune/a2c/CartPole-v1/default/study.journal")
 
 
-@contextlib.contextmanager
-def files_no_longer_than(size: int) -> Iterator[None]:
-    """Let writing fail beyond that size, as a full disk does."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+Limit = Callable[[int], contextlib.AbstractContextManager[None]]
 
 
 def claimed(found: Search) -> int:
@@ -62,24 +53,24 @@ def test_half_a_line_at_the_end_of_a_journal_loses_nothing(capfd: pytest.Capture
     assert told == [f"zoo: {JOURNAL}: its last entry was not written to its end, and is left out"] * 2
 
 
-def test_journal_on_a_full_disk_is_told_in_one_line_and_stays_whole() -> None:
+def test_journal_on_a_full_disk_is_told_in_one_line_and_stays_whole(no_larger_files: Limit) -> None:
     config = config_of("storage=journal", "n_trials=5")
-    with files_no_longer_than(10), pytest.raises(ZooError, match=r"study\.journal: File too large"):
+    with no_larger_files(10), pytest.raises(ZooError, match=r"study\.journal: File too large"):
         search(config)
     found = search(config)
     n_lines = whole_lines()
     too_large = pytest.raises(ZooError, match="File too large")
-    with files_no_longer_than(JOURNAL.stat().st_size + 10), too_large, found.shared.storage.mistakes_told():
+    with no_larger_files(JOURNAL.stat().st_size + 10), too_large, found.shared.storage.mistakes_told():
         claimed(found)
     assert whole_lines() == n_lines
     assert claimed(search(config)) == 0
 
 
-def test_database_on_a_full_disk_is_told_in_one_line() -> None:
+def test_database_on_a_full_disk_is_told_in_one_line(no_larger_files: Limit) -> None:
     found = search(config_of("n_trials=1"))
     told = found.shared.storage.mistakes_told()
     with (
-        files_no_longer_than(10),
+        no_larger_files(10),
         pytest.raises(ZooError, match=r"can't go on .*study\.db: ") as raised,
         told,
     ):

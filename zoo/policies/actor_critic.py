@@ -117,6 +117,11 @@ class ActorCritic(nn.Module):
         cores = [core for core in (self.core, self.critic_core) if core is not None]
         return torch.cat([core.initial_state(n) for core in cores], dim=-1) if cores else None
 
+    @property
+    def state_size(self) -> int:
+        """How many numbers it remembers of each row."""
+        return sum(core.state_size for core in (self.core, self.critic_core) if core is not None)
+
     def _split(self, state: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Return the states of the actor's and of the critic's core."""
         if state is None or self.core is None or self.critic_core is None:

@@ -3,7 +3,7 @@
 What a layer reads of its input is given for all steps, (time, rows, gates): see `GatedLayer.read`. ``state``
 (rows, …) holds its vectors side by side, ``keep`` (time, rows, 1) is 0 where an episode starts, and
 ``weights`` are those of the recurrent part. Forwards gives what comes out (time, rows, hidden), the last
-state, and a tape (time, rows, …) for the way back.
+state, and a tape (one vector) for the way back.
 
 For a few rows of a few hundred numbers this takes a fraction of the time of PyTorch's operations, whose
 calls cost more than their arithmetic; and a compiled update holds one call instead of every step's
@@ -27,46 +27,44 @@ def lstm(
 ) -> tuple[Array, Array, Array]:
     """Run an LSTM, see `LstmLayer` and `NormalizedLstmLayer`.
 
-    The tape holds the gates after their non-linearities (4 h), the cell and the hidden state before the step,
-    and tanh of the cell after it; with normalisation also what came out of it, and by which it divided.
+    The tape holds the gates after their non-linearities (4 h), the cell after the step and its tanh; with
+    normalisation also what came out of it, and by which it divided.
     """
     n_steps, n_rows, size = read.shape[0], read.shape[1], read.shape[2] // 4
-    weight = weights[0].T
+    weight, half, rest = weights[0].T, *_halves(size, keep.dtype)
     outputs = np.empty((n_steps, n_rows, size), read.dtype)
-    tape = np.empty((n_steps, n_rows, (12 * size + 2) if normalized else 7 * size), read.dtype)
+    tape = np.empty(n_steps * n_rows * lstm_tape(size, normalized), read.dtype)
+    gates, cells, shown, white_gates, white_cells, scales = _lstm_parts(tape, outputs.shape, normalized)
+    restarts = (keep != 1).any((1, 2))
     hidden, cell = state[:, :size], state[:, size:]
     for t in range(n_steps):
-        gates, cell_in = tape[t, :, : 4 * size], tape[t, :, 4 * size : 5 * size]
-        hidden_in, shown = tape[t, :, 5 * size : 6 * size], tape[t, :, 6 * size : 7 * size]
-        np.multiply(hidden, keep[t], out=hidden_in)
-        np.multiply(cell, keep[t], out=cell_in)
-        recalled = hidden_in.dot(weight)
+        if restarts[t]:
+            hidden, cell = hidden * keep[t], cell * keep[t]
+        here = hidden.dot(weight)
         if normalized:
-            whitened, scale = _whitened(recalled)
-            tape[t, :, 7 * size : 11 * size], tape[t, :, -2:-1] = whitened, scale
-            recalled = whitened * weights[1] + weights[2]
-        recalled += read[t]
-        recalled[:, : 2 * size] *= 0.5
-        recalled[:, 3 * size :] *= 0.5
-        np.tanh(recalled, out=gates)
-        for part in (gates[:, : 2 * size], gates[:, 3 * size :]):  # σ(x) = (tanh(x / 2) + 1) / 2
-            part += 1.0
-            part *= 0.5
-        cell = gates[:, size : 2 * size] * cell_in
-        cell += gates[:, :size] * gates[:, 2 * size : 3 * size]
+            white_gates[t], scales[t, :, :1] = _whitened(here)
+            here = white_gates[t] * weights[1]
+            here += weights[2]
+        here += read[t]
+        here *= half
+        here = np.tanh(here, out=gates[t])
+        here *= half  # σ(x) = (tanh(x / 2) + 1) / 2
+        here += rest
+        cell = np.multiply(here[:, size : 2 * size], cell, out=cells[t])
+        cell += here[:, :size] * here[:, 2 * size : 3 * size]
+        inner = cell
         if normalized:
-            whitened, scale = _whitened(cell)
-            tape[t, :, 11 * size : 12 * size], tape[t, :, -1:] = whitened, scale
-            np.tanh(whitened * weights[3] + weights[4], out=shown)
-        else:
-            np.tanh(cell, out=shown)
-        hidden = np.multiply(gates[:, 3 * size :], shown, out=outputs[t])
+            white_cells[t], scales[t, :, 1:] = _whitened(cell)
+            inner = white_cells[t] * weights[3] + weights[4]
+        np.tanh(inner, out=shown[t])
+        hidden = np.multiply(here[:, 3 * size :], shown[t], out=outputs[t])
     return outputs, np.concatenate([hidden, cell], axis=-1), tape
 
 
 def lstm_backward(
     slope: Array,
     last_slope: Array,
+    state: Array,
     keep: Array,
     weights: Sequence[Array],
     tape: Array,
@@ -78,94 +76,136 @@ def lstm_backward(
     ``slope`` is that of the outputs, ``last_slope`` that of the last state.
     """
     n_steps, n_rows, size = slope.shape
-    along_gates = np.empty((n_steps, n_rows, 4 * size), slope.dtype)
-    along_recalled = np.empty_like(along_gates) if normalized else along_gates
-    along_shown = np.empty_like(slope) if normalized else None
+    gates, cells, shown, white_gates, white_cells, scales = _lstm_parts(tape, slope.shape, normalized)
+    by_gate = gates.reshape(n_steps, n_rows, 4, size)
+    opened, forgotten, new, shows = (by_gate[:, :, i] for i in range(4))
+    hidden_in = _before(state[:, :size], shows * shown, keep)
+    factors = by_gate * (1 - by_gate)
+    factors[:, :, 2] = 1 - np.square(new)
+    for part, other in enumerate((new, _before(state[:, size:], cells, keep), opened, shown)):
+        factors[:, :, part] *= other
+    through_shown, through_cell = shows * (1 - np.square(shown)), forgotten * keep
+    restarts = (keep != 1).any((1, 2))
+    along_gates = np.empty_like(by_gate)
+    along_recalled = np.empty_like(gates) if normalized else along_gates.reshape(gates.shape)
+    along_inner = np.empty_like(slope)
     along_hidden, along_cell = last_slope[:, :size], last_slope[:, size:]
-    gates = tape[..., : 4 * size]
-    opened, forgotten, new, shows = (gates[..., i * size : (i + 1) * size] for i in range(4))
-    cell_in, hidden_in, shown = (tape[..., i * size : (i + 1) * size] for i in (4, 5, 6))
-    derivative = gates * (1 - gates)
-    derivative[..., 2 * size : 3 * size] = 1 - np.square(new)
-    factors = np.concatenate([new, cell_in, opened, shown], axis=-1) * derivative
-    shown_factor = shows * (1 - np.square(shown))
     for t in range(n_steps - 1, -1, -1):
         along_hidden = along_hidden + slope[t]
-        through = along_hidden * shown_factor[t]
-        if along_shown is not None:
-            along_shown[t] = through
-            through = _whitened_backward(
-                through * weights[3], tape[t, :, 11 * size : 12 * size], tape[t, :, -1:]
-            )
-        along_cell = along_cell + through
-        here = along_gates[t]
-        for part in range(3):
-            here[:, part * size : (part + 1) * size] = along_cell
-        here[:, 3 * size :] = along_hidden
-        here *= factors[t]
+        through = np.multiply(along_hidden, through_shown[t], out=along_inner[t])
         if normalized:
-            along_recalled[t] = _whitened_backward(
-                here * weights[1], tape[t, :, 7 * size : 11 * size], tape[t, :, -2:-1]
-            )
-        along_hidden = along_recalled[t].dot(weights[0]) * keep[t]
-        along_cell = along_cell * forgotten[t] * keep[t]
+            through = _whitened_backward(through * weights[3], white_cells[t], scales[t, :, 1:])
+        along_cell = along_cell + through
+        np.multiply(along_cell[:, None], factors[t, :, :3], out=along_gates[t, :, :3])
+        np.multiply(along_hidden, factors[t, :, 3], out=along_gates[t, :, 3])
+        if normalized:
+            here = along_gates[t].reshape(n_rows, -1) * weights[1]
+            along_recalled[t] = _whitened_backward(here, white_gates[t], scales[t, :, :1])
+        along_hidden = along_recalled[t].dot(weights[0])
+        if restarts[t]:
+            along_hidden *= keep[t]
+        along_cell = along_cell * through_cell[t]
+    along_read = along_gates.reshape(gates.shape)
     along_weights = [_over_time(along_recalled, hidden_in)]
-    if along_shown is not None:
-        whitened, whitened_cell = tape[..., 7 * size : 11 * size], tape[..., 11 * size : 12 * size]
-        along_weights += [(along_gates * whitened).sum((0, 1)), along_gates.sum((0, 1))]
-        along_weights += [(along_shown * whitened_cell).sum((0, 1)), along_shown.sum((0, 1))]
-    return along_gates, np.concatenate([along_hidden, along_cell], axis=-1), along_weights
+    if normalized:
+        for along, white in ((along_read, white_gates), (along_inner, white_cells)):
+            along_weights += [(along * white).sum((0, 1)), along.sum((0, 1))]
+    return along_read, np.concatenate([along_hidden, along_cell], axis=-1), along_weights
+
+
+def lstm_tape(size: int, normalized: bool) -> int:
+    """Return how many numbers an LSTM's tape holds of each row at each step."""
+    return 11 * size + 2 if normalized else 6 * size
+
+
+def _lstm_parts(tape: Array, shape: tuple[int, ...], normalized: bool) -> list[Array]:
+    size = shape[-1]
+    widths = [4 * size, size, size, *([4 * size, size, 2] if normalized else [0, 0, 0])]
+    return _parts(tape, shape[:2], widths)
+
+
+def _halves(size: int, dtype: np.dtype) -> tuple[Array, Array]:
+    """Return ½ for the sigmoid gates and 1 for the new cell, and what adds up to 1."""
+    half = np.full(4 * size, 0.5, dtype)
+    half[2 * size : 3 * size] = 1
+    return half, 1 - half
 
 
 def gru(read: Array, state: Array, keep: Array, weights: Sequence[Array]) -> tuple[Array, Array, Array]:
-    """Run a GRU, see `GruLayer`. The tape holds reset, update and new (3 h), what is recalled, the state."""
+    """Run a GRU, see `GruLayer`. The tape holds reset and update (2 h), new, and what is recalled for it."""
     n_steps, n_rows, size = read.shape[0], read.shape[1], read.shape[2] // 3
     weight, bias = weights[0].T, weights[1]
     outputs = np.empty((n_steps, n_rows, size), read.dtype)
-    tape = np.empty((n_steps, n_rows, 5 * size), read.dtype)
+    tape = np.empty(n_steps * n_rows * gru_tape(size), read.dtype)
+    gates, news, olds = _parts(tape, outputs.shape[:2], [2 * size, size, size])
+    restarts = (keep != 1).any((1, 2))
     hidden = state
     for t in range(n_steps):
-        gates, new = tape[t, :, : 2 * size], tape[t, :, 2 * size : 3 * size]
-        hidden_in = np.multiply(hidden, keep[t], out=tape[t, :, 4 * size :])
-        recalled = hidden_in.dot(weight)
+        if restarts[t]:
+            hidden = hidden * keep[t]
+        recalled = hidden.dot(weight)
         recalled += bias
-        tape[t, :, 3 * size : 4 * size] = recalled[:, 2 * size :]
-        np.add(recalled[:, : 2 * size], read[t, :, : 2 * size], out=gates)
-        gates *= 0.5
-        np.tanh(gates, out=gates)
-        gates += 1.0
-        gates *= 0.5
-        np.multiply(gates[:, :size], recalled[:, 2 * size :], out=new)
+        olds[t] = recalled[:, 2 * size :]
+        here = np.add(recalled[:, : 2 * size], read[t, :, : 2 * size], out=gates[t])
+        here *= 0.5
+        np.tanh(here, out=here)
+        here += 1.0
+        here *= 0.5
+        new = np.multiply(here[:, :size], olds[t], out=news[t])
         new += read[t, :, 2 * size :]
         np.tanh(new, out=new)
-        hidden = np.subtract(hidden_in, new, out=outputs[t])
-        hidden *= gates[:, size:]
+        hidden = np.subtract(hidden, new, out=outputs[t])
+        hidden *= here[:, size:]
         hidden += new
     return outputs, hidden.copy(), tape
 
 
 def gru_backward(
-    slope: Array, last_slope: Array, keep: Array, weights: Sequence[Array], tape: Array
+    slope: Array, last_slope: Array, state: Array, keep: Array, weights: Sequence[Array], tape: Array
 ) -> tuple[Array, Array, list[Array]]:
     """Return the gradients of what was read, of the first state, and of the weights; see `lstm_backward`."""
-    n_steps, _, size = slope.shape
-    reset, update, new, recalled, hidden_in = (tape[..., i * size : (i + 1) * size] for i in range(5))
-    along_read = np.empty((*slope.shape[:2], 3 * size), slope.dtype)
-    along_recalled = np.empty_like(along_read)
+    n_steps, n_rows, size = slope.shape
+    gates, new, old = _parts(tape, slope.shape[:2], [2 * size, size, size])
+    reset, update = gates[..., :size], gates[..., size:]
+    hidden_in = np.empty_like(slope)
+    hidden = state
+    for t in range(n_steps):
+        hidden_in[t] = hidden * keep[t]
+        hidden = new[t] + update[t] * (hidden_in[t] - new[t])
+    along_read, along_recalled = (np.empty((n_steps, n_rows, 3 * size), slope.dtype) for _ in range(2))
     new_factor = (1 - update) * (1 - np.square(new))
     update_factor = (hidden_in - new) * update * (1 - update)
-    reset_factor = recalled * reset * (1 - reset)
+    reset_factor = old * reset * (1 - reset)
     along_hidden = last_slope
     for t in range(n_steps - 1, -1, -1):
         along_hidden = along_hidden + slope[t]
-        along_new = along_hidden * new_factor[t]
-        along_read[t, :, :size] = along_new * reset_factor[t]
-        along_read[t, :, size : 2 * size] = along_hidden * update_factor[t]
-        along_read[t, :, 2 * size :] = along_new
+        along_new = np.multiply(along_hidden, new_factor[t], out=along_read[t, :, 2 * size :])
+        np.multiply(along_new, reset_factor[t], out=along_read[t, :, :size])
+        np.multiply(along_hidden, update_factor[t], out=along_read[t, :, size : 2 * size])
         along_recalled[t, :, : 2 * size] = along_read[t, :, : 2 * size]
-        along_recalled[t, :, 2 * size :] = along_new * reset[t]
+        np.multiply(along_new, reset[t], out=along_recalled[t, :, 2 * size :])
         along_hidden = (along_hidden * update[t] + along_recalled[t].dot(weights[0])) * keep[t]
     return along_read, along_hidden, [_over_time(along_recalled, hidden_in), along_recalled.sum((0, 1))]
+
+
+def gru_tape(size: int) -> int:
+    """Return how many numbers a GRU's tape holds of each row at each step."""
+    return 4 * size
+
+
+def _parts(tape: Array, leading: tuple[int, ...], widths: Sequence[int]) -> list[Array]:
+    """Return the parts of a tape (n) as arrays (*leading, width), one after the other."""
+    parts, start = [], 0
+    for width in widths:
+        end = start + leading[0] * leading[1] * width
+        parts.append(tape[start:end].reshape(*leading, width))
+        start = end
+    return parts
+
+
+def _before(first: Array, following: Array, keep: Array) -> Array:
+    """Return what each step began with: what is ``first``, then what followed from the step before."""
+    return np.concatenate([first[None], following[:-1]]) * keep
 
 
 def _over_time(left: Array, right: Array) -> Array:

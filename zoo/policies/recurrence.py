@@ -62,13 +62,18 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "lstm": Kind(4, 2, lambda h: 7 * h, lstm_step, numpy_recurrence.lstm, numpy_recurrence.lstm_backward),
+    "lstm": Kind(
+        *(4, 2, partial(numpy_recurrence.lstm_tape, normalized=False), lstm_step),
+        *(numpy_recurrence.lstm, numpy_recurrence.lstm_backward),
+    ),
     "normalized_lstm": Kind(
-        *(4, 2, lambda h: 12 * h + 2, normalized_lstm_step),
+        *(4, 2, partial(numpy_recurrence.lstm_tape, normalized=True), normalized_lstm_step),
         partial(numpy_recurrence.lstm, normalized=True),
         partial(numpy_recurrence.lstm_backward, normalized=True),
     ),
-    "gru": Kind(3, 1, lambda h: 5 * h, gru_step, numpy_recurrence.gru, numpy_recurrence.gru_backward),
+    "gru": Kind(
+        *(3, 1, numpy_recurrence.gru_tape, gru_step), *(numpy_recurrence.gru, numpy_recurrence.gru_backward)
+    ),
 }
 
 
@@ -124,7 +129,7 @@ def _backward(
     """
     arrays = [weight.numpy() for weight in weights]
     along_read, along_state, along_weights = KINDS[kind].backward(
-        slope.numpy(), last_slope.numpy(), keep.numpy(), arrays, tape.numpy()
+        slope.numpy(), last_slope.numpy(), state.numpy(), keep.numpy(), arrays, tape.numpy()
     )
     return torch.from_numpy(along_read), torch.from_numpy(along_state), _flat(along_weights)
 
@@ -144,7 +149,9 @@ def _backward_twice(
     slope, last_slope = (each.numpy().astype(np.complex128) for each in slopes)
     read, state, *weights = moved
     outputs, last, tape = layer.forward(read, state, keep.numpy(), weights)
-    along_read, along_state, along_weights = layer.backward(slope, last_slope, keep.numpy(), weights, tape)
+    along_read, along_state, along_weights = layer.backward(
+        slope, last_slope, state, keep.numpy(), weights, tape
+    )
     results = (outputs, last, along_read, along_state)
     others = (torch.from_numpy(each.imag / step).to(keep.dtype) for each in results)
     return *others, _flat([each.imag / step for each in along_weights]).to(keep.dtype)  # type: ignore[return-value]
@@ -166,7 +173,7 @@ def _(kind: str, read: Tensor, state: Tensor, keep: Tensor, weights: list[Tensor
     return (
         read.new_empty(n_steps, n_rows, size),
         state.new_empty(state.shape),
-        read.new_empty(n_steps, n_rows, tape_size),
+        read.new_empty(n_steps * n_rows * tape_size),
     )
 
 

@@ -135,7 +135,9 @@ class GatedCore(RecurrentCore):
         for layer, before in zip(self.layers, state.chunk(len(self.layers), dim=-1), strict=True):
             assert isinstance(layer, GatedLayer)
             read = layer.read(features).to(state.dtype)
-            features, after = recurrence.run(layer.kind, read, before, keep, layer.recurrent_weights())
+            # One step is left to PyTorch's own operations, which can be exported.
+            run = recurrence.run if len(read) > 1 else recurrence.step_by_step
+            features, after = run(layer.kind, read, before, keep, layer.recurrent_weights())
             last.append(after)
         return features, torch.cat(last, dim=-1)
 

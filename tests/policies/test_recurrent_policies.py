@@ -1,4 +1,4 @@
-"""Policies with a memory by config: what actor and critic remember, and acting that is the same everywhere."""
+"""Policies with a memory by config: what actor and critic remember, and acting the same everywhere."""
 
 from __future__ import annotations
 

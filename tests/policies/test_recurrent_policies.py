@@ -196,3 +196,22 @@ def test_memories_that_there_are_not_are_refused(
     actions = OBSERVATIONS if algorithm is SAC else spaces.Discrete(2)
     with pytest.raises(ZooError, match=message):
         algorithm(options, observation_space=OBSERVATIONS, action_space=actions)
+
+
+@pytest.mark.parametrize(
+    ("state", "starts", "message"),
+    [
+        (np.zeros((2, 10)), None, r"`state` of shape \(2, 10\) does not fit: expected \(3, 20\)"),
+        (np.zeros((3, 9)), None, r"`state` of shape \(3, 9\)"),
+        (None, [True], r"`episode_start` of shape \(1,\) does not fit: expected \(3,\)"),
+    ],
+)
+def test_states_that_do_not_fit_are_refused(state: Any, starts: Any, message: str) -> None:
+    options: dict[str, Any] = {"observation_space": OBSERVATIONS, "action_space": spaces.Discrete(2)}
+    model = A2C({"recurrent": "lstm", "lstm_hidden_size": 5}, **options)
+    with pytest.raises(ZooError, match=message):
+        model.predict(np.zeros((3, 3), np.float32), state, starts)
+    action, after = model.predict(np.zeros(3, np.float32))
+    assert np.shape(action) == ()
+    assert after.shape == (1, 20)
+    assert A2C("MlpPolicy", **options).predict(np.zeros((3, 3), np.float32), "anything")[1] is None

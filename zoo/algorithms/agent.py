@@ -23,7 +23,7 @@ from zoo.algorithms.registry import acting_in
 from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
-from zoo.algorithms.sequences import check_recurrence
+from zoo.algorithms.sequences import check_recurrence, check_state
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
@@ -138,6 +138,7 @@ class Agent(ABC, Generic[Config]):
         seen, is_single = self._seen(observations, action_masks)
         if episode_start is not None:
             seen["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
+        check_state(self.policy, seen, state)
         with self._drawing_apart():
             actions, state = self._act(seen, state, deterministic=deterministic)
         env_actions = self.codec.to_env(actions)

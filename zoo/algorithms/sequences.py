@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
+from zoo.policies.exploration import n_rows
 
 Array = np.ndarray
 
@@ -53,6 +55,21 @@ def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> Non
                     f"`policy.{option}` is of policies that remember: policy=MlpLstmPolicy, or"
                     " policy.recurrent=lstm"
                 )
+
+
+def check_state(policy: nn.Module, seen: Mapping[str, Any], state: Any) -> None:
+    """Raise `ZooError` for a state, or for episode starts, of other rows than what a recurrent policy sees."""
+    size, n = getattr(policy, "state_size", 0), n_rows(seen)
+    if not size:
+        return
+    if state is not None and np.shape(state) != (n, size):
+        raise ZooError(
+            f"`state` of shape {np.shape(state)} does not fit: expected {(n, size)}, what `predict` returned"
+            " with the last actions, or None where all episodes start"
+        )
+    starts = seen.get("episode_starts")
+    if starts is not None and starts.shape != (n,):
+        raise ZooError(f"`episode_start` of shape {starts.shape} does not fit: expected {(n,)}")
 
 
 def remembering() -> list[str]:

@@ -97,6 +97,10 @@ class ActorCritic(nn.Module):
         if self.critic_core is not None:
             parameters, _, next_state = self(seen, state)
             return parameters, next_state
+        return self.actor_parameters(seen, state)
+
+    def actor_parameters(self, seen: Seen, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return masked parameters and the next state of the actor's core, from its state alone."""
         encoded = self.shared(self.encoder(seen["observations"]))
         features, next_state = self._remembered(encoded, self.core, state, seen)
         return self._masked(features, seen), next_state

@@ -113,7 +113,7 @@ class GatedCore(RecurrentCore):
         self.state_size = n_layers * recurrence.KINDS[layer_class.kind].n_states * hidden_size
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, last = self._run(features[None], state, state.new_ones(1, len(state), 1))
+        outputs, last = self._run(features[None], state, state.new_ones(1, state.shape[0], 1))
         return outputs[0], last
 
     def forward(

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from logged_envs import KINDS, Transition, logged_vector_env
+from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
-from zoo import A2C, PPO2
+from zoo import A2C, PPO2, make_vec_env
 from zoo.algorithms.on_policy import OnPolicyAlgorithm, batch_mean, explained_variance, standardized
 from zoo.algorithms.sequences import chunk_length
 from zoo.errors import ZooError
@@ -246,9 +246,12 @@ def test_other_environments_begin_without_memories() -> None:
     model, _, _ = collected()
     assert model.recurrent.array is not None
     assert model.recurrent.array.any()
-    more = logged_vector_env("own")[0]
-    model.set_env(more)
+    model.set_env(make_vec_env(Logged, 5, check=False))
     assert not model.recurrent.array.any()
+    model.learn(5 * N_STEPS)
+    assert len(model.recurrent.array) == 5
+    actions, state = model.predict(np.zeros((2, 3), np.float32))
+    assert (len(actions), len(state)) == (2, 2)
 
 
 @ALGORITHMS

@@ -58,7 +58,7 @@ def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> Non
 
 
 def check_state(policy: nn.Module, seen: Mapping[str, Any], state: Any) -> None:
-    """Raise `ZooError` for a state, or for episode starts, of other rows than what a recurrent policy sees."""
+    """Raise `ZooError` for a state, or episode starts, of other rows than what a recurrent policy sees."""
     size, n = getattr(policy, "state_size", 0), n_rows(seen)
     if not size:
         return

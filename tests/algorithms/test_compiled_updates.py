@@ -14,6 +14,33 @@ MEMORY = {"n_step": 3, "prioritized": {}}
 RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
     "a2c": (A2C, "CartPole-v1", {"n_steps": 8}, 64),
+    "ppo2_lstm": (
+        PPO2,
+        "CartPole-v1",
+        {
+            "policy": {"recurrent": "lstm", "lstm_hidden_size": 5, "net_arch": [8]},
+            "n_steps": 8,
+            "chunk_length": 4,
+            "n_minibatches": 2,
+            "n_epochs": 2,
+        },
+        64,
+    ),
+    "a2c_lstm": (
+        A2C,
+        "CartPole-v1",
+        {
+            "policy": {
+                "recurrent": "lstm",
+                "lstm_layer_norm": True,
+                "lstm_hidden_size": 5,
+                "net_arch": [8],
+                "critic_lstm": "shared",
+            },
+            "n_steps": 8,
+        },
+        64,
+    ),
     "ppo2_sde": (PPO2, "Pendulum-v1", {"n_steps": 8, "n_epochs": 2, "use_sde": True}, 64),
     "sac_sde": (
         SAC,
@@ -95,14 +122,13 @@ def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
     algorithm, env, hyperparameters, n_timesteps = RUNS[name]
     models = [
         algorithm(
-            {"net_arch": [8]},
-            env,
+            env=env,
             n_envs=2,
             seed=0,
             compile=compile,
             threads=1,
             learning_rate=0.01,
-            **hyperparameters,
+            **{"policy": {"net_arch": [8]}, **hyperparameters},
         )
         for compile in (False, True)
     ]

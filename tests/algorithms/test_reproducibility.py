@@ -37,6 +37,26 @@ RUNS: dict[str, Run] = {
         {"n_steps": 16, "n_epochs": 2, "learning_rate": "lin_0.01", "target_kl": 0.01},
     ),
     "a2c": (A2C, "CartPole-v1", {"learning_rate": 0.01, "n_steps": 8}),
+    "ppo2_lstm": (
+        PPO2,
+        "CartPole-v1",
+        {
+            "policy": {"recurrent": "lstm", "lstm_hidden_size": 5, "net_arch": [8]},
+            "learning_rate": 0.01,
+            "n_steps": 16,
+            "chunk_length": 4,
+            "n_epochs": 2,
+        },
+    ),
+    "a2c_gru": (
+        A2C,
+        "CartPole-v1",
+        {
+            "policy": {"recurrent": "gru", "lstm_hidden_size": 5, "net_arch": [8], "critic_lstm": "shared"},
+            "learning_rate": 0.01,
+            "n_steps": 6,
+        },
+    ),
     "a2c_box": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_rms_prop": False}),
     "ppo2_sde": (
         PPO2,
@@ -202,7 +222,8 @@ def make(
 ) -> Algorithm[Any]:
     algorithm, env_id, hyperparameters = RUNS[name]
     envs = make_vec_env(env_id, n_envs, **options) if env is None else env
-    return algorithm({"net_arch": [8]}, envs, seed=seed, compile=False, threads=1, **hyperparameters)
+    options = {"policy": {"net_arch": [8]}, **hyperparameters}
+    return algorithm(env=envs, seed=seed, compile=False, threads=1, **options)
 
 
 def numbers(model: Algorithm[Any]) -> dict[str, bytes]:
@@ -232,7 +253,9 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
     assert numbers(other) != numbers(first)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "a2c", "dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"])
+@pytest.mark.parametrize(
+    "name", ["ppo2", "ppo2_lstm", "a2c", "dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"]
+)
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)
     workers = make(name, n_envs=3, normalize=True, vectorization="workers", n_workers=2, start_method="fork")

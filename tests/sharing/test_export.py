@@ -46,7 +46,7 @@ ACTIONS = {
 def agent(algo: str, observation_space: spaces.Space, action_space: spaces.Space, **options: Any) -> Any:
     """Return an agent whose actions differ from one observation to the next."""
     normalize = options.pop("normalize", False)
-    policy = "MlpPolicy"  # dictionaries make of it what reads them
+    policy = options.pop("policy", "MlpPolicy")  # dictionaries make of it what reads them
     if observation_space is IMAGE:
         policy = "CnnPolicy"
     made = algorithm_class(algo)(
@@ -109,6 +109,55 @@ def test_gsde_policy_as_tensors_acts_as_the_agent() -> None:
     with torch.inference_mode():
         (actions,) = DeterministicPolicy(made).eval()(*map(torch.from_numpy, observations))
     np.testing.assert_allclose(actions.numpy(), expected(made, observations), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", ["lstm", "normalised", "gru", "one for both"])
+def test_policy_that_remembers_acts_as_the_agent_step_by_step(memory: str) -> None:
+    """The state goes in and comes out; what the critic remembers is no part of it."""
+    options = {"normalised": {"lstm_layer_norm": True}, "one for both": {"critic_lstm": "shared"}}.get(
+        memory, {}
+    )
+    recurrent = "gru" if memory == "gru" else "lstm"
+    policy = {"recurrent": recurrent, "lstm_hidden_size": 6, "n_lstm_layers": 2, **options}
+    made = agent("ppo2", PARTS, NUMBERS, policy=policy, normalize=True)
+    module = DeterministicPolicy(made).eval()
+    size = (1 if memory == "gru" else 2) * 2 * 6
+    assert [(facts.name, facts.shape, facts.dtype) for facts in module.inputs[-2:]] == [
+        ("state", (size,), "float32"),
+        ("episode_start", (), "bool"),
+    ]
+    assert (module.outputs[-1].name, module.outputs[-1].shape) == ("next_state", (size,))
+    state, their_state = torch.zeros(5, size), None
+    for step in range(4):
+        observations = random_observations(made, 5, seed=step)
+        starts = np.arange(5) == step
+        seen = dict(zip(PARTS, observations, strict=True))
+        wanted, their_state = made.predict(seen, their_state, starts)
+        with torch.inference_mode():
+            actions, state = module(*map(torch.from_numpy, observations), state, torch.from_numpy(starts))
+        np.testing.assert_allclose(actions.numpy(), wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(state.numpy(), their_state[:, :size], rtol=1e-5, atol=1e-5)
+
+
+def test_written_policy_that_remembers(tmp_path: Path) -> None:
+    made = agent("ppo2", VECTOR, ACTIONS["choice"], policy={"recurrent": "lstm", "lstm_hidden_size": 8})
+    differences = export_agent(made, tmp_path / "out", formats=("onnx", "torch_export"), title="It")
+    assert max(differences.values()) <= exporting.TOLERANCE
+    described = json.loads((tmp_path / "out" / "policy.json").read_text())
+    assert [each["name"] for each in described["inputs"]] == ["observation", "state", "episode_start"]
+    assert [each["name"] for each in described["outputs"]] == ["action", "next_state"]
+    assert "give back what came out as `next_state`" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_forgotten_state_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = agent("ppo2", VECTOR, NUMBERS, policy={"recurrent": "gru", "lstm_hidden_size": 8})
+    monkeypatch.setattr(
+        DeterministicPolicy,
+        "state_of_agent",
+        lambda self, state: np.zeros((len(state), self.state_size), np.float32),
+    )
+    with pytest.raises(ZooError, match="acts otherwise than the agent"):
+        export_agent(made, tmp_path / "out", formats=("torch_export",), title="It")
 
 
 WRITTEN = {

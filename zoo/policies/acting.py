@@ -12,7 +12,11 @@ from torch import nn
 
 from zoo.memory.columns import Column, transform
 from zoo.policies.heads import Array, Head
-from zoo.policies.numpy_forward import action_parameters_in_numpy, values_in_numpy
+from zoo.policies.numpy_forward import (
+    action_parameters_in_numpy,
+    remembering_in_numpy,
+    values_in_numpy,
+)
 
 
 class ActingPolicy:
@@ -30,12 +34,13 @@ class ActingPolicy:
         self.device = torch.device(device)
         self.head = policy.head  # type: ignore[assignment]
         self._in_numpy = action_parameters_in_numpy(policy)
+        self._remembering_in_numpy = remembering_in_numpy(policy)
         self._values_in_numpy = values_in_numpy(policy)
 
     @property
     def uses_numpy(self) -> bool:
         """Whether acting goes past torch."""
-        return self._in_numpy is not None
+        return self._in_numpy is not None or self._remembering_in_numpy is not None
 
     def initial_state(self, n: int) -> Array | None:
         """Return the state of ``n`` rows before anything was seen; None where the policy has no memory."""
@@ -56,6 +61,10 @@ class ActingPolicy:
         if self._in_numpy is not None:
             parameters = self._in_numpy(seen["observations"])
             return (parameters if masks is None else self.head.masked(parameters, masks)), None
+        if self._remembering_in_numpy is not None:
+            starts = seen.get("episode_starts")
+            parameters, after = self._remembering_in_numpy(seen["observations"], state, starts)
+            return (parameters if masks is None else self.head.masked(parameters, masks)), after
         if masks is not None:
             self.head.check_masks(masks)
         with self._evaluation():
@@ -73,13 +82,14 @@ class ActingPolicy:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
 
-    def values(self, seen: Mapping[str, Column]) -> Array:
-        """Return the values (n,) that the policy's critic gives to what is seen."""
+    def values(self, seen: Mapping[str, Column], state: Array | None = None) -> Array:
+        """Return the values (n,) that the policy's critic gives to what is seen, from a state."""
         if self._values_in_numpy is not None:
             return self._values_in_numpy(seen["observations"])
         with self._evaluation():
             tensors = {name: self._tensors(column) for name, column in seen.items()}
-            return self.policy.values(tensors).cpu().numpy()  # type: ignore[operator]
+            arguments = (tensors,) if state is None else (tensors, self._tensors(state))
+            return self.policy.values(*arguments).cpu().numpy()  # type: ignore[operator]
 
     @contextmanager
     def _evaluation(self) -> Iterator[None]:

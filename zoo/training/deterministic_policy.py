@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from zoo.algorithms.agent import Agent
 from zoo.envs.normalize import SINGLE
 from zoo.errors import ZooError
+from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.codecs import (
     BoxCodec,
     Codec,
@@ -45,18 +46,28 @@ class TensorFacts:
 class DeterministicPolicy(nn.Module):
     """Takes a tensor for each of ``inputs``, (n, *shape), and returns one for each of ``outputs``.
 
-    Raises `ZooError` for a policy that remembers, or whose head is of a user's own.
+    A policy that remembers takes its state and where episodes start too, and returns the next state last:
+    ``memory_size`` numbers. Raises `ZooError` for a policy whose head is of a user's own.
     """
 
     def __init__(self, agent: Agent[Any]) -> None:
         super().__init__()
         acting, space = agent.acting, agent.observation_space
-        if acting.initial_state(1) is not None:
-            raise ZooError("its policy remembers what it has seen, which an exported one can't yet")
         self.policy: nn.Module = acting.policy
         self.is_dictionary = isinstance(space, spaces.Dict)
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
         self.inputs = [_facts(name, part) for name, part in parts.items()]
+        whole, policy = acting.initial_state(1), self.policy
+        self.state_size: int = 0 if whole is None else whole.shape[1]
+        # What the critic remembers is no part of acting; what a class of a user's own does is not known.
+        self.is_actor_alone = type(policy) is ActorCritic and policy.core is not None
+        self.memory_size: int = self.state_size
+        if isinstance(policy, ActorCritic) and policy.core is not None and self.is_actor_alone:
+            self.memory_size = policy.core.state_size
+        if self.memory_size:
+            names = ("policy_state", "episode_start") if "state" in parts else ("state", "episode_start")
+            self.inputs += [TensorFacts(names[0], (self.memory_size,), "float32")]
+            self.inputs += [TensorFacts(names[1], (), "bool")]
         moments = {} if agent.normalizer is None else agent.normalizer.moments
         self.normalizers = nn.ModuleList(
             _Normalize(agent, key) if key in moments else nn.Identity()
@@ -70,20 +81,41 @@ class DeterministicPolicy(nn.Module):
             TensorFacts(path, action.shape, action.dtype)
             for path, action in zip(paths, self.codecs, strict=True)
         ]
+        if self.memory_size:
+            self.outputs.append(TensorFacts("next_state", (self.memory_size,), "float32"))
 
-    def forward(self, *observations: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the actions, one tensor (n, …) for each of ``outputs``."""
+        n_parts = len(self.normalizers)
+        observations, memory = inputs[:n_parts], inputs[n_parts:]
         parts = [norm(part) for norm, part in zip(self.normalizers, observations, strict=True)]
-        seen: Any = parts[0]
+        shown: Any = parts[0]
         if self.is_dictionary:
-            seen = {facts.name: part for facts, part in zip(self.inputs, parts, strict=True)}
-        parameters, _ = self.policy.action_parameters({"observations": seen}, None)  # type: ignore[operator]
+            shown = {facts.name: part for facts, part in zip(self.inputs[:n_parts], parts, strict=True)}
+        seen = {"observations": shown}
+        if memory:
+            seen["episode_starts"] = memory[1]
+        policy: Any = self.policy
+        judge = policy.actor_parameters if self.is_actor_alone else policy.action_parameters
+        parameters, after = judge(seen, memory[0] if memory else None)
         sizes = [head.parameter_size for head in self.heads]
         each = parameters.split(sizes, dim=-1) if len(sizes) > 1 else (parameters,)
-        return tuple(
+        actions = tuple(
             action(_mode(head, part))
             for head, part, action in zip(self.heads, each, self.codecs, strict=True)
         )
+        return (*actions, after) if memory else actions
+
+    def random_memory(self, n: int, seed: int = 0) -> list[np.ndarray]:
+        """Return states and episode starts of ``n`` rows, to try it with; nothing without a memory."""
+        if not self.memory_size:
+            return []
+        rng = np.random.default_rng(seed)
+        return [rng.uniform(-1, 1, (n, self.memory_size)).astype(np.float32), rng.random(n) < 0.5]
+
+    def state_of_agent(self, state: np.ndarray) -> np.ndarray:
+        """Return the agent's state for states of this module."""
+        return np.pad(state, ((0, 0), (0, self.state_size - self.memory_size)))
 
 
 def _facts(name: str, space: spaces.Space[Any]) -> TensorFacts:

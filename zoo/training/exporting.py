@@ -56,13 +56,16 @@ def export_agent(
         _check_packages()
     module = DeterministicPolicy(agent).eval()
     observations = random_observations(agent)
-    program = _traced(module, [part[:2] for part in observations])
+    memory = module.random_memory(len(observations[0]))
+    program = _traced(module, [part[:2] for part in (*observations, *memory)])
     written: dict[str, tuple[bytes, Run]] = {}
     if "onnx" in formats:
         written[ONNX] = _as_onnx(module, program)
     if "torch_export" in formats:
         written[TORCH_EXPORT] = _as_torch_export(program)
-    differences = {name: _difference(agent, observations, run) for name, (_, run) in written.items()}
+    differences = {
+        name: _difference(agent, module, observations, memory, run) for name, (_, run) in written.items()
+    }
     with atomic_folder(destination) as new:
         for name, (content, _) in written.items():
             (new / name).write_bytes(content)
@@ -181,13 +184,18 @@ def _random(space: spaces.Space[Any], agent: Agent[Any], key: str, rng: np.rando
     return np.clip(drawn, space.low, space.high).astype(space.dtype)
 
 
-def _difference(agent: Agent[Any], observations: list[Array], run: Run) -> float:
+def _difference(
+    agent: Agent[Any], module: DeterministicPolicy, observations: list[Array], memory: list[Array], run: Run
+) -> float:
     """Return how far the exported policy's actions are from the agent's. Raises `ZooError` if too far."""
-    expected = _leaves(agent, agent.predict(_as_seen(agent, observations), deterministic=True)[0])
+    state, starts = (module.state_of_agent(memory[0]), memory[1]) if memory else (None, None)
+    actions, after = agent.predict(_as_seen(agent, observations), state, starts, deterministic=True)
+    expected = _leaves(agent, actions) + ([after[:, : module.memory_size]] if memory else [])
     # One at a time and another number of them: the batch must not be part of what was exported.
-    found = [run([part[:1] for part in observations]), run([part[1:] for part in observations])]
+    given = [*observations, *memory]
+    found = [run([part[:1] for part in given]), run([part[1:] for part in given])]
     worst = 0.0
-    ties = _nearly_tied(agent, observations)
+    ties = _nearly_tied(agent, observations, state, starts)
     for index, wanted in enumerate(expected):
         actions = np.concatenate([each[index] for each in found])
         if actions.shape != wanted.shape or actions.dtype != wanted.dtype:
@@ -225,10 +233,14 @@ def _leaves(agent: Agent[Any], actions: Any) -> list[Array]:
     return [actions]
 
 
-def _nearly_tied(agent: Agent[Any], observations: list[Array]) -> Array:
+def _nearly_tied(
+    agent: Agent[Any], observations: list[Array], state: Array | None, starts: Array | None
+) -> Array:
     """Return for which rows (n,) rounding decides between two actions."""
     seen, _ = agent._seen(_as_seen(agent, observations), None)
-    parameters, _ = agent.acting.parameters(seen)
+    if starts is not None:
+        seen["episode_starts"] = starts
+    parameters, _ = agent.acting.parameters(seen, state)
     return _tied(agent.acting.head, parameters)
 
 
@@ -294,6 +306,11 @@ def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
         " as the environment takes them out. `n` is any number of them at a time.\n",
         "\n".join(["| | name | shape | type |", "| --- | --- | --- | --- |", *rows, ""]),
     ]
+    if module.memory_size:
+        parts.append(
+            "It remembers: give back what came out as `next_state` with the next observation, zeros with the"
+            " first; where `episode_start` is true, what it remembered does not count.\n"
+        )
     if ONNX in files:
         parts.append(f"With `pip install onnxruntime`, and nothing else:\n\n```python\n{_WITH_ONNX}```\n")
     if TORCH_EXPORT in files:

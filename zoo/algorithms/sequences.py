@@ -1,0 +1,101 @@
+"""How recurrent policies learn: from sequences, and from what they remember before each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
+from zoo.policies.exploration import n_rows
+
+Array = np.ndarray
+
+USUAL_CHUNK = 32
+"""The longest sequences that a recurrent policy learns from unless it is told."""
+
+
+class RecurrentState:
+    """What a recurrent policy remembers of each environment, (n_envs, state_size); None: it can't remember.
+
+    It lasts from rollout to rollout, and is a part of checkpoints.
+    """
+
+    def __init__(self, array: Array | None) -> None:
+        self.array = array
+
+    def state(self) -> dict[str, Any]:
+        """Return a copy, for `load_state`."""
+        return {} if self.array is None else {"array": self.array.copy()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to what `state` returned."""
+        if self.array is not None:
+            self.array = np.array(state["array"])
+
+
+def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> None:
+    """Raise `ZooError` for a memory where the algorithm has none, and for its options where there is none."""
+    if policy._target_ is not None:
+        return
+    if policy.recurrent is not None and not remembers:
+        raise ZooError(
+            f"{name} has no policies that remember (`policy.recurrent={policy.recurrent}`, {policy.name});"
+            f" {', '.join(remembering())} have"
+        )
+    if policy.recurrent is None:
+        usual = PolicyConfig()
+        for option in ("lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm"):
+            if getattr(policy, option) != getattr(usual, option):
+                raise ZooError(
+                    f"`policy.{option}` is of policies that remember: policy=MlpLstmPolicy, or"
+                    " policy.recurrent=lstm"
+                )
+
+
+def check_state(policy: nn.Module, seen: Mapping[str, Any], state: Any) -> None:
+    """Raise `ZooError` for a state, or episode starts, of other rows than what a recurrent policy sees."""
+    size, n = getattr(policy, "state_size", 0), n_rows(seen)
+    if not size:
+        return
+    if state is not None and np.shape(state) != (n, size):
+        raise ZooError(
+            f"`state` of shape {np.shape(state)} does not fit: expected {(n, size)}, what `predict` returned"
+            " with the last actions, or None where all episodes start"
+        )
+    starts = seen.get("episode_starts")
+    if starts is not None and starts.shape != (n,):
+        raise ZooError(f"`episode_start` of shape {starts.shape} does not fit: expected {(n,)}")
+
+
+def remembering() -> list[str]:
+    """Return the algorithms that train recurrent policies."""
+    return [name for name in ALGORITHMS if algorithm_class(name).has_recurrence]
+
+
+def chunk_length(n_steps: int, asked: int | None) -> int:
+    """Return the length of the sequences that rollouts of ``n_steps`` are cut into: what is asked for.
+
+    None asks for the longest up to `USUAL_CHUNK` that divides them. Raises `ZooError` for what does not.
+    """
+    divisors = [length for length in range(1, n_steps + 1) if n_steps % length == 0]
+    if asked is None:
+        longest = max(length for length in divisors if length <= USUAL_CHUNK)
+        if longest < USUAL_CHUNK // 4 and longest < n_steps:
+            raise ZooError(
+                f"for a recurrent policy rollouts of `algo.n_steps={n_steps}` are cut into sequences of at"
+                f" most {USUAL_CHUNK} steps, but would give {longest}; take a multiple of {USUAL_CHUNK}, or"
+                " set `algo.chunk_length`"
+            )
+        return longest
+    if asked in divisors:
+        return asked
+    problem = "is longer than" if asked > n_steps else "does not divide"
+    raise ZooError(
+        f"`algo.chunk_length={asked}` {problem} the rollouts of `algo.n_steps={n_steps}`;"
+        f" expected one of {', '.join(map(str, divisors))}"
+    )

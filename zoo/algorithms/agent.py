@@ -24,6 +24,7 @@ from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.config.fields import build
+from zoo.envs.composite_spaces import row
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe
@@ -124,11 +125,12 @@ class Agent(ABC, Generic[Config]):
         episode_start: Array | None = None,
         action_masks: Array | None = None,
         deterministic: bool = True,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Any, Any]:
         """Return actions that the environment takes, and the policy's next state (None without memory).
 
-        ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Random actions
-        come from a generator of their own, so that asking for them changes nothing about a training.
+        ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Those for a Tuple
+        or Dict space are nested as it is, for a batch with arrays (n, …) in them. Random actions come from a
+        generator of their own, so that asking for them changes nothing about a training.
         """
         seen, is_single = self._seen(observations, action_masks)
         if episode_start is not None:
@@ -136,7 +138,7 @@ class Agent(ABC, Generic[Config]):
         with self._drawing_apart():
             actions, state = self._act(seen, state, deterministic=deterministic)
         env_actions = self.codec.to_env(actions)
-        return (env_actions[0] if is_single else env_actions), state
+        return (row(env_actions, 0) if is_single else env_actions), state
 
     def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
         """Return actions as they are stored."""

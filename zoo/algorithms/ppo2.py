@@ -14,7 +14,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, explained_variance, standardized
+from zoo.algorithms.on_policy import (
+    ANY_ACTIONS,
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    explained_variance,
+    standardized,
+)
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.columns import transform
@@ -50,6 +56,7 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
 
     name = "ppo2"
     config_class = PPO2Config
+    supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
 
     def _optimizer(self) -> Optimizer:

@@ -1,6 +1,7 @@
 """Environments: made, stepped side by side, normalised, watched, checked."""
 
 from zoo.envs import toys
+from zoo.envs.action_masks import ActionMasker
 from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
 from zoo.envs.ids import folder_name
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
@@ -13,6 +14,7 @@ from zoo.envs.vec_env import make_vec_env
 toys.register()
 
 __all__ = [
+    "ActionMasker",
     "AtariConfig",
     "EnvConfig",
     "EnvStepper",

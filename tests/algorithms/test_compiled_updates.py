@@ -14,6 +14,7 @@ MEMORY = {"n_step": 3, "prioritized": {}}
 RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
     "a2c": (A2C, "CartPole-v1", {"n_steps": 8}, 64),
+    "ppo2_masked_parts": (PPO2, "Zoo/MaskedComposite-v0", {"n_steps": 8, "n_minibatches": 2}, 64),
     "ppo2_sde": (PPO2, "Pendulum-v1", {"n_steps": 8, "n_epochs": 2, "use_sde": True}, 64),
     "sac_sde": (
         SAC,
@@ -23,7 +24,7 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     ),
     "dqn": (
         DQN,
-        "CartPole-v1",
+        "Zoo/Masked-v0",
         {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8},
         48,
     ),

@@ -83,6 +83,7 @@ class Agent(ABC, Generic[Config]):
         self.n_envs = 1
         self.num_timesteps = 0
         self.preset: str | None = None  # by which the algorithm was asked for, if it was by one
+        self.masks_actions = False  # whether it learned to choose among valid actions only
         self.env_config: EnvConfig | None = None
         self.envs: EnvStepper | None = None
         self.normalizer: Normalizer | None = None
@@ -231,6 +232,7 @@ class Agent(ABC, Generic[Config]):
         config = agent_config(
             *(self.name, self.config, self.policy_config, self.env_config, self.n_envs),
             *(self.observation_space, self.action_space, self.memory_config, self.preset),
+            masks_actions=self.masks_actions,
         )
         full_card = {
             "algo": self.preset or self.name,
@@ -277,6 +279,7 @@ class Agent(ABC, Generic[Config]):
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
         agent.num_timesteps = int(files.card.get("timesteps") or 0)
         agent.preset, agent.env_config = trained.get("preset"), env_of(files)
+        agent.masks_actions = files.config.get("masks_actions") is True
         if files.normalization is not None:
             arrays, values = files.normalization
             agent.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})

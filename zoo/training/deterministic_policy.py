@@ -45,6 +45,8 @@ class TensorFacts:
 class DeterministicPolicy(nn.Module):
     """Takes a tensor for each of ``inputs``, (n, *shape), and returns one for each of ``outputs``.
 
+    The last input is the masks of valid actions, if the agent has learned with masks.
+
     Raises `ZooError` for a policy that remembers, or whose head is of a user's own.
     """
 
@@ -57,6 +59,9 @@ class DeterministicPolicy(nn.Module):
         self.is_dictionary = isinstance(space, spaces.Dict)
         parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
         self.inputs = [_facts(name, part) for name, part in parts.items()]
+        self.masks_actions = agent.masks_actions
+        if agent.masks_actions:
+            self.inputs.append(TensorFacts("action_masks", (acting.head.mask_size or 0,), "bool"))
         moments = {} if agent.normalizer is None else agent.normalizer.moments
         self.normalizers = nn.ModuleList(
             _Normalize(agent, key) if key in moments else nn.Identity()
@@ -71,13 +76,15 @@ class DeterministicPolicy(nn.Module):
             for path, action in zip(paths, self.codecs, strict=True)
         ]
 
-    def forward(self, *observations: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the actions, one tensor (n, …) for each of ``outputs``."""
+        observations = inputs[:-1] if self.masks_actions else inputs
+        masks = {"action_masks": inputs[-1]} if self.masks_actions else {}
         parts = [norm(part) for norm, part in zip(self.normalizers, observations, strict=True)]
         seen: Any = parts[0]
         if self.is_dictionary:
-            seen = {facts.name: part for facts, part in zip(self.inputs, parts, strict=True)}
-        parameters, _ = self.policy.action_parameters({"observations": seen}, None)  # type: ignore[operator]
+            seen = {facts.name: part for facts, part in zip(self.inputs, parts, strict=False)}
+        parameters, _ = self.policy.action_parameters({"observations": seen, **masks}, None)  # type: ignore[operator]
         sizes = [head.parameter_size for head in self.heads]
         each = parameters.split(sizes, dim=-1) if len(sizes) > 1 else (parameters,)
         return tuple(

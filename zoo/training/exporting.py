@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from zoo.algorithms.agent import Agent
 from zoo.envs.normalize import SINGLE
-from zoo.envs.spaces import is_image
+from zoo.envs.spaces import choice_sizes, is_image
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
 from zoo.files.plain_data import to_json
@@ -55,14 +55,16 @@ def export_agent(
     if "onnx" in formats:
         _check_packages()
     module = DeterministicPolicy(agent).eval()
-    observations = random_observations(agent)
-    program = _traced(module, [part[:2] for part in observations])
+    inputs = random_observations(agent)
+    if agent.masks_actions:
+        inputs.append(random_masks(agent, len(inputs[0])))
+    program = _traced(module, [part[:2] for part in inputs])
     written: dict[str, tuple[bytes, Run]] = {}
     if "onnx" in formats:
         written[ONNX] = _as_onnx(module, program)
     if "torch_export" in formats:
         written[TORCH_EXPORT] = _as_torch_export(program)
-    differences = {name: _difference(agent, observations, run) for name, (_, run) in written.items()}
+    differences = {name: _difference(agent, inputs, run) for name, (_, run) in written.items()}
     with atomic_folder(destination) as new:
         for name, (content, _) in written.items():
             (new / name).write_bytes(content)
@@ -162,6 +164,15 @@ def random_observations(agent: Agent[Any], n: int | None = None, seed: int = 0) 
     return [_random(part, agent, key, rng, n) for key, part in parts.items()]
 
 
+def random_masks(agent: Agent[Any], n: int, seed: int = 0) -> Array:
+    """Return ``n`` random masks of valid actions, each of which leaves something to choose."""
+    rng, sizes = np.random.default_rng(seed), choice_sizes(agent.action_space)
+    masks = rng.random((n, sum(sizes))) < 0.5
+    starts = np.cumsum([0, *sizes[:-1]])
+    masks[np.arange(n)[:, None], starts + rng.integers(sizes, size=(n, len(sizes)))] = True
+    return masks
+
+
 def _random(space: spaces.Space[Any], agent: Agent[Any], key: str, rng: np.random.Generator, n: int) -> Array:
     if isinstance(space, spaces.Discrete):
         return rng.integers(space.start, space.start + space.n, n, dtype=space.dtype)
@@ -181,13 +192,14 @@ def _random(space: spaces.Space[Any], agent: Agent[Any], key: str, rng: np.rando
     return np.clip(drawn, space.low, space.high).astype(space.dtype)
 
 
-def _difference(agent: Agent[Any], observations: list[Array], run: Run) -> float:
+def _difference(agent: Agent[Any], inputs: list[Array], run: Run) -> float:
     """Return how far the exported policy's actions are from the agent's. Raises `ZooError` if too far."""
-    expected = _leaves(agent, agent.predict(_as_seen(agent, observations), deterministic=True)[0])
+    observations, masks = _as_seen(agent, inputs)
+    expected = _leaves(agent, agent.predict(observations, action_masks=masks, deterministic=True)[0])
     # One at a time and another number of them: the batch must not be part of what was exported.
-    found = [run([part[:1] for part in observations]), run([part[1:] for part in observations])]
+    found = [run([part[:1] for part in inputs]), run([part[1:] for part in inputs])]
     worst = 0.0
-    ties = _nearly_tied(agent, observations)
+    ties = _nearly_tied(agent, observations, masks)
     for index, wanted in enumerate(expected):
         actions = np.concatenate([each[index] for each in found])
         if actions.shape != wanted.shape or actions.dtype != wanted.dtype:
@@ -203,18 +215,19 @@ def _difference(agent: Agent[Any], observations: list[Array], run: Run) -> float
     if not worst <= TOLERANCE:
         raise ZooError(
             f"the exported policy acts otherwise than the agent: by up to {worst:.2g} on"
-            f" {len(observations[0]):,} random observations; nothing was written"
+            f" {len(inputs[0]):,} random observations; nothing was written"
         )
     return worst
 
 
-def _as_seen(agent: Agent[Any], observations: list[Array]) -> Any:
-    space = agent.observation_space
-    return (
-        dict(zip(space.spaces, observations, strict=True))
-        if isinstance(space, spaces.Dict)
-        else observations[0]
-    )
+def _as_seen(agent: Agent[Any], inputs: list[Array]) -> tuple[Any, Array | None]:
+    """Return the observations and the masks, if there are any, as the agent is shown them."""
+    space, masks = agent.observation_space, None
+    if agent.masks_actions:
+        *inputs, masks = inputs
+    if isinstance(space, spaces.Dict):
+        return dict(zip(space.spaces, inputs, strict=True)), masks
+    return inputs[0], masks
 
 
 def _leaves(agent: Agent[Any], actions: Any) -> list[Array]:
@@ -225,9 +238,9 @@ def _leaves(agent: Agent[Any], actions: Any) -> list[Array]:
     return [actions]
 
 
-def _nearly_tied(agent: Agent[Any], observations: list[Array]) -> Array:
+def _nearly_tied(agent: Agent[Any], observations: Any, masks: Array | None) -> Array:
     """Return for which rows (n,) rounding decides between two actions."""
-    seen, _ = agent._seen(_as_seen(agent, observations), None)
+    seen, _ = agent._seen(observations, masks)
     parameters, _ = agent.acting.parameters(seen)
     return _tied(agent.acting.head, parameters)
 
@@ -276,6 +289,8 @@ observations = {each["name"]: np.zeros((1, *each["shape"]), each["dtype"]) for e
 print(policy.run(None, observations))
 """
 
+_ALL_ALLOWED = 'observations["action_masks"][:] = True  # where an action is not valid, False\n'
+
 _WITH_TORCH = """import torch
 
 policy = torch.export.load("policy.pt2").module()
@@ -295,7 +310,10 @@ def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
         "\n".join(["| | name | shape | type |", "| --- | --- | --- | --- |", *rows, ""]),
     ]
     if ONNX in files:
-        parts.append(f"With `pip install onnxruntime`, and nothing else:\n\n```python\n{_WITH_ONNX}```\n")
+        code = _WITH_ONNX
+        if module.masks_actions:
+            code = code.replace("print(", f"{_ALL_ALLOWED}print(")
+        parts.append(f"With `pip install onnxruntime`, and nothing else:\n\n```python\n{code}```\n")
     if TORCH_EXPORT in files:
         parts.append(
             f"With PyTorch alone (only from somebody whom you trust):\n\n```python\n{_WITH_TORCH}```\n"

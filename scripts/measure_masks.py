@@ -1,4 +1,4 @@
-"""Measure what masks of valid actions cost: PPO2 with them in turns with PPO2 without, in the same environment.
+"""Measure what masks of valid actions cost: PPO2 with them and without, in turns, in the same environment.
 
     python scripts/measure_masks.py
     python scripts/measure_masks.py --rounds 7 --seconds 8 --compile

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from zoo import A2C, DQN, PPO2, QRDQN, make_vec_env
+from zoo.envs.toys import BitFlipping
 from zoo.training.evaluation import evaluate
 
 SMALL = {"net_arch": [32]}
@@ -67,3 +69,66 @@ def test_several_masked_choices_are_learned_at_once(algorithm: Any, kind: str) -
 def test_every_part_of_an_action_is_learned(algorithm: Any) -> None:
     """What the parts earn is multiplied: 0.9 by chance, no more than 10 with one choice left to chance."""
     assert score(algorithm, "Zoo/Composite-v0", 12_000) > 14.0
+
+
+def test_masks_and_memory_are_learned_together() -> None:
+    """The cue must be remembered, and only masks lead to where it is asked for: without either, 0 at best."""
+    policy = {
+        "_target_": "recurrent_policies.GruActorCritic",
+        "net_arch": {"shared": [16], "pi": [16], "vf": [16]},
+    }
+    settings: dict[str, Any] = {"n_steps": 24, "n_minibatches": 2, "n_epochs": 6, "learning_rate": 2e-2}
+
+    def score(policy: Any, n_steps: int, *, mask_actions: bool = True) -> float:
+        envs, others = (
+            make_vec_env("Zoo/MaskedMemory-v0", 8, seed, kwargs={"length": 3}, mask_actions=mask_actions)
+            for seed in (0, 1)
+        )
+        model = PPO2(policy, envs, seed=0, compile=False, threads=1, **settings).learn(n_steps)
+        return evaluate(model, others, 100, seed=1).mean
+
+    assert score(policy, 8_000) > 0.9
+    assert score(SMALL, 2_000) < 0.4
+    assert score(policy, 2_000, mask_actions=False) < 0.4
+
+
+class MaskedBits(BitFlipping):
+    """Only zeros may be flipped, and the last bit; a goal that a mask leaves unreached takes all the time."""
+
+    def action_masks(self) -> Any:
+        return allowed({"observation": self._bits})
+
+
+def allowed(observations: Any) -> Any:
+    mask = np.asarray(observations["observation"]) < 0.5
+    mask[..., -1] = True
+    return mask
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
+def test_masks_stay_with_what_is_shown_through_every_kind_of_memory(algorithm: Any, optimize: bool) -> None:
+    """Also where goals are replaced, steps are summed and drawn by priority, and episodes are cut short."""
+    memory = {"n_step": 3, "hindsight": {}, "prioritized": {}}
+    model = algorithm(
+        *({"net_arch": [8]}, make_vec_env(lambda: MaskedBits(5), 3, seed=0, check=False)),
+        seed=0,
+        compile=False,
+        memory=memory,
+        buffer_size=240,
+        learning_starts=60,
+        batch_size=16,
+        train_freq=30,
+        optimize_memory_usage=optimize,
+    ).learn(600)
+    batch = model.memory.sample(np.random.default_rng(0), (300,))
+    for when in ("", "next_"):
+        expected = allowed(batch[f"{when}observations"])
+        np.testing.assert_array_equal(batch[f"{when}action_masks"], expected)
+    assert np.take_along_axis(batch["action_masks"], batch["actions"][:, None], -1).all()
+    seen = {key: part[:50] for key, part in batch["observations"].items()}
+    masks = np.arange(5) == np.arange(50)[:, None] % 5
+    model.config.exploration_final_eps = 0.5
+    for deterministic in (True, False):
+        actions, _ = model.predict(seen, action_masks=masks, deterministic=deterministic)
+        assert (actions == np.arange(50) % 5).all()

@@ -41,6 +41,7 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
         },
         64,
     ),
+    "ppo2_masked_parts": (PPO2, "Zoo/MaskedComposite-v0", {"n_steps": 8, "n_minibatches": 2}, 64),
     "ppo2_sde": (PPO2, "Pendulum-v1", {"n_steps": 8, "n_epochs": 2, "use_sde": True}, 64),
     "sac_sde": (
         SAC,
@@ -50,7 +51,7 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     ),
     "dqn": (
         DQN,
-        "CartPole-v1",
+        "Zoo/Masked-v0",
         {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8},
         48,
     ),

@@ -80,6 +80,13 @@ RUNS: dict[str, Run] = {
         "CartPole-v1",
         {"learning_starts": 40, "buffer_size": 100, "train_freq": 4, "optimize_memory_usage": True},
     ),
+    "ppo2_parts": (PPO2, "Zoo/MaskedComposite-v0", {"n_steps": 16, "n_epochs": 2, "learning_rate": 0.01}),
+    "a2c_parts": (A2C, "Zoo/Composite-v0", {"n_steps": 8, "learning_rate": 0.01}),
+    "dqn_masked": (
+        DQN,
+        "Zoo/Masked-v0",
+        {"learning_starts": 40, "buffer_size": 100, "train_freq": 4, "optimize_memory_usage": True},
+    ),
     "dqn_parameter_noise": (
         DQN,
         "CartPole-v1",
@@ -254,7 +261,7 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ppo2", "ppo2_lstm", "a2c", "dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"]
+    "name", ["ppo2", "ppo2_lstm", "ppo2_parts", "a2c", "dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"]
 )
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)

@@ -93,14 +93,6 @@ def test_nothing_has_changed_yet_at_the_first_minibatch_of_masked_actions() -> N
     assert 0 < -metrics["train/entropy_loss"] <= np.log(3) + 1e-6
 
 
-def test_masked_actions_are_learned_among_the_valid_ones() -> None:
-    """Half of the actions are valid, and the best of these pays 1: drawn blindly, they pay 0.7."""
-    settings = {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
-    model = PPO2({"net_arch": [32]}, masked_env(8), seed=0, compile=False, threads=1, **settings)
-    model.learn(20_000)
-    assert np.mean([episode.episode_return for episode in model.recent_episodes]) > 17
-
-
 # Importance weights
 
 

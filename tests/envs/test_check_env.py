@@ -109,7 +109,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     # Spaces
     ({"observation_space": spaces.Tuple([spaces.Discrete(2)])}, "type Tuple is not supported"),
     ({"observation_space": spaces.Text(3)}, "type Text is not supported"),
-    ({"action_space": DICT}, "actions of type Dict are not supported"),
+    ({"action_space": spaces.Dict({"word": spaces.Text(3)})}, "actions of type Text are not supported"),
     (
         {"action_space": spaces.Box(np.array([0.0, -1.0]), np.array([0.0, 1.0]), dtype=np.float64)},
         r"action_space: low equals high \(0\) at \[0\], so nothing can be chosen there; widen",

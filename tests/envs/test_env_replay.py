@@ -68,6 +68,7 @@ QUICK: list[Any] = [
     (Sampling, 50, {"reseed_every": 10, "max_episode_steps": 4}),
     ("Taxi-v4", 150, {"reseed_every": 10, "max_episode_steps": 20}),
     ("Zoo/Masked-v0", 100, {"reseed_every": 20}),
+    ("Zoo/MaskedComposite-v0", 60, {"reseed_every": 10}),
     ("Zoo/IdentityDict-v0", 100, {"reseed_every": 30}),
 ]
 SIMULATED: list[Any] = [
@@ -145,7 +146,7 @@ def test_loaded_state_goes_on_as_it_would_have(env: Any, n: int, options: dict[s
 @pytest.mark.parametrize(
     ("before", "after"), [(WORKERS, WORKERS), (WORKERS, IN_PROCESS), (IN_PROCESS, WORKERS)]
 )
-@pytest.mark.parametrize(("env", "n", "options"), [QUICK[1], QUICK[7], QUICK[10], SIMULATED[1]])
+@pytest.mark.parametrize(("env", "n", "options"), [QUICK[1], QUICK[7], QUICK[11], SIMULATED[1]])
 def test_state_is_the_same_in_workers(
     env: Any, n: int, options: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
 ) -> None:

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo.envs.spaces import describe, space_from_dict, space_to_dict, spaces_differ
+from zoo.envs.spaces import (
+    check_supported,
+    choice_sizes,
+    describe,
+    mask_size,
+    space_from_dict,
+    space_to_dict,
+    spaces_differ,
+)
 from zoo.errors import ZooError
 
 SPACES = [
@@ -23,6 +31,7 @@ SPACES = [
     spaces.MultiDiscrete([2, 5], start=[1, 0]),
     spaces.MultiBinary(4),
     spaces.MultiBinary([2, 3]),
+    spaces.Tuple((spaces.Discrete(3, start=1), spaces.Tuple((spaces.MultiBinary(2),)))),
     spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Dict({"c": spaces.Box(-1, 1, (2,))})}),
 ]
 
@@ -35,7 +44,7 @@ def test_space_survives_json(space: Any) -> None:
     assert spaces_differ(space, again) is None
 
 
-@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Tuple([spaces.Discrete(2)])])
+@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Sequence(spaces.Discrete(2))])
 def test_unsupported_space_is_refused(space: Any) -> None:
     with pytest.raises(ZooError, match="not supported"):
         space_to_dict(space)
@@ -74,11 +83,44 @@ def test_type_that_is_not_one_of_numbers_is_refused_before_it_is_made(dtype: str
             spaces.Dict({"a": spaces.Discrete(4)}),
             "a: Discrete(2) is not Discrete(4)",
         ),
+        (
+            spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2))),
+            spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(3))),
+            "part 1: MultiBinary(2) is not MultiBinary(3)",
+        ),
+        (
+            spaces.Tuple((spaces.Discrete(2),)),
+            spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
+            "Tuple(Discrete(2)) is not Tuple(Discrete(2), Discrete(3))",
+        ),
     ],
 )
 def test_difference_of_two_spaces_is_named(a: Any, b: Any, difference: str) -> None:
     assert spaces_differ(a, b) == difference
 
 
+def test_size_of_a_strangers_space_counts_all_its_parts() -> None:
+    large = {"type": "Box", "shape": [2**23], "dtype": "float32", "low": 0, "high": 1}
+    with pytest.raises(ZooError, match="more than 16,777,216 numbers"):
+        space_from_dict({"type": "Tuple", "spaces": [large, large, {"type": "Discrete", "n": 2, "start": 0}]})
+
+
+def test_choices_of_an_action_are_those_of_its_parts() -> None:
+    parts = [spaces.MultiDiscrete([[2, 5], [3, 4]]), spaces.Box(-1, 1, (2,)), spaces.MultiBinary((1, 2))]
+    space = spaces.Dict({"z": spaces.Discrete(3, start=4), "a": spaces.Tuple(parts)})
+    assert choice_sizes(space) == [2, 5, 3, 4, 2, 2, 3]
+    assert mask_size(space) == 21
+    assert choice_sizes(parts[1]) == []
+    assert mask_size(parts[1]) is None
+
+
+def test_parts_whose_names_would_be_the_same_are_refused() -> None:
+    observed, box = spaces.Discrete(2), spaces.Box(-1, 1, (2,))
+    for space in (spaces.Dict({"a/0": box, "a": spaces.Tuple((box,))}), spaces.Tuple(()), spaces.Dict({})):
+        with pytest.raises(ZooError, match="need parts, at least one, whose names joined by / differ"):
+            check_supported(observed, space)
+
+
 def test_space_is_described_in_few_words() -> None:
+    assert describe(SPACES[-2]) == "Tuple(Discrete(3, start=1), Tuple(MultiBinary(2)))"
     assert describe(SPACES[-1]) == "Dict(a: Discrete(2), b: Dict(c: Box(2,) float32))"

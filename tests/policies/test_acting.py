@@ -28,6 +28,7 @@ VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 DICT = spaces.Dict({"vector": VECTOR, "image": IMAGE})
+ARM = spaces.Tuple((BOX, spaces.Dict({"gear": spaces.Discrete(4), "bits": spaces.MultiBinary(2)})))
 N = 6
 
 
@@ -94,6 +95,7 @@ KNOWN: dict[str, Callable[[], nn.Module]] = {
     "multi-categorical": lambda: on_policy(spaces.MultiDiscrete([2, 3])),
     "bernoulli": lambda: on_policy(spaces.MultiBinary(3)),
     "gaussian": lambda: on_policy(BOX, log_std_init=-1.0),
+    "composite": lambda: on_policy(ARM),
     "linear": lambda: on_policy(BOX, net_arch=[]),
     "shared": lambda: on_policy(BOX, net_arch={"shared": [16], "pi": [8], "vf": [8]}),
     "only shared": lambda: on_policy(spaces.Discrete(4), net_arch={"shared": [16]}),
@@ -175,13 +177,22 @@ def test_values_of_a_critic_that_is_hooked_into_come_from_the_modules(hooked: st
     np.testing.assert_array_equal(values, expected)
 
 
+class OwnCategorical(Categorical):
+    """Might compute anything."""
+
+
+def with_own_part(policy: ActorCritic) -> ActorCritic:
+    policy.head.heads["1/gear"].__class__ = OwnCategorical  # type: ignore[union-attr,index]
+    return policy
+
+
 UNKNOWN: dict[str, tuple[Callable[[], nn.Module], spaces.Space[Any]]] = {
     "images": (lambda: on_policy(spaces.Discrete(4), IMAGE, "CnnPolicy"), IMAGE),
     "flat images": (lambda: on_policy(spaces.Discrete(4), IMAGE), IMAGE),
     "dictionaries": (lambda: on_policy(BOX, DICT, "MultiInputPolicy"), DICT),
     "numbers": (lambda: on_policy(BOX, spaces.Discrete(3, start=1)), spaces.Discrete(3, start=1)),
     "other non-linearity": (lambda: on_policy(BOX, activation="gelu"), VECTOR),
-    "composite": (lambda: on_policy(spaces.Tuple((BOX, spaces.Discrete(2)))), VECTOR),
+    "composite with a part of one's own": (lambda: with_own_part(on_policy(ARM)), VECTOR),
 }
 
 

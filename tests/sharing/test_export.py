@@ -15,12 +15,13 @@ import torch
 from gymnasium import spaces
 
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.envs.composite_spaces import leaves
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 from zoo.errors import ZooError
 from zoo.training import deterministic_policy, exporting
-from zoo.training.deterministic_policy import DeterministicPolicy
-from zoo.training.exporting import export_agent, random_observations
+from zoo.training.deterministic_policy import DeterministicPolicy, TensorFacts
+from zoo.training.exporting import export_agent, random_masks, random_observations
 
 VECTOR = spaces.Box(np.array([-1.0, -2.5, -np.inf], np.float32), np.array([1.0, 2.5, np.inf], np.float32))
 IMAGE = spaces.Box(0, 255, (40, 36, 3), np.uint8)
@@ -238,6 +239,50 @@ def test_readme_runs_with_onnxruntime_alone(onnxruntime: Any, tmp_path: Path) ->
     assert ran.returncode == 0, ran.stderr
     zeros = [np.zeros((1, *part.shape), part.dtype) for part in space.values()]
     assert ran.stdout.replace(", dtype=int64", "") == f"{[expected(made, zeros)]}\n"
+
+
+NESTED = spaces.Dict(
+    {"arm": spaces.Tuple((ACTIONS["choice"], NUMBERS)), "bits": ACTIONS["bits"], "gear": ACTIONS["choices"]}
+)
+
+
+@pytest.mark.parametrize("algo", ["ppo2", "dqn", "qrdqn"])
+@pytest.mark.parametrize("action_space", [ACTIONS["choice"], ACTIONS["choices"], ACTIONS["bits"], NESTED])
+def test_masked_policy_as_tensors_acts_as_the_agent(algo: str, action_space: spaces.Space) -> None:
+    """A masked policy has its masks as its last input, one that was learned without them has none."""
+    if algo != "ppo2" and action_space is not ACTIONS["choice"]:
+        return
+    made = agent(algo, PARTS, action_space, normalize=True)
+    assert "action_masks" not in [facts.name for facts in DeterministicPolicy(made).inputs]
+    made.masks_actions = True
+    module = DeterministicPolicy(made).eval()
+    observations, masks = random_observations(made, 200), random_masks(made, 200)
+    assert module.inputs[-1] == TensorFacts("action_masks", masks.shape[1:], "bool")
+    with torch.inference_mode():
+        actions = module(*map(torch.from_numpy, [*observations, masks]))
+    wanted, _ = made.predict(dict(zip(PARTS, observations, strict=True)), action_masks=masks)
+    unmasked, _ = made.predict(dict(zip(PARTS, observations, strict=True)))
+    by_path = dict(leaves(action_space, wanted))
+    for facts, part in zip(module.outputs, actions, strict=True):
+        expected_part = by_path["" if facts.name == "action" else facts.name]
+        np.testing.assert_allclose(part.numpy(), expected_part, rtol=1e-5, atol=1e-5)
+    assert any(not np.array_equal(part, by_path[path]) for path, part in leaves(action_space, unmasked))
+
+
+def test_masked_policy_of_parts_is_written_with_a_readme_that_runs(
+    onnxruntime: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = agent("ppo2", VECTOR, NESTED)
+    made.masks_actions = True
+    export_agent(made, tmp_path / "out", formats=["onnx"], title="ppo2 with masks")
+    described = json.loads((tmp_path / "out" / "policy.json").read_text())
+    assert [each["name"] for each in described["inputs"]] == ["observation", "action_masks"]
+    assert [each["name"] for each in described["outputs"]] == ["arm/0", "arm/1", "bits", "gear"]
+    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path / "out")
+    exec(code, {})
+    action, _ = made.predict(np.zeros((1, 3), np.float32))
+    assert repr(action["bits"]) in capsys.readouterr().out
 
 
 def test_policy_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

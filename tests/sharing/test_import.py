@@ -16,6 +16,7 @@ import zoo
 from zoo.algorithms.registry import ALGORITHMS
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
+from zoo.training.exporting import random_masks
 from zoo.training.importing import import_sb3
 from zoo.training.sb3_names import LAYERS, NAMES
 
@@ -145,6 +146,37 @@ def test_imported_agent_remembers_the_same(critic: str, tmp_path: Path) -> None:
             )
         np.testing.assert_allclose(values, wanted[:, 0], rtol=1e-4, atol=1e-5)
         starts = np.array([False, step == 2, False])
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space", "policy"),
+    [
+        (VECTOR, CHOICE, "MlpPolicy"),
+        (VECTOR, spaces.MultiDiscrete([3, 2, 4]), "MlpPolicy"),
+        (VECTOR, spaces.MultiBinary(4), "MlpPolicy"),
+        (PARTS, CHOICE, "MultiInputPolicy"),
+        (IMAGE, CHOICE, "CnnPolicy"),
+    ],
+    ids=["choice", "choices", "bits", "dictionaries", "images"],
+)
+def test_masked_agent_acts_the_same(
+    observation_space: spaces.Space, action_space: spaces.Space, policy: str, tmp_path: Path
+) -> None:
+    model = make("MaskablePPO", policy, Still(observation_space, action_space))
+    spaces_of_env = (observation_space, action_space)
+    imported = import_sb3(saved(model, tmp_path), env_spaces=spaces_of_env).algorithm
+    assert (imported.name, imported.preset, imported.masks_actions) == ("ppo2", "maskable_ppo", True)
+    loaded = zoo.load(imported.save(tmp_path / "imported"))
+    assert loaded.masks_actions
+    n = 16 if observation_space is not VECTOR else 200
+    seen, masks = observations(observation_space, n), random_masks(imported, n)
+    for given in (None, masks):
+        expected, _ = model.predict(seen, deterministic=True, action_masks=given)
+        np.testing.assert_array_equal(loaded.predict(seen, action_masks=given)[0], expected)
+        assert len(np.unique(np.asarray(expected), axis=0)) > 1
+    as_tensors = model.policy.obs_to_tensor(seen)[0]
+    values = model.policy.predict_values(as_tensors).detach().numpy().reshape(-1)
+    np.testing.assert_allclose(loaded.acting.values({"observations": seen}), values, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", ["ppo of several choices", "ppo of bits", "sac", "dqn", "ppo of images"])

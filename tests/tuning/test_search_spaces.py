@@ -57,7 +57,8 @@ def test_preset_has_the_space_of_what_it_builds_on(working_folder: Path) -> None
     (working_folder / "conf" / "algo" / "mine.yaml").write_text(
         "defaults:\n  - ppo\n  - _self_\nn_steps: 64\n"
     )
-    assert plan_for("mine").space.describe() == plan_for("ppo2").space.describe()
+    for preset in ("mine", "maskable_ppo"):
+        assert plan_for(preset).space.describe() == plan_for("ppo2").space.describe()
 
 
 def test_key_on_the_command_line_is_not_searched() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized
+from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.columns import transform
@@ -38,6 +38,7 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
 
     name = "a2c"
     config_class = A2CConfig
+    supported_actions = ANY_ACTIONS
 
     def _optimizer(self) -> Optimizer:
         config = self.config

@@ -25,6 +25,7 @@ from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
 from zoo.config.fields import build
+from zoo.envs.composite_spaces import row
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe
@@ -86,6 +87,7 @@ class Agent(ABC, Generic[Config]):
         self.n_envs = 1
         self.num_timesteps = 0
         self.preset: str | None = None  # by which the algorithm was asked for, if it was by one
+        self.masks_actions = False  # whether it learned to choose among valid actions only
         self.env_config: EnvConfig | None = None
         self.envs: EnvStepper | None = None
         self.normalizer: Normalizer | None = None
@@ -129,11 +131,12 @@ class Agent(ABC, Generic[Config]):
         episode_start: Array | None = None,
         action_masks: Array | None = None,
         deterministic: bool = True,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Any, Any]:
         """Return actions that the environment takes, and the policy's next state (None without memory).
 
-        ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Random actions
-        come from a generator of their own, so that asking for them changes nothing about a training.
+        ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Those for a Tuple
+        or Dict space are nested as it is, for a batch with arrays (n, …) in them. Random actions come from a
+        generator of their own, so that asking for them changes nothing about a training.
         """
         seen, is_single = self._seen(observations, action_masks)
         if episode_start is not None:
@@ -142,7 +145,7 @@ class Agent(ABC, Generic[Config]):
         with self._drawing_apart():
             actions, state = self._act(seen, state, deterministic=deterministic)
         env_actions = self.codec.to_env(actions)
-        return (env_actions[0] if is_single else env_actions), state
+        return (row(env_actions, 0) if is_single else env_actions), state
 
     def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
         """Return actions as they are stored."""
@@ -235,6 +238,7 @@ class Agent(ABC, Generic[Config]):
         config = agent_config(
             *(self.name, self.config, self.policy_config, self.env_config, self.n_envs),
             *(self.observation_space, self.action_space, self.memory_config, self.preset),
+            masks_actions=self.masks_actions,
         )
         full_card = {
             "algo": self.preset or self.name,
@@ -281,6 +285,7 @@ class Agent(ABC, Generic[Config]):
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
         agent.num_timesteps = int(files.card.get("timesteps") or 0)
         agent.preset, agent.env_config = trained.get("preset"), env_of(files)
+        agent.masks_actions = files.config.get("masks_actions") is True
         if files.normalization is not None:
             arrays, values = files.normalization
             agent.normalizer = Normalizer.from_state({"arrays": arrays, "values": values})

@@ -48,7 +48,7 @@ class AgentInEnvs(Agent[Config]):
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
         self.interaction = Interaction(envs, self.codec.to_env, self.normalizer, self.timings)
         if envs.mask_size is not None:  # else it is not known before a reset, see `_note_masks`
-            self._mask_size = envs.mask_size
+            self._mask_size, self.masks_actions = envs.mask_size, True
         self._make_memory()
 
     def barrier(self) -> None:
@@ -66,8 +66,10 @@ class AgentInEnvs(Agent[Config]):
 
     def _note_masks(self) -> None:
         """Make room for masks that are known only now: they stand in the infos of a reset."""
-        if self.interaction.envs.mask_size != self._mask_size:
-            self._mask_size = self.interaction.envs.mask_size
+        size = self.interaction.envs.mask_size
+        self.masks_actions = size is not None
+        if size != self._mask_size:
+            self._mask_size = size
             self._make_memory()
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:

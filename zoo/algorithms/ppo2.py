@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from zoo.algorithms.on_policy import (
+    ANY_ACTIONS,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     batch_mean,
@@ -56,6 +57,7 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
 
     name = "ppo2"
     config_class = PPO2Config
+    supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
 
     def _optimizer(self) -> Optimizer:

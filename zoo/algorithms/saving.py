@@ -28,8 +28,13 @@ def agent_config(
     action_space: spaces.Space[Any],
     memory: MemoryConfig | None = None,
     preset: str | None = None,
+    *,
+    masks_actions: bool = False,
 ) -> dict[str, Any]:
-    """Return what rebuilds an agent's policy and environment, as plain values."""
+    """Return what rebuilds an agent's policy and environment, as plain values.
+
+    ``masks_actions`` says that it has learned to choose among valid actions only.
+    """
     return {
         "format": 1,
         "algo": {
@@ -43,6 +48,7 @@ def agent_config(
         "n_envs": n_envs,
         "observation_space": space_to_dict(observation_space),
         "action_space": space_to_dict(action_space),
+        **({"masks_actions": True} if masks_actions else {}),
     }
 
 

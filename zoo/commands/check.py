@@ -23,4 +23,17 @@ def run(config: Mapping[str, Any]) -> None:
         print(f"  {suspicion}")
     print(f"  observations  {describe(envs.single_observation_space)}")
     print(f"  actions       {describe(envs.single_action_space)}")
+    print(f"  masks         {_masks(envs, env.mask_actions)}")
     envs.close()
+
+
+def _masks(envs: Any, mask_actions: bool) -> str:
+    """Say whether the environment tells which actions are valid."""
+    from zoo.envs.stepper import EnvStepper
+
+    if not mask_actions:
+        return "not asked for (env.mask_actions=false)"
+    stepper = EnvStepper(envs)
+    stepper.reset([0])
+    size = stepper.mask_size
+    return "none: every action is valid" if size is None else f"{size} values, for all that can be chosen"

@@ -1,6 +1,7 @@
 """Environments: made, stepped side by side, normalised, watched, checked."""
 
 from zoo.envs import hidden_velocities, toys
+from zoo.envs.action_masks import ActionMasker
 from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
 from zoo.envs.ids import folder_name
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
@@ -14,6 +15,7 @@ toys.register()
 hidden_velocities.register()
 
 __all__ = [
+    "ActionMasker",
     "AtariConfig",
     "EnvConfig",
     "EnvStepper",

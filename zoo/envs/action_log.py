@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Space
+from zoo.envs.spaces import Space, action_array
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,7 @@ class ActionLog:
         self.n_steps = 0
         """Steps that were added so far; the clock of whoever counts lengths of episodes."""
         self._starts = [0] * num_envs
-        shape = (INITIAL_CAPACITY, num_envs, *(action_space.shape or ()))
-        self._use(np.empty(shape, dtype=action_space.dtype), oldest=0)
+        self._use(action_array(action_space, INITIAL_CAPACITY, num_envs), oldest=0)
 
     def add(self, actions: NDArray[Any]) -> None:
         """Keep one action of each environment, (num_envs, …)."""

@@ -92,6 +92,9 @@ class EnvConfig:
     time_feature: bool | dict[str, Any] = hyperparameter(
         False, "append the time left to the observation: true, or {max_steps, test_mode}"
     )
+    mask_actions: bool = hyperparameter(
+        True, "choose among valid actions only, where the environment says which are; false: among all"
+    )
     mask_velocities: bool = hyperparameter(False, "set velocities to zero, so that memory is needed")
     atari: bool | dict[str, Any] | None = hyperparameter(
         None, "Atari preprocessing: true, false or the values of AtariConfig; null: for Atari ids"

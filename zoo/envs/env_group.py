@@ -6,7 +6,7 @@ with the next one, so that its state is never more than a seed and the actions s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from zoo.envs.action_log import ActionLog
 from zoo.envs.action_masks import ActionMasks
 from zoo.envs.closing import closing_told
+from zoo.envs.composite_spaces import from_record, is_composite
 from zoo.envs.env_error import env_error
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
 from zoo.envs.spaces import Space, spaces_differ
@@ -57,7 +58,7 @@ class EnvGroup:
 
     ``first_index`` is the place of the first one in the whole vector environment, for messages. With
     ``renew`` an environment that was used is closed and made anew to be seeded, for those whose reset keeps
-    something of the past.
+    something of the past. Without ``mask_actions`` nobody is asked which actions are valid.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class EnvGroup:
         *,
         reseed_every: int,
         renew: bool,
+        mask_actions: bool = True,
     ) -> None:
         n = len(make_envs)
         self.envs: list[Env] = []
@@ -82,9 +84,10 @@ class EnvGroup:
         self.action_space: Space = self.envs[0].action_space
         self._check_same_spaces()
         self._steps = [env.step for env in self.envs]
+        self._acts_in_parts = is_composite(self.action_space)
         self._spaces = [spaces_of(env) for env in self.envs]
         self._statistics = [find_wrapper(env, EpisodeStatistics) for env in self.envs]
-        self.masks = ActionMasks(self.envs, self.action_space, self._name)
+        self.masks = ActionMasks(self.envs, self.action_space, self._name, used=mask_actions)
         self.last_infos: list[Info] = [{} for _ in self.envs]
         self._used = [False] * n
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
@@ -122,7 +125,7 @@ class EnvGroup:
         ends: list[EpisodeEnd] = []
         i = 0
         try:
-            for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
+            for i, (step, action) in enumerate(zip(self._steps, self._as_taken(actions), strict=True)):
                 now[0] = i
                 observation, rewards[i], terminated, truncated, info = step(action)
                 if terminated or truncated:
@@ -245,7 +248,7 @@ class EnvGroup:
             i,
             arrays.own(observation),
             info,
-            None if self.masks.size is None else self.masks.of(i, info),
+            None if self.masks.size is None else self.masks.at_the_end(i, info, terminated=bool(terminated)),
             float(self._returns[i] + arrays.rewards[i]),
             self._log.n_steps - self._first_steps[i],
         )
@@ -299,7 +302,8 @@ class EnvGroup:
         total, length = np.float64(0.0), 0
         try:
             observation, info = self._seeded_reset(i)
-            for n, action in enumerate(state.actions.copy(), start=self._log.n_steps + 1):
+            actions = self._as_taken(state.actions.copy())
+            for n, action in enumerate(actions, start=self._log.n_steps + 1):
                 self._whereabouts.now[:] = i, n
                 observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
                 total, length = total + self._arrays.rewards[i], length + 1
@@ -318,6 +322,12 @@ class EnvGroup:
         )
 
     # -- arrays and messages ----------------------------------------------------------------------------
+
+    def _as_taken(self, actions: NDArray[Any]) -> Iterable[Any]:
+        """Return the actions of rows as environments take them."""
+        if not self._acts_in_parts:
+            return actions
+        return [from_record(self.action_space, record) for record in actions]
 
     def _show(self, i: int, observation: Any) -> None:
         """Write what an environment shows into its row. Raises `ZooError` where it has another shape."""

@@ -15,7 +15,8 @@ from zoo.errors import ZooError
 def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
     """Return the states of all environments, their actions one after the other in one array.
 
-    The parts of a Dict observation are called by their number, for a key may hold any character.
+    The parts of a Dict observation, and of actions with parts, are called by their number, for a key may hold
+    any character.
     """
     first = states[0].observation
     keys = list(first) if isinstance(first, dict) else None
@@ -27,7 +28,7 @@ def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
         "seeds": [state.seed for state in states],
         "n_reseeded": [state.n_reseeded for state in states],
         "n_actions": [len(state.actions) for state in states],
-        "actions": np.concatenate([state.actions for state in states]),
+        "actions": _columns(np.concatenate([state.actions for state in states])),
         "observations": {str(number): part for number, part in enumerate(parts)},
         "returns": np.array([state.episode_return for state in states]),
         "lengths": [state.length for state in states],
@@ -49,7 +50,7 @@ def _from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
     keys = list(like.observations) if isinstance(like.observations, dict) else None
     own_parts = [like.observations] if keys is None else list(like.observations.values())
     parts = [np.asarray(tree["observations"][str(number)]) for number in range(len(own_parts))]
-    actions = np.asarray(tree["actions"])
+    actions = _records(tree["actions"], like.actions.dtype)
     _check_form("actions", actions[:0], like.actions[:0])
     for part, own in zip(parts, own_parts, strict=True):
         _check_form("observations", part, own)
@@ -67,6 +68,24 @@ def _from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
         )
         for i in range(n)
     ]
+
+
+def _columns(actions: np.ndarray[Any, Any]) -> Any:
+    """Return the fields of records by their number; what has none as it is."""
+    names = actions.dtype.names
+    return actions if names is None else {str(n): actions[name].copy() for n, name in enumerate(names)}
+
+
+def _records(columns: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return the array whose `_columns` these are."""
+    if dtype.names is None:
+        return np.asarray(columns)
+    actions = np.zeros(len(columns["0"]), dtype)
+    for number, name in enumerate(dtype.names):
+        column, rows = np.asarray(columns[str(number)]), actions[name]
+        _check_form(f"actions `{name}`", column[:0], rows[:0])
+        rows[...] = column
+    return actions
 
 
 def _check_form(what: str, found: np.ndarray[Any, Any], own: np.ndarray[Any, Any]) -> None:

@@ -10,11 +10,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.action_masks import flat_mask
+from zoo.envs.action_masks import ActionMasks, allowed_action
+from zoo.envs.composite_spaces import leaf_spaces
 from zoo.envs.env_error import env_error
 from zoo.envs.goal_check import GoalCheck
 from zoo.envs.seeds import seed_spaces
-from zoo.envs.spaces import Space, check_supported, describe, mask_size
+from zoo.envs.spaces import Space, check_supported, describe
 from zoo.errors import ZooError, nearest
 
 Env = gym.Env[Any, Any]
@@ -23,20 +24,23 @@ RESET = "def reset(self, *, seed=None, options=None): … return observation, in
 STEP = "def step(self, action): … return observation, reward, terminated, truncated, info"
 
 
-def try_out(env: Env, name: str, seed: int, *, n_steps: int = 100, seconds: float = 1.0) -> list[str]:
+def try_out(
+    env: Env, name: str, seed: int, *, masked: bool = True, n_steps: int = 100, seconds: float = 1.0
+) -> list[str]:
     """Step ``env`` up to ``n_steps`` times or for ``seconds``, whichever is less.
 
-    Raises `ZooError` for what would fail or spoil training later. Returns, in words, what is merely
-    suspicious.
+    Actions are valid ones, if it is ``masked`` and says which are. Raises `ZooError` for what would fail or
+    spoil training later. Returns, in words, what is merely suspicious.
     """
-    return _Trial(env, name, seed).run(n_steps, seconds)
+    return _Trial(env, name, seed, masked=masked).run(n_steps, seconds)
 
 
 class _Trial:
     """One environment being tried."""
 
-    def __init__(self, env: Any, name: str, seed: int) -> None:
-        self.env, self.name, self.seed = env, name, seed
+    def __init__(self, env: Any, name: str, seed: int, *, masked: bool) -> None:
+        self.env, self.name, self.seed, self._masked = env, name, seed, masked
+        self._info: Mapping[str, Any] = {}
         self.findings: list[str] = []
         self._goals: GoalCheck | None = None
         self._told_of_bounds: set[int] = set()
@@ -101,19 +105,22 @@ class _Trial:
             )
 
     def _check_action_bounds(self) -> None:
-        space = self.env.action_space
-        self._check_bounds("action_space", space)
+        for path, part in leaf_spaces(self.env.action_space):
+            self._check_action_part(f"action_space `{path}`" if path else "action_space", part)
+
+    def _check_action_part(self, where: str, space: Space) -> None:
+        self._check_bounds(where, space)
         if not isinstance(space, spaces.Box):
             return
         equal = np.argwhere(space.low == space.high)
         if len(equal):
             at = tuple(equal[0].tolist())
             raise self._fail(
-                f"action_space: low equals high ({space.low[at]:g}) at {list(at)}, so nothing can be chosen "
+                f"{where}: low equals high ({space.low[at]:g}) at {list(at)}, so nothing can be chosen "
                 "there; widen the bounds or leave that part out"
             )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            self._suspect("action_space has infinite bounds; algorithms that scale actions need finite ones")
+            self._suspect(f"{where} has infinite bounds; algorithms that scale actions need finite ones")
 
     def _check_picture(self, where: str, space: Space) -> None:
         looks_so = isinstance(space, spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= 16
@@ -162,7 +169,7 @@ class _Trial:
 
     def _action(self) -> Any:
         try:
-            return allowed_action(self.env, self.env.action_space)
+            return chosen_action(self.env, self.env.action_space, self._info, masked=self._masked)
         except ZooError as error:
             raise self._fail(str(error)) from error
 
@@ -181,6 +188,7 @@ class _Trial:
     def _check_info(self, info: Any, where: str) -> None:
         if not isinstance(info, dict):
             raise self._fail(f"{where} returned {_kind(info)} as info; expected a dict (an empty one: {{}})")
+        self._info = info
 
     def _check_observation(self, observation: Any, where: str) -> None:
         space = self.env.observation_space
@@ -261,27 +269,17 @@ def _fits(array: Any, dtype: Any) -> bool:
     return bool(array.dtype.kind in "biu" and (array.astype(dtype) == array).all())
 
 
-def allowed_action(env: Any, space: Space) -> Any:
-    """Return a random action of ``space`` that the environment allows. Raises `ZooError` for a wrong mask."""
-    if not env.has_wrapper_attr("action_masks"):
+def chosen_action(env: Any, space: Space, info: Mapping[str, Any], *, masked: bool) -> Any:
+    """Return a random action of ``space``, one that the environment allows if it is ``masked``.
+
+    Raises `ZooError` for a wrong mask.
+    """
+    if not masked:
         return space.sample()
-    size = mask_size(space)
-    if size is None:
-        raise ZooError(
-            f"there is a method action_masks(), but actions of {describe(space)} cannot be masked; "
-            "those of Discrete, MultiDiscrete and MultiBinary can"
-        )
-    mask = flat_mask(env.get_wrapper_attr("action_masks")())
-    if mask.shape != (size,):
-        raise ZooError(
-            f"action_masks() has shape {mask.shape}; expected one value an action: ({size},) "
-            f"for {describe(space)}"
-        )
-    if not mask.any():
-        raise ZooError("action_masks() allows no action at all; allow one, or end the episode before")
-    values = mask.astype(np.int8)
-    if isinstance(space, spaces.Discrete):
-        return space.sample(values)
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return space.sample(tuple(np.split(values, np.cumsum(space.nvec)[:-1])))
-    return space.sample()
+    masks = ActionMasks([env], space, lambda _: "the environment")
+    masks.look_for_them([info])
+    if masks.size is None:
+        return space.sample()
+    row = np.empty((1, masks.size), np.bool_)
+    masks.write(row, [info])
+    return allowed_action(space, row[0])

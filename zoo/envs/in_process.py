@@ -25,8 +25,9 @@ class InProcessVectorEnv(SameStepVectorEnv):
         seed: int | None = None,
         reseed_every: int = DEFAULT_RESEED_EVERY,
         renew: bool = False,
+        mask_actions: bool = True,
     ) -> None:
-        self.group = EnvGroup(make_envs, reseed_every=reseed_every, renew=renew)
+        self.group = EnvGroup(make_envs, reseed_every=reseed_every, renew=renew, mask_actions=mask_actions)
         first = self.group.envs[0]
         self.metadata, self.render_mode, self.spec = first.metadata, first.render_mode, first.spec
         super().__init__(len(make_envs), first.observation_space, first.action_space, seed=seed)

@@ -39,9 +39,11 @@ class NanCheck(VectorWrapper):
         return observations, rewards, terminated, truncated, infos
 
     def _check(self, what: str, values: Any, key: str = "", only_env: int | None = None) -> None:
+        if isinstance(values, tuple):
+            values = dict(enumerate(values))
         if isinstance(values, Mapping):
             for part, inner in values.items():
-                self._check(what, inner, f"[{part!r}]", only_env)
+                self._check(what, inner, f"{key}[{part!r}]", only_env)
             return
         array = np.asarray(values)
         if array.dtype.kind != "f" or np.isfinite(array).all():

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from zoo.envs.composite_spaces import is_composite, leaves
 from zoo.envs.env_group import EnvState, EpisodeEnd, Info
 from zoo.envs.env_states import from_tree, to_tree
 from zoo.envs.seeds import derived_seeds
@@ -61,8 +62,6 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         self.action_space.seed(None if seed is None else derived_seeds(seed, 1)[0])
         self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self._first_seed = seed
-        self._action_shape = (num_envs, *(action_space.shape or ()))
-        self._action_dtype = action_space.dtype
         self._arrays = StepArrays.allocate(num_envs, observation_space, action_space)
         self.last_ends: Sequence[EpisodeEnd] = ()
 
@@ -186,8 +185,22 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         return "the environment" if self.spec is None else self.spec.id
 
     def own_actions(self, actions: Any) -> NDArray[Any]:
-        """Return a copy of ``actions`` in the space's dtype, which the environments may write into."""
-        own = np.array(actions, dtype=self._action_dtype)
-        if own.shape != self._action_shape:
-            raise ValueError(f"actions of shape {own.shape}; expected {self._action_shape}")
+        """Return a copy of ``actions`` in the space's dtype, which the environments may write into.
+
+        Of tuples or dictionaries of actions it is an array of records: `zoo.envs.spaces.action_array`.
+        """
+        if is_composite(self.single_action_space):
+            return self._records_of(actions)
+        own = np.array(actions, dtype=self._arrays.actions.dtype)
+        if own.shape != self._arrays.actions.shape:
+            raise ValueError(f"actions of shape {own.shape}; expected {self._arrays.actions.shape}")
         return own
+
+    def _records_of(self, actions: Any) -> NDArray[Any]:
+        records = np.zeros_like(self._arrays.actions)
+        for path, part in leaves(self.single_action_space, actions):
+            rows = records[path]
+            if np.shape(part) != rows.shape:
+                raise ValueError(f"actions of `{path}` of shape {np.shape(part)}; expected {rows.shape}")
+            rows[...] = part
+        return records

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from zoo.envs.composite_spaces import is_composite, leaf_spaces
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 
 Space = spaces.Space[Any]
+
+PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+"""Spaces whose values are numbers or arrays."""
 
 SIZE_LIMIT = 2**24
 """Numbers that one observation or action of an agent in a file may have: a few words can name many more."""
@@ -31,6 +35,8 @@ def space_to_dict(space: Space) -> dict[str, Any]:
         return {"type": "MultiBinary", "shape": list(space.shape)}
     if isinstance(space, spaces.Dict):
         return {"type": "Dict", "spaces": {key: space_to_dict(inner) for key, inner in space.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"type": "Tuple", "spaces": [space_to_dict(inner) for inner in space]}
     raise ZooError(unsupported_space(space))
 
 
@@ -67,6 +73,8 @@ def describe(space: Space) -> str:
         return f"MultiBinary({space.n})"
     if isinstance(space, spaces.Dict):
         return "Dict(" + ", ".join(f"{key}: {describe(inner)}" for key, inner in space.items()) + ")"
+    if isinstance(space, spaces.Tuple):
+        return "Tuple(" + ", ".join(map(describe, space)) + ")"
     return type(space).__name__
 
 
@@ -74,6 +82,9 @@ def spaces_differ(a: Space, b: Space) -> str | None:
     """Return what makes ``b`` another space than ``a`` in a few words, or None if they are the same."""
     if isinstance(a, spaces.Dict) and isinstance(b, spaces.Dict):
         return _dicts_differ(a, b)
+    if isinstance(a, spaces.Tuple) and isinstance(b, spaces.Tuple) and len(a) == len(b):
+        parts = (spaces_differ(*pair) for pair in zip(a, b, strict=True))
+        return next((f"part {i}: {each}" for i, each in enumerate(parts) if each is not None), None)
     if type(a) is not type(b) or a.shape != b.shape or a.dtype != b.dtype:
         return f"{describe(a)} is not {describe(b)}"
     if isinstance(a, spaces.Box) and isinstance(b, spaces.Box):
@@ -103,19 +114,29 @@ def channels_first(shape: Sequence[int]) -> bool:
     return len(shape) == 3 and shape[0] < min(shape[1:])
 
 
+def choice_sizes(action_space: Space) -> list[int]:
+    """Return how many alternatives each choice of an action has; numbers (Box) are none.
+
+    Discrete is one choice, MultiDiscrete as many as it has parts, MultiBinary one of two for each bit; those
+    of Tuple and Dict are the choices of their parts, in the order of the space.
+    """
+    if isinstance(action_space, spaces.Discrete):
+        return [int(action_space.n)]
+    if isinstance(action_space, spaces.MultiDiscrete):
+        return [int(n) for n in action_space.nvec.reshape(-1)]
+    if isinstance(action_space, spaces.MultiBinary):
+        return [2] * math.prod(action_space.shape)
+    if is_composite(action_space):
+        return [size for _, leaf in leaf_spaces(action_space) for size in choice_sizes(leaf)]
+    return []
+
+
 def mask_size(action_space: Space) -> int | None:
     """Return the length of a mask of valid actions, or None for actions that have none.
 
-    Discrete: one value an action. MultiDiscrete: those of its parts, laid end to end. MultiBinary: for each
-    bit whether it may be 0 and whether it may be 1.
+    It has a value for each alternative of each choice, laid end to end: see `choice_sizes`.
     """
-    if isinstance(action_space, spaces.Discrete):
-        return int(action_space.n)
-    if isinstance(action_space, spaces.MultiDiscrete):
-        return int(action_space.nvec.sum())
-    if isinstance(action_space, spaces.MultiBinary):
-        return 2 * int(np.prod(action_space.shape))
-    return None
+    return sum(choice_sizes(action_space)) or None
 
 
 def unsupported_space(space: Space) -> str:
@@ -129,15 +150,20 @@ def unsupported_space(space: Space) -> str:
 
 def check_supported(observation_space: Space, action_space: Space) -> None:
     """Raise `ZooError` unless observations and actions can be held in arrays."""
-    plain = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    if not isinstance(action_space, plain):
+    parts = dict(leaf_spaces(action_space))
+    for part in parts.values():
+        if not isinstance(part, PLAIN):
+            raise ZooError(
+                f"actions of type {type(part).__name__} are not supported; supported: Box, Discrete, "
+                "MultiDiscrete, MultiBinary, and Tuple and Dict of them (an ActionWrapper can translate)"
+            )
+    if len(parts) < sum(1 for _ in leaf_spaces(action_space)) or not parts:
         raise ZooError(
-            f"actions of type {type(action_space).__name__} are not supported; "
-            "supported: Box, Discrete, MultiDiscrete, MultiBinary (an ActionWrapper can translate)"
+            f"actions of {describe(action_space)} need parts, at least one, whose names joined by / differ"
         )
-    parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
-    for part in parts:
-        if not isinstance(part, plain):
+    shown = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
+    for part in shown:
+        if not isinstance(part, PLAIN):
             raise ZooError("observations: " + unsupported_space(part))
 
 
@@ -146,6 +172,17 @@ def batch_array(space: Space, n: int) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: batch_array(inner, n) for key, inner in space.items()}
     return np.zeros((n, *(space.shape or ())), dtype=space.dtype)
+
+
+def action_array(space: Space, *leading: int) -> Any:
+    """Return zeros for actions, (*leading, *shape); for a Tuple or Dict space of records with a field a part.
+
+    The fields are called by the paths of the parts, see `zoo.envs.composite_spaces`.
+    """
+    if not is_composite(space):
+        return np.zeros((*leading, *(space.shape or ())), dtype=space.dtype)
+    fields: Any = [(path, leaf.dtype, leaf.shape) for path, leaf in leaf_spaces(space)]
+    return np.zeros(leading, dtype=np.dtype(fields))
 
 
 def _space_from_dict(data: Mapping[str, Any]) -> Space:
@@ -165,6 +202,8 @@ def _space_from_dict(data: Mapping[str, Any]) -> Space:
         return spaces.Dict(
             [(key, _space_from_dict(inner)) for key, inner in data["spaces"].items()]
         )  # in order
+    if kind == "Tuple":
+        return spaces.Tuple([_space_from_dict(inner) for inner in data["spaces"]])
     raise ZooError(f"unknown type of space: {kind!r}")
 
 
@@ -179,6 +218,8 @@ def _type_of_numbers(name: str) -> np.dtype[Any]:
 def _n_numbers(data: Mapping[str, Any]) -> int:
     if data["type"] == "Dict":
         return sum(_n_numbers(inner) for inner in data["spaces"].values())
+    if data["type"] == "Tuple":
+        return sum(_n_numbers(inner) for inner in data["spaces"])
     return math.prod(data["shape"]) if "shape" in data else 1
 
 

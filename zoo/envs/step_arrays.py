@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.envs.spaces import Space, batch_array, mask_size
+from zoo.envs.spaces import Space, action_array, batch_array, mask_size
 from zoo.envs.whereabouts import N_COLUMNS
 from zoo.errors import ZooError
 
@@ -29,6 +29,7 @@ class StepArrays:
 
     observations: Observations
     actions: NDArray[Any]
+    """Records where actions are tuples or dictionaries: `action_array`."""
     rewards: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -43,7 +44,7 @@ class StepArrays:
         n_masks = mask_size(action_space)
         return cls(
             batch_array(observation_space, num_envs),
-            batch_array(action_space, num_envs),
+            action_array(action_space, num_envs),
             np.zeros(num_envs),
             np.zeros(num_envs, dtype=np.bool_),
             np.zeros(num_envs, dtype=np.bool_),

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from zoo.envs.closing import closing_told
@@ -22,6 +22,7 @@ from zoo.envs.step import Step
 from zoo.envs.step_arrays import Observations
 from zoo.envs.vector_facts import attached, autoreset_mode, refuse_other_shapes
 from zoo.envs.vector_infos import final_observations, info_of, rows, stacked
+from zoo.envs.vector_masks import VectorMasks
 from zoo.errors import ZooError, nearest
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -59,6 +60,10 @@ class EnvStepper:
         self._own = env.unwrapped if isinstance(env.unwrapped, SameStepVectorEnv) else None
         self._stepped: Any = env.unwrapped
         self.observations: Observations = None
+        self._foreign_masks: VectorMasks | None = None
+        if self._own is None:
+            used = attached(env, "mask_actions") is not False
+            self._foreign_masks = VectorMasks(env, self.action_space, self._name, used=used)
         self._action_masks: NDArray[np.bool_] | None = None
         self.mask_size: int | None = None if self._own is None else self._own.mask_size
         self._start = self.monitor.start if self.monitor is not None else time.time()
@@ -219,7 +224,7 @@ class EnvStepper:
         done = terminated | truncated
         self._to_reset = done
         self.observations = observations
-        self._take_masks(infos)
+        self._take_masks(infos, None if self._autoreset is AutoresetMode.SAME_STEP else terminated)
         step = Step(
             observations,
             np.asarray(rewards, dtype=np.float32),
@@ -250,7 +255,7 @@ class EnvStepper:
                 {**info_of({"episode": infos.get("episode", {})}, i), **info_of(final_infos, i)}
                 for i in finished.tolist()
             ]
-            step.final_action_masks = self._final_masks(last_infos)
+            step.final_action_masks = self._final_masks(last_infos, finished, step.terminated)
         else:
             step.final_observations = rows(step.observations, finished)
             step.final_action_masks = None if step.action_masks is None else step.action_masks[finished]
@@ -264,36 +269,35 @@ class EnvStepper:
             step.observations, reset_infos = self.env.reset(options=options)
             refuse_other_shapes(step.observations, self.observation_space, self.num_envs)
             self.observations = step.observations
-            before = self._action_masks
-            self._take_masks(reset_infos)
-            if before is not None and self._action_masks is not None:  # The infos of a reset are of its rows.
-                self._action_masks = np.where(self._to_reset[:, np.newaxis], self._action_masks, before)
+            self._take_masks(reset_infos, reset=self._to_reset)
             step.action_masks = self._action_masks
 
-    def _take_masks(self, infos: Mapping[str, Any]) -> None:
-        """Find the masks of what is shown now: our own environments hold them, others say or are asked."""
+    def _take_masks(
+        self,
+        infos: Mapping[str, Any],
+        over: NDArray[np.bool_] | None = None,
+        reset: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Find the masks of what is shown now; ``over`` and ``reset`` are as in `VectorMasks.read`."""
         if self._own is not None:
-            masks = self._own.action_masks()
-        else:
-            given = infos.get("action_mask")
-            if isinstance(self.env.unwrapped, SyncVectorEnv) and self._has_method():
-                given = self.env.unwrapped.call("action_masks")
-            masks = None if given is None else np.array(given, dtype=np.bool_).reshape(self.num_envs, -1)
-        self._action_masks = masks
-        self.mask_size = None if masks is None else masks.shape[1]
+            self._action_masks, self.mask_size = self._own.action_masks(), self._own.mask_size
+            return
+        assert self._foreign_masks is not None
+        self._action_masks = self._foreign_masks.read(infos, over, reset)
+        self.mask_size = self._foreign_masks.size
 
-    def _has_method(self) -> bool:
-        env: Any = self.env.unwrapped
-        return bool(env.envs[0].has_wrapper_attr("action_masks"))
-
-    def _final_masks(self, last_infos: Sequence[Info]) -> NDArray[np.bool_] | None:
-        """Return the masks at the ends of episodes; all actions where nobody asked in time."""
-        if self.mask_size is None:
-            return None
+    def _final_masks(
+        self, last_infos: Sequence[Info], finished: NDArray[np.int64], terminated: NDArray[np.bool_]
+    ) -> NDArray[np.bool_] | None:
+        """Return the masks at the ends of episodes."""
         if self._own is not None:
             return _final_masks(self._own.last_ends)
-        masks = [info.get("action_mask", np.ones(self.mask_size)) for info in last_infos]
-        return np.array(masks, dtype=np.bool_).reshape(len(masks), -1)
+        assert self._foreign_masks is not None
+        return self._foreign_masks.final(last_infos, finished.tolist(), terminated)
+
+    def _name(self, i: int) -> str:
+        """Return which environment it is, and how far its episode is, for a message."""
+        return f"env {i} (step {int(self._n_steps - self._first_steps[i])} of its episode)"
 
     def _records(self, ends: Iterable[tuple[int, Info, float, int]]) -> list[EpisodeRecord]:
         """Return one record for each whole episode that ended; a life lost ends none.

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from zoo.envs.action_toys import Composite, Masked
 from zoo.envs.spaces import Space
 
 Info = dict[str, Any]
@@ -110,39 +111,6 @@ class DictIdentity(gym.Env[Any, Any]):
         return {"vector": vector, "image": quarter_image(quarter), "number": number}
 
 
-class Masked(gym.Env[Any, Any]):
-    """Half of the actions are forbidden at each step, as only `action_masks` tells; one of them ends it.
-
-    Each action's worth is observed; an allowed one earns its worth as a fraction of the best allowed one's.
-    """
-
-    def __init__(self, n_actions: int = 6) -> None:
-        self.observation_space = spaces.Box(0.0, 1.0, (n_actions,), np.float32)
-        self.action_space = spaces.Discrete(n_actions)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Draw the first worths and what is forbidden."""
-        super().reset(seed=seed)
-        return self._draw(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Earn an allowed action's worth, or end with −1."""
-        if not self._allowed[action]:
-            return self._draw(), -1.0, True, False, {}
-        reward = float(self._worths[action] / self._worths[self._allowed].max())
-        return self._draw(), reward, False, False, {}
-
-    def action_masks(self) -> NDArray[np.bool_]:
-        """Return which actions are allowed now."""
-        return self._allowed.copy()
-
-    def _draw(self) -> NDArray[np.float32]:
-        n_actions = int(self.action_space.n)  # type: ignore[attr-defined]
-        self._worths = self.np_random.uniform(0.1, 1.0, n_actions).astype(np.float32)
-        self._allowed = self.np_random.permutation(n_actions) < n_actions // 2
-        return self._worths
-
-
 class Memory(gym.Env[Any, Any]):
     """A cue at the first step says which of two actions is right at the last one: 1, else −1.
 
@@ -168,6 +136,42 @@ class Memory(gym.Env[Any, Any]):
         reward = 2.0 * float(action == self._cue) - 1.0 if terminated else 0.0
         observation = np.array([0.0, self._place / self._length], dtype=np.float32)
         return observation, reward, terminated, False, {"is_success": reward > 0} if terminated else {}
+
+
+class MaskedMemory(Memory):
+    """The same with four actions, of which a mask forbids some; one of these ends it with −1.
+
+    On the way one of the last two actions is allowed, at the last step only the first two, which answer. So
+    without masks few episodes reach the end, and without memory the mean return is 0 at best.
+    """
+
+    def __init__(self, length: int = 6) -> None:
+        super().__init__(length)
+        self.action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Show the cue."""
+        result = super().reset(seed=seed, options=options)
+        self._draw_allowed()
+        return result
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Go one place on, or end where the action is not allowed."""
+        is_allowed = bool(self._allowed[action])
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._draw_allowed()
+        if is_allowed:
+            return observation, reward, terminated, truncated, info
+        return observation, -1.0, True, False, {"is_success": False}
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions are allowed now."""
+        return self._allowed.copy()
+
+    def _draw_allowed(self) -> None:
+        is_last = self._place >= self._length - 1
+        way = 2 + int(self.np_random.integers(2))
+        self._allowed = np.arange(4) < 2 if is_last else np.arange(4) == way
 
 
 class BitFlipping(gym.Env[Any, Any]):
@@ -254,26 +258,28 @@ def quarter_image(quarter: int) -> NDArray[np.uint8]:
 
 def register() -> None:
     """Register all toys with Gymnasium, with episodes of 20 steps at most."""
-    here = __name__
     identities = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
-    toys: dict[str, tuple[str, dict[str, Any]]] = {
-        "Identity": ("Identity", {}),
-        **{f"Identity{space}": ("Identity", {"space": space}) for space in identities},
-        "IdentityImage": ("ImageIdentity", {}),
-        "IdentityDict": ("DictIdentity", {}),
-        "Masked": ("Masked", {}),
-        "Memory": ("Memory", {}),
-        "BitFlipping": ("BitFlipping", {}),
-        "BitFlippingContinuous": ("BitFlipping", {"continuous": True}),
-        "BitFlippingImage": ("BitFlipping", {"image": True}),
+    maskable = ("MultiDiscrete", "MultiBinary", "Composite")
+    toys: dict[str, tuple[type[gym.Env[Any, Any]], dict[str, Any]]] = {
+        "Identity": (Identity, {}),
+        **{f"Identity{space}": (Identity, {"space": space}) for space in identities},
+        "IdentityImage": (ImageIdentity, {}),
+        "IdentityDict": (DictIdentity, {}),
+        "Composite": (Composite, {}),
+        "Masked": (Masked, {}),
+        **{f"Masked{space}": (Masked, {"space": space}) for space in maskable},
+        "Memory": (Memory, {}),
+        "MaskedMemory": (MaskedMemory, {}),
+        "BitFlipping": (BitFlipping, {}),
+        "BitFlippingContinuous": (BitFlipping, {"continuous": True}),
+        "BitFlippingImage": (BitFlipping, {"image": True}),
     }
-    for name, (class_name, arguments) in toys.items():
+    for name, (toy, arguments) in toys.items():
         env_id = f"Zoo/{name}-v0"
-        limit = None if class_name == "BitFlipping" else 20
+        limit = None if toy is BitFlipping else 20
         if env_id not in gym.registry:
-            gym.register(
-                env_id, entry_point=f"{here}:{class_name}", max_episode_steps=limit, kwargs=arguments
-            )
+            place = f"{toy.__module__}:{toy.__name__}"
+            gym.register(env_id, entry_point=place, max_episode_steps=limit, kwargs=arguments)
 
 
 def _identity_space(name: str) -> Space:

@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.envs.config import EnvConfig, env_config, is_renewed
 from zoo.envs.env_error import env_error
-from zoo.envs.first_steps import allowed_action, try_out
+from zoo.envs.first_steps import chosen_action, try_out
 from zoo.envs.seeds import random_seed, seed_spaces
 from zoo.envs.single_env import make_env, source_of
 
@@ -41,7 +41,9 @@ def findings(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) 
     """Try one environment out; a given one cannot be made again, so it is tried with a seed by chance."""
     with _global_generators_kept():
         if isinstance(env, gym.Env):
-            return try_out(env, config.id, random_seed()) + _unrepeatable(env, config.id)
+            return try_out(env, config.id, random_seed(), masked=config.mask_actions) + _unrepeatable(
+                env, config
+            )
         source = source_of(env, config, 1)
         config = _without_recorders(config)
         return _Maker(lambda: make_env(config, source), config).findings()
@@ -65,8 +67,8 @@ class _Maker:
         started = time.monotonic()
         with self._made() as env:
             is_slow = time.monotonic() - started > SLOW_TO_MAKE
-            found = try_out(env, self.name, seed=0)
-            used = None if is_slow or is_renewed(self.config) else _traced(env, self.name)
+            found = try_out(env, self.name, seed=0, masked=self.config.mask_actions)
+            used = None if is_slow or is_renewed(self.config) else _traced(env, self.config)
         if not is_slow:
             found += self._differences(used)
         return found + self.findings_at_close
@@ -89,7 +91,7 @@ class _Maker:
 
     def _traced_anew(self, earlier: _Trace | None) -> _Trace:
         with self._made() as env:
-            return _traced(env, self.name, None if earlier is None else earlier.actions)
+            return _traced(env, self.config, None if earlier is None else earlier.actions)
 
     @contextlib.contextmanager
     def _made(self) -> Iterator[Env]:
@@ -118,15 +120,17 @@ ADVICE = (
 )
 
 
-def _unrepeatable(env: Env, name: str) -> list[str]:
+def _unrepeatable(env: Env, config: EnvConfig) -> list[str]:
     """Compare a given environment with itself."""
     seed = random_seed()
-    first = _traced(env, name, None, seed)
-    where = _difference(first, _traced(env, name, first.actions, seed))
-    return [] if where is None else [f"{name}: the same seed and actions, given twice, {where}; {ADVICE}"]
+    first = _traced(env, config, None, seed)
+    where = _difference(first, _traced(env, config, first.actions, seed))
+    return (
+        [] if where is None else [f"{config.id}: the same seed and actions, given twice, {where}; {ADVICE}"]
+    )
 
 
-def _traced(env: Env, name: str, actions: Sequence[Any] | None = None, seed: int = 1) -> _Trace:
+def _traced(env: Env, config: EnvConfig, actions: Sequence[Any] | None = None, seed: int = 1) -> _Trace:
     """Reset with ``seed`` and step with ``actions``, or with random ones for a moment."""
     deadline = time.monotonic() + REPEATED_SECONDS
     space = copy.deepcopy(env.action_space)  # An environment may draw from its own.
@@ -134,20 +138,23 @@ def _traced(env: Env, name: str, actions: Sequence[Any] | None = None, seed: int
     seed_spaces(env, seed)
     done: list[Any] = []
     try:
-        observation, _ = env.reset(seed=seed)
+        observation, info = env.reset(seed=seed)
         shown = [_flat(observation)]
         while len(done) < (REPEATED_STEPS if actions is None else len(actions)):
             if actions is None and time.monotonic() > deadline:
                 break
-            action = allowed_action(env, space) if actions is None else actions[len(done)]
+            if actions is None:
+                action = chosen_action(env, space, info, masked=config.mask_actions)
+            else:
+                action = actions[len(done)]
             done.append(copy.deepcopy(action))
-            observation, reward, terminated, truncated, _ = env.step(action)
+            observation, reward, terminated, truncated, info = env.step(action)
             shown.append(np.append(_flat(observation), (float(reward), terminated, truncated)))
             if terminated or truncated:
-                observation, _ = env.reset()
+                observation, info = env.reset()
                 shown[-1] = np.append(shown[-1], _flat(observation))
     except Exception as error:
-        raise env_error(error, name, "while its seed was tried out") from error
+        raise env_error(error, config.id, "while its seed was tried out") from error
     return _Trace(done, shown)
 
 

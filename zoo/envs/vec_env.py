@@ -57,6 +57,7 @@ def make_vec_env(
     if config.nan_check:
         vector_env = NanCheck(vector_env)
     vector_env.info_keywords = tuple(config.info_keywords)  # type: ignore[attr-defined]
+    vector_env.mask_actions = config.mask_actions  # type: ignore[attr-defined]
     if monitor_dir is not None:
         vector_env.monitor = EpisodeMonitor(  # type: ignore[attr-defined]
             monitor_dir, n_envs, env_id=config.id, info_keywords=config.info_keywords
@@ -97,6 +98,7 @@ def _vector_env(
         "seed": seed,
         "reseed_every": steps_between_seeds(config),
         "renew": is_renewed(config) and not isinstance(env, gym.Env),
+        "mask_actions": config.mask_actions,
     }
     if config.vectorization != "workers":
         vector_env: VectorEnv[Any, Any, Any] = InProcessVectorEnv(make_envs, **life)

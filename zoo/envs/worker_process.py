@@ -51,15 +51,13 @@ def run_worker(
     connection: Connection,
     parents_life: Connection,
     inherited: Sequence[Connection],
-    *,
-    reseed_every: int,
-    renew: bool,
+    **life: Any,
 ) -> None:
     """Make the environments ``rows`` and do as the pipe says until it is closed, then close them.
 
     ``parents_life`` is the end of a pipe that closes with the parent. ``inherited`` are the parent's ends of
-    all pipes, which must be open nowhere else. Ctrl-C and SIGTERM reach a whole process group; the parent
-    decides what comes of them.
+    all pipes, which must be open nowhere else; ``life`` are options of `EnvGroup`. Ctrl-C and SIGTERM reach a
+    whole process group; the parent decides what comes of them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -68,7 +66,7 @@ def run_worker(
         pipe.close()
     group: EnvGroup | None = None
     try:
-        group = EnvGroup(makers, rows.start, reseed_every=reseed_every, renew=renew)
+        group = EnvGroup(makers, rows.start, **life)
         flush_denormals()
         connection.send_bytes(RESULT + pickle.dumps(_facts(group)))
         size, num_envs = connection.recv()

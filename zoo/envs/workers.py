@@ -82,6 +82,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
         seed: int | None = None,
         reseed_every: int = DEFAULT_RESEED_EVERY,
         renew: bool = False,
+        mask_actions: bool = True,
     ) -> None:
         self._owner = os.getpid()
         self._workers: list[Worker] = []
@@ -92,7 +93,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
         self._example: Env | None = None
         self._finalizer = util.Finalize(self, _shut_down, (self._workers, self._owner), exitpriority=10)
         try:
-            life = {"reseed_every": reseed_every, "renew": renew}
+            life = {"reseed_every": reseed_every, "renew": renew, "mask_actions": mask_actions}
             self._start(make_envs, n_workers or len(os.sched_getaffinity(0)), start_method, life)
             observation_space, action_space = self._read_spaces()
             super().__init__(len(make_envs), observation_space, action_space, seed=seed)

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from zoo.envs.action_masks import ActionMasker
 from zoo.envs.config import EnvConfig
 from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
 from zoo.envs.spaces import Space, channels_first, describe, is_image
@@ -313,7 +314,7 @@ def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
     """
     module_name, dot, class_name = name.rpartition(".")
     if not dot:
-        known = {**vars(gym.wrappers), **globals()}
+        known = {**vars(gym.wrappers), **globals(), "ActionMasker": ActionMasker}
         wrappers = {n: c for n, c in known.items() if isinstance(c, type) and issubclass(c, gym.Wrapper)}
         if name not in wrappers:
             raise ZooError(f"env.wrappers: unknown wrapper `{name}`{nearest(name, wrappers)}")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from zoo.envs.composite_spaces import leaf_spaces, leaves, nested
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec
 
@@ -160,8 +160,8 @@ class CompositeCodec(Codec):
         return nested(self.space, {path: codec.to_env(actions[path]) for path, codec in self.parts.items()})
 
     def from_env(self, actions: Any) -> Column:
-        leaves = dict(_leaves(self.space, actions))
-        return {path: codec.from_env(leaves[path]) for path, codec in self.parts.items()}
+        by_path = dict(leaves(self.space, actions))
+        return {path: codec.from_env(by_path[path]) for path, codec in self.parts.items()}
 
     def random(self, rng: np.random.Generator, n: int) -> Column:
         return {path: codec.random(rng, n) for path, codec in self.parts.items()}
@@ -183,29 +183,3 @@ def make_codec(space: Space, *, scaled: bool) -> Codec:
     if isinstance(space, spaces.Tuple | spaces.Dict):
         return CompositeCodec(space, scaled=scaled)
     raise ZooError(f"actions of {space} are not supported; wrap the env to flatten them")
-
-
-def leaf_spaces(space: Space) -> Iterator[tuple[str, Space]]:
-    """Yield path and space of every part that is no Tuple or Dict itself, in the order of the space."""
-    return _leaves(space, None)
-
-
-def nested(space: Space, leaves: dict[str, Any], path: str = "") -> Any:
-    """Return what stands at the paths in tuples and dictionaries, as ``space`` is nested."""
-    if isinstance(space, spaces.Dict):
-        return {key: nested(part, leaves, f"{path}/{key}") for key, part in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(nested(part, leaves, f"{path}/{index}") for index, part in enumerate(space))
-    return leaves[path[1:]]
-
-
-def _leaves(space: Space, values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield path and value of every part; the parts' spaces themselves where there are no values."""
-    if not isinstance(space, spaces.Tuple | spaces.Dict):
-        yield path[1:], space if values is None else values
-        return
-    parts: Iterable[tuple[Any, Space]] = (
-        space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    )
-    for key, part in parts:
-        yield from _leaves(part, None if values is None else values[key], f"{path}/{key}")

@@ -10,9 +10,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.envs.composite_spaces import leaf_spaces, nested
 from zoo.errors import ZooError
 from zoo.policies.choosing import total
-from zoo.policies.codecs import leaf_spaces, nested
 from zoo.policies.config import PolicyConfig
 from zoo.policies.gaussian_heads import DiagonalGaussian
 from zoo.policies.heads import Array, Categorical, Head

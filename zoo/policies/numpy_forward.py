@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.composite_head import CompositeHead
 from zoo.policies.deterministic_actor import Deterministic, DeterministicActor
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.gaussian_heads import LOG_STD_RANGE, DiagonalGaussian, SquashedGaussian
@@ -185,9 +186,20 @@ def _step(layer: nn.Module) -> ArrayFunction | None:
         return lambda features: np.concatenate(
             [mean(features), np.minimum(np.maximum(log_std(features), low), high)], axis=-1
         )
+    if type(layer) is CompositeHead:
+        return _side_by_side(layer)
     if type(layer) in _STATE_DEPENDENT and _is_linear(layer.mean):  # type: ignore[arg-type]
         return _deviation_by_features(layer)  # type: ignore[arg-type]
     return None
+
+
+def _side_by_side(head: CompositeHead) -> ArrayFunction | None:
+    """Return what the heads of a composite give, one behind the other; None if one is not known."""
+    parts = [_step(_layers(part)[0]) for part in head.heads.values()]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return lambda features: np.concatenate([part(features) for part in known], axis=-1)
 
 
 _STATE_DEPENDENT = (StateDependentGaussian, SquashedStateDependentGaussian)

@@ -47,7 +47,8 @@ class DeterministicPolicy(nn.Module):
     """Takes a tensor for each of ``inputs``, (n, *shape), and returns one for each of ``outputs``.
 
     A policy that remembers takes its state and where episodes start too, and returns the next state last:
-    ``memory_size`` numbers. Raises `ZooError` for a policy whose head is of a user's own.
+    ``memory_size`` numbers. The last input is the masks of valid actions, if the agent has learned with
+    masks. Raises `ZooError` for a policy whose head is of a user's own.
     """
 
     def __init__(self, agent: Agent[Any]) -> None:
@@ -68,6 +69,9 @@ class DeterministicPolicy(nn.Module):
             names = ("policy_state", "episode_start") if "state" in parts else ("state", "episode_start")
             self.inputs += [TensorFacts(names[0], (self.memory_size,), "float32")]
             self.inputs += [TensorFacts(names[1], (), "bool")]
+        self.masks_actions = agent.masks_actions
+        if agent.masks_actions:
+            self.inputs.append(TensorFacts("action_masks", (acting.head.mask_size or 0,), "bool"))
         moments = {} if agent.normalizer is None else agent.normalizer.moments
         self.normalizers = nn.ModuleList(
             _Normalize(agent, key) if key in moments else nn.Identity()
@@ -87,24 +91,27 @@ class DeterministicPolicy(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the actions, one tensor (n, …) for each of ``outputs``."""
         n_parts = len(self.normalizers)
-        observations, memory = inputs[:n_parts], inputs[n_parts:]
+        observations, rest = inputs[:n_parts], list(inputs[n_parts:])
         parts = [norm(part) for norm, part in zip(self.normalizers, observations, strict=True)]
         shown: Any = parts[0]
         if self.is_dictionary:
             shown = {facts.name: part for facts, part in zip(self.inputs[:n_parts], parts, strict=True)}
         seen = {"observations": shown}
-        if memory:
-            seen["episode_starts"] = memory[1]
+        if self.masks_actions:
+            seen["action_masks"] = rest.pop()
+        state = None
+        if self.memory_size:
+            state, seen["episode_starts"] = rest
         policy: Any = self.policy
         judge = policy.actor_parameters if self.is_actor_alone else policy.action_parameters
-        parameters, after = judge(seen, memory[0] if memory else None)
+        parameters, after = judge(seen, state)
         sizes = [head.parameter_size for head in self.heads]
         each = parameters.split(sizes, dim=-1) if len(sizes) > 1 else (parameters,)
         actions = tuple(
             action(_mode(head, part))
             for head, part, action in zip(self.heads, each, self.codecs, strict=True)
         )
-        return (*actions, after) if memory else actions
+        return (*actions, after) if self.memory_size else actions
 
     def random_memory(self, n: int, seed: int = 0) -> list[np.ndarray]:
         """Return states and episode starts of ``n`` rows, to try it with; nothing without a memory."""

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from zoo.algorithms.agent import Agent
 from zoo.envs.normalize import SINGLE
-from zoo.envs.spaces import is_image
+from zoo.envs.spaces import choice_sizes, is_image
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
 from zoo.files.plain_data import to_json
@@ -55,17 +55,14 @@ def export_agent(
     if "onnx" in formats:
         _check_packages()
     module = DeterministicPolicy(agent).eval()
-    observations = random_observations(agent)
-    memory = module.random_memory(len(observations[0]))
-    program = _traced(module, [part[:2] for part in (*observations, *memory)])
+    examples = _examples(agent, module)
+    program = _traced(module, [part[:2] for part in examples.inputs])
     written: dict[str, tuple[bytes, Run]] = {}
     if "onnx" in formats:
         written[ONNX] = _as_onnx(module, program)
     if "torch_export" in formats:
         written[TORCH_EXPORT] = _as_torch_export(program)
-    differences = {
-        name: _difference(agent, module, observations, memory, run) for name, (_, run) in written.items()
-    }
+    differences = {name: _difference(agent, module, examples, run) for name, (_, run) in written.items()}
     with atomic_folder(destination) as new:
         for name, (content, _) in written.items():
             (new / name).write_bytes(content)
@@ -165,6 +162,15 @@ def random_observations(agent: Agent[Any], n: int | None = None, seed: int = 0) 
     return [_random(part, agent, key, rng, n) for key, part in parts.items()]
 
 
+def random_masks(agent: Agent[Any], n: int, seed: int = 0) -> Array:
+    """Return ``n`` random masks of valid actions, each of which leaves something to choose."""
+    rng, sizes = np.random.default_rng(seed), choice_sizes(agent.action_space)
+    masks = rng.random((n, sum(sizes))) < 0.5
+    starts = np.cumsum([0, *sizes[:-1]])
+    masks[np.arange(n)[:, None], starts + rng.integers(sizes, size=(n, len(sizes)))] = True
+    return masks
+
+
 def _random(space: spaces.Space[Any], agent: Agent[Any], key: str, rng: np.random.Generator, n: int) -> Array:
     if isinstance(space, spaces.Discrete):
         return rng.integers(space.start, space.start + space.n, n, dtype=space.dtype)
@@ -184,18 +190,37 @@ def _random(space: spaces.Space[Any], agent: Agent[Any], key: str, rng: np.rando
     return np.clip(drawn, space.low, space.high).astype(space.dtype)
 
 
-def _difference(
-    agent: Agent[Any], module: DeterministicPolicy, observations: list[Array], memory: list[Array], run: Run
-) -> float:
+class _Examples(NamedTuple):
+    """Random inputs to try both with: observations, state and episode starts, masks, where there are any."""
+
+    observations: list[Array]
+    memory: list[Array]
+    masks: Array | None
+
+    @property
+    def inputs(self) -> list[Array]:
+        """What the exported policy takes."""
+        return [*self.observations, *self.memory, *([] if self.masks is None else [self.masks])]
+
+
+def _examples(agent: Agent[Any], module: DeterministicPolicy) -> _Examples:
+    observations = random_observations(agent)
+    n = len(observations[0])
+    masks = random_masks(agent, n) if agent.masks_actions else None
+    return _Examples(observations, module.random_memory(n), masks)
+
+
+def _difference(agent: Agent[Any], module: DeterministicPolicy, examples: _Examples, run: Run) -> float:
     """Return how far the exported policy's actions are from the agent's. Raises `ZooError` if too far."""
+    memory, masks, inputs = examples.memory, examples.masks, examples.inputs
+    observations = _as_seen(agent, examples.observations)
     state, starts = (module.state_of_agent(memory[0]), memory[1]) if memory else (None, None)
-    actions, after = agent.predict(_as_seen(agent, observations), state, starts, deterministic=True)
+    actions, after = agent.predict(observations, state, starts, action_masks=masks, deterministic=True)
     expected = _leaves(agent, actions) + ([after[:, : module.memory_size]] if memory else [])
     # One at a time and another number of them: the batch must not be part of what was exported.
-    given = [*observations, *memory]
-    found = [run([part[:1] for part in given]), run([part[1:] for part in given])]
+    found = [run([part[:1] for part in inputs]), run([part[1:] for part in inputs])]
     worst = 0.0
-    ties = _nearly_tied(agent, observations, state, starts)
+    ties = _nearly_tied(agent, observations, masks, state, starts)
     for index, wanted in enumerate(expected):
         actions = np.concatenate([each[index] for each in found])
         if actions.shape != wanted.shape or actions.dtype != wanted.dtype:
@@ -211,18 +236,17 @@ def _difference(
     if not worst <= TOLERANCE:
         raise ZooError(
             f"the exported policy acts otherwise than the agent: by up to {worst:.2g} on"
-            f" {len(observations[0]):,} random observations; nothing was written"
+            f" {len(inputs[0]):,} random observations; nothing was written"
         )
     return worst
 
 
 def _as_seen(agent: Agent[Any], observations: list[Array]) -> Any:
+    """Return the observations as the agent is shown them."""
     space = agent.observation_space
-    return (
-        dict(zip(space.spaces, observations, strict=True))
-        if isinstance(space, spaces.Dict)
-        else observations[0]
-    )
+    if isinstance(space, spaces.Dict):
+        return dict(zip(space.spaces, observations, strict=True))
+    return observations[0]
 
 
 def _leaves(agent: Agent[Any], actions: Any) -> list[Array]:
@@ -234,10 +258,10 @@ def _leaves(agent: Agent[Any], actions: Any) -> list[Array]:
 
 
 def _nearly_tied(
-    agent: Agent[Any], observations: list[Array], state: Array | None, starts: Array | None
+    agent: Agent[Any], observations: Any, masks: Array | None, state: Array | None, starts: Array | None
 ) -> Array:
     """Return for which rows (n,) rounding decides between two actions."""
-    seen, _ = agent._seen(_as_seen(agent, observations), None)
+    seen, _ = agent._seen(observations, masks)
     if starts is not None:
         seen["episode_starts"] = starts
     parameters, _ = agent.acting.parameters(seen, state)
@@ -288,6 +312,8 @@ observations = {each["name"]: np.zeros((1, *each["shape"]), each["dtype"]) for e
 print(policy.run(None, observations))
 """
 
+_ALL_ALLOWED = 'observations["action_masks"][:] = True  # where an action is not valid, False\n'
+
 _WITH_TORCH = """import torch
 
 policy = torch.export.load("policy.pt2").module()
@@ -312,7 +338,10 @@ def _readme(title: str, module: DeterministicPolicy, files: list[str]) -> str:
             " first; where `episode_start` is true, what it remembered does not count.\n"
         )
     if ONNX in files:
-        parts.append(f"With `pip install onnxruntime`, and nothing else:\n\n```python\n{_WITH_ONNX}```\n")
+        code = _WITH_ONNX
+        if module.masks_actions:
+            code = code.replace("print(", f"{_ALL_ALLOWED}print(")
+        parts.append(f"With `pip install onnxruntime`, and nothing else:\n\n```python\n{code}```\n")
     if TORCH_EXPORT in files:
         parts.append(
             f"With PyTorch alone (only from somebody whom you trust):\n\n```python\n{_WITH_TORCH}```\n"

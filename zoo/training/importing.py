@@ -51,11 +51,11 @@ _MODULES = {
     "sb3_contrib.tqc.policies": ("tqc",),
     "stable_baselines3.common.policies": ("ppo2", "a2c"),
     "sb3_contrib.common.recurrent.policies": ("ppo2",),
+    "sb3_contrib.common.maskable.policies": ("ppo2",),
 }
 """Which algorithms the policies of a module of SB3 belong to."""
 
 _ELSEWHERE = {
-    "sb3_contrib.common.maskable.policies": "MaskablePPO",
     "sb3_contrib.ars.policies": "ARS",
     "sb3_contrib.crossq.policies": "CrossQ",
 }
@@ -108,7 +108,7 @@ def _imported(
     normalize: str | Path | None,
     activation: str | None,
 ) -> ImportedAgent:
-    name = _algorithm(files, algo)
+    name, masks_actions = _algorithm(files, algo), _masks_actions(files, algo)
     observation_space, action_space = _spaces(files, env_spaces)
     _check_spaces(name, files, observation_space, action_space)
     config, unknown = _hyperparameters(name, files, action_space)
@@ -121,8 +121,10 @@ def _imported(
         config=agent_config(
             *(name, config, policy, env, _whole(files.plain("n_envs")) or 1, observation_space, action_space),
             memory_config(None) if algorithm_type.has_replay else None,
+            "maskable_ppo" if masks_actions else None,
+            masks_actions=masks_actions,
         ),
-        tensors=_tensors(name, files, observation_space, action_space),
+        tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
         normalization=None if statistics is None else normalization(statistics, observation_space),
         card={"timesteps": _whole(files.plain("num_timesteps")) or 0},
     )
@@ -144,7 +146,7 @@ def _whole(value: Any) -> int | None:
 
 def _algorithm(files: Sb3Files, given: str | None) -> str:
     if given is not None:
-        name = "ppo2" if given == "ppo" else given
+        name = "ppo2" if given in ("ppo", "maskable_ppo") else given
         if name not in NAMES:
             raise ZooError(f"unknown algorithm '{given}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
         return name
@@ -165,6 +167,11 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
         is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
         return "td3" if is_twin or (files.plain("policy_delay") or 1) != 1 else "ddpg"
     return known[0]
+
+
+def _masks_actions(files: Sb3Files, given: str | None) -> bool:
+    """Whether it is an agent of MaskablePPO."""
+    return given == "maskable_ppo" or ".maskable." in str(files.printed("policy_class").get("__module__"))
 
 
 def _actor_critic(files: Sb3Files) -> str:
@@ -347,7 +354,9 @@ def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
     )
 
 
-def _tensors(name: str, files: Sb3Files, observation_space: Space, action_space: Space) -> Arrays:
+def _tensors(
+    name: str, files: Sb3Files, observation_space: Space, action_space: Space, *, masks_actions: bool
+) -> Arrays:
     tensors = with_joined_critic(files.tensors)
     network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c"}
     prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
@@ -358,6 +367,9 @@ def _tensors(name: str, files: Sb3Files, observation_space: Space, action_space:
         keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],
     )
     found = {ours: tensors[theirs] for theirs, ours in renamed(name, tensors, layout).items()}
+    if masks_actions and isinstance(action_space, spaces.MultiBinary):
+        for logits in ("head.logits.weight", "head.logits.bias"):  # of zero and one, bit by bit
+            found[logits] = found[logits][1::2] - found[logits][::2]
     if name in ("sac", "tqc"):
         found["temperature.log"] = _log_ent_coef(files.variables)
     return {ours: np.asarray(tensor, np.float32) for ours, tensor in found.items()}

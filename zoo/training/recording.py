@@ -107,7 +107,7 @@ def camera(
         _refuse_fast_gif(look.frames_per_second, paths)
         with filming(paths, rate, whole_only=whole_only) as film:
             filmed = Filmed(drawn.envs[0], film, canvas, length)
-            yield EnvStepper(InProcessVectorEnv([lambda: filmed])), filmed
+            yield EnvStepper(InProcessVectorEnv([lambda: filmed], mask_actions=env.mask_actions)), filmed
 
 
 @contextlib.contextmanager

@@ -1,0 +1,219 @@
+"""Actions of Tuple and Dict spaces: from the environment to the update, as if each part stood alone."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from torch import Tensor, distributions, nn
+
+import zoo
+from zoo import A2C, PPO2, evaluate_policy, make_vec_env
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.envs import EnvStepper, check_env
+from zoo.envs.action_toys import ARM_AND_BITS
+from zoo.errors import ZooError
+
+TUPLE = spaces.Tuple(
+    (spaces.Tuple((spaces.Discrete(2), spaces.MultiDiscrete([2, 3]))), spaces.MultiBinary(2))
+)
+SMALL = {"net_arch": [8]}
+ON_POLICY = pytest.mark.parametrize("algorithm", [A2C, PPO2])
+
+
+class Strict(gym.Env[Any, Any]):
+    """Takes nothing but values of its action space, of exactly their types."""
+
+    observation_space: Any = spaces.Box(-1.0, 1.0, (3,), np.float32)
+
+    def __init__(self, action_space: Any = ARM_AND_BITS) -> None:
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.n_steps = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        assert type(action) is (tuple if isinstance(self.action_space, spaces.Tuple) else dict)
+        self.n_steps += 1
+        return self._draw(), float(self.np_random.normal()), False, self.n_steps == 7, {}
+
+    def _draw(self) -> Any:
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+
+
+def made(algorithm: Any, envs: Any, **options: Any) -> Any:
+    return algorithm(SMALL, envs, seed=0, compile=False, threads=1, n_steps=8, **options)
+
+
+@ON_POLICY
+@pytest.mark.parametrize("space", [ARM_AND_BITS, TUPLE], ids=["Dict", "Tuple"])
+def test_environments_of_every_kind_are_given_actions_of_their_space(algorithm: Any, space: Any) -> None:
+    def make() -> Any:
+        return Strict(space)
+
+    workers = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}
+    for envs in (
+        make_vec_env(make, 3),
+        make_vec_env(make, 3, nan_check=True, normalize=True),
+        make_vec_env(make, 3, check=False, **workers),
+        SyncVectorEnv([make] * 3),
+    ):
+        model = made(algorithm, envs).learn(48)
+        assert model.n_updates > 0
+        assert model.memory.columns["actions"].keys() == model.codec.spec.keys()
+        evaluate_policy(model, envs, 3, deterministic=False)
+        envs.close()
+
+
+@ON_POLICY
+def test_prediction_is_what_an_environment_takes(algorithm: Any, tmp_path: Path) -> None:
+    model = made(algorithm, make_vec_env(Strict, 2)).learn(32)
+    loaded = zoo.load(model.save(tmp_path / "agent"), Strict)
+    assert loaded.action_space == ARM_AND_BITS
+    env = Strict()
+    observation, _ = env.reset(seed=0)
+    vector_env = SyncVectorEnv([Strict] * 4)
+    batch, _ = vector_env.reset(seed=0)
+    for deterministic in (True, False):
+        action, state = loaded.predict(observation, deterministic=deterministic)
+        assert state is None
+        env.step(action)
+        actions, _ = loaded.predict(batch, deterministic=deterministic)
+        assert vector_env.action_space.contains(actions)
+        vector_env.step(actions)
+    one, _ = loaded.predict(batch[1])
+    many, _ = model.predict(batch)
+    assert one["arm"][0] == many["arm"][0][1]
+    np.testing.assert_allclose(one["arm"][1], many["arm"][1][1], rtol=1e-5)
+    described = loaded.action_probability(observation)
+    assert [len(described["arm"][0]), len(described["arm"][1]), len(described["bits"])] == [3, 2, 2]
+
+
+def test_masks_of_parts_are_given_to_a_prediction() -> None:
+    model = made(PPO2, make_vec_env("Zoo/MaskedComposite-v0", 2))
+    seen = np.random.default_rng(0).random((50, 8)).astype(np.float32)
+    masks = np.tile([False, False, True, True, False, False, True], (50, 1))
+    for deterministic in (True, False):
+        actions, _ = model.predict(seen, action_masks=masks, deterministic=deterministic)
+        assert (actions["arm"][0] == 3).all()  # counted from 1
+        assert (actions["bits"] == [0, 1]).all()
+    assert len(np.unique(model.predict(seen, deterministic=False)[0]["arm"][0])) == 3
+    with pytest.raises(ZooError, match="forbids every action"):
+        model.predict(seen, action_masks=np.zeros((50, 7), np.bool_))
+
+
+def test_parts_have_the_parameters_of_heads_of_their_own() -> None:
+    """Of 8 features: three logits; a mean and a deviation; the logits of two bits."""
+    model = made(PPO2, make_vec_env("Zoo/Composite-v0", 1))
+    assert sum(each.numel() for each in model.policy.head.parameters()) == 3 * 9 + (9 + 1) + 2 * 9
+
+
+def parts_by_hand(policy: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities and entropies of the actions, part by part, as if they stood alone."""
+    features = policy.actor(batch["observations"])
+    arm, number, bits = (policy.head.heads[path] for path in ("arm/0", "arm/1", "bits"))
+    of_arm, of_bits = batch["action_masks"].split([3, 4], -1)
+    logits = arm.logits(features).masked_fill(~of_arm, -torch.inf)
+    zero_or_one = torch.stack([torch.zeros(len(features), 2), bits.logits(features)], -1)
+    zero_or_one = zero_or_one.masked_fill(~of_bits.reshape(-1, 2, 2), -torch.inf)
+    actions = batch["actions"]
+    chosen = distributions.Categorical(logits=logits)
+    normal = distributions.Normal(number.mean(features), number.log_std.exp())
+    drawn = distributions.Categorical(logits=zero_or_one)
+    log_prob = chosen.log_prob(actions["arm/0"]) + normal.log_prob(actions["arm/1"]).sum(-1)
+    entropy = chosen.entropy() + normal.entropy().sum(-1) + drawn.entropy().sum(-1)
+    return log_prob + drawn.log_prob(actions["bits"].long()).sum(-1), entropy
+
+
+def test_an_update_is_that_of_independent_parts() -> None:
+    ent_coef, vf_coef = 0.1, 0.5
+    options: dict[str, Any] = {"n_epochs": 1, "n_minibatches": 1, "clip_range_vf": None}
+    options |= {"ent_coef": ent_coef, "vf_coef": vf_coef}
+    model = made(PPO2, make_vec_env("Zoo/MaskedComposite-v0", 4), **options)
+    model.learn(32)
+    model.collect()
+    rollout = model.finished_rollout()
+    by_hand = copy.deepcopy(model.policy)
+    log_prob, entropy = parts_by_hand(by_hand, rollout)
+    torch.testing.assert_close(log_prob, rollout["log_prob"], rtol=1e-4, atol=1e-5)
+    advantages = (rollout["advantages"] - rollout["advantages"].mean()) / (rollout["advantages"].std() + 1e-8)
+    error = (by_hand.values(rollout) - rollout["returns"]).square().mean()
+    surrogate = (advantages * (log_prob - rollout["log_prob"]).exp()).mean()
+    (vf_coef * error - surrogate - ent_coef * entropy.mean()).backward()
+    expected = nn.utils.parameters_to_vector(each.grad for each in by_hand.parameters())
+    found: list[Tensor] = []
+    gradient = model.descent.gradient
+
+    def watched(module: Any, loss: Tensor) -> Tensor:
+        found.append(gradient(module, loss).clone())
+        return found[-1]
+
+    model.descent.gradient = watched
+    model.update()
+    torch.testing.assert_close(found[0], expected, rtol=1e-3, atol=1e-6)
+    assert expected.abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in ("a2c", "ppo2")])
+def test_others_name_the_algorithms_that_take_them(name: str) -> None:
+    found = algorithm_class(name)
+    if spaces.Tuple in found.supported_actions:
+        pytest.skip("it takes them itself")
+    with pytest.raises(ZooError, match=r"actions are Dict\(arm: Tuple.*; a2c, .*ppo2.* can take them$"):
+        found("MlpPolicy", "Zoo/Composite-v0")
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (
+            spaces.Tuple((spaces.Discrete(2), spaces.Text(3))),
+            "actions of type Text are not supported; supported",
+        ),
+        (
+            spaces.Dict({"a": spaces.Box(np.float32([0.0]), np.float32([0.0]))}),
+            r"action_space `a`: low equals high \(0\) at \[0\]",
+        ),
+    ],
+)
+def test_parts_that_nothing_can_choose_are_refused(space: Any, message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        check_env(lambda: Strict(space))
+
+
+def test_actions_of_another_form_are_refused() -> None:
+    envs = EnvStepper(make_vec_env(Strict, 2))
+    envs.reset([0, 1])
+    arm = (np.array([1, 2]), np.zeros((2, 1), np.float32))
+    envs.step({"arm": arm, "bits": np.zeros((2, 2), np.int8)})
+    with pytest.raises(ValueError, match=r"actions of `bits` of shape \(2, 3\); expected \(2, 2\)"):
+        envs.step({"arm": arm, "bits": np.zeros((2, 3), np.int8)})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"use_sde": True}, r"`algo.use_sde=true` is for Box actions, but the env's are Dict\(arm"),
+    ],
+)
+def test_options_that_are_of_numbers_alone_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        made(PPO2, "Zoo/Composite-v0", **options)
+
+
+def test_a_number_that_is_not_finite_is_found_in_a_part() -> None:
+    model = made(PPO2, make_vec_env("Zoo/Composite-v0", 2))
+    with torch.no_grad():
+        model.policy.head.heads["arm/1"].mean.bias.fill_(torch.nan)
+    with pytest.raises(ZooError, match="the policy's action for environment 0 is not finite"):
+        model.learn(32)

@@ -82,3 +82,10 @@ def test_difference_of_two_spaces_is_named(a: Any, b: Any, difference: str) -> N
 
 def test_space_is_described_in_few_words() -> None:
     assert describe(SPACES[-1]) == "Dict(a: Discrete(2), b: Dict(c: Box(2,) float32))"
+
+
+def test_no_more_numbers_are_made_of_a_description_than_16_million() -> None:
+    described = {"type": "MultiBinary", "shape": [2**24]}
+    assert space_from_dict(described).shape == (2**24,)
+    with pytest.raises(ZooError, match="more than 16,777,216 numbers"):
+        space_from_dict({**described, "shape": [2**24 + 1]})

@@ -133,7 +133,7 @@ class Exhibition:
         tests = self._tests_of(mutant)
         if not tests:
             return "UNREACHED"
-        n_left_out = len(tests) - len(tests := self._in_time(tests))
+        in_time = self._in_time(tests)
         path = ROOT / mutant["file"]
         original = path.read_bytes()
         try:
@@ -142,14 +142,14 @@ class Exhibition:
             Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
             child = os.fork()
             if child == 0:
-                _never_return(lambda: self._look(mutant, tests, session))
+                _never_return(lambda: self._look(mutant, in_time, session))
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         finally:
             path.write_bytes(original)
             _end_children()
         if status in (-signal.SIGALRM, -signal.SIGPROF):
             return "hangs"
-        survived = "UNDECIDED" if n_left_out else "SURVIVED"
+        survived = "SURVIVED" if len(in_time) == len(tests) else "UNDECIDED"
         return {PASSED: survived, NOT_SHOWN: "NOT SHOWN"}.get(status, "seen")
 
     def _tests_of(self, mutant: Mapping[str, Any]) -> list[tuple[str, float]]:

@@ -420,3 +420,11 @@ def test_mistakes_are_told(hyperparameters: dict[str, Any], message: str) -> Non
 def test_discrete_actions_are_refused() -> None:
     with pytest.raises(ZooError, match="ddpg acts in Box spaces"):
         DDPG(SMALL, "CartPole-v1")
+
+
+def test_moments_of_small_returns_are_taken() -> None:
+    model = with_units()
+    small = {"returns.mean": 0.01, "returns.squares": 0.0, "returns.count": 0.01}
+    model.set_parameters({**model.get_parameters(), **{name: np.float64(v) for name, v in small.items()}})
+    found = model.get_parameters()
+    assert {name: float(found[name]) for name in small} == small

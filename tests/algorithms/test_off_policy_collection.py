@@ -314,6 +314,17 @@ def test_a_run_that_goes_on_after_updates_is_told_of_nothing() -> None:
     assert warns_of_learning_nothing(model, 5)
 
 
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_a_run_that_goes_on_and_still_learns_nothing_is_told_again(n_envs: int) -> None:
+    for starts, first, second in itertools.product((0, 11, 22), (3, 5), (3, 6, 9, 18)):
+        model = dqn(many_actions(n_envs)[0], learning_starts=starts, train_freq=6)
+        model.learn(first)
+        if model.n_updates:
+            continue
+        told = warns_of_learning_nothing(model, second, reset_num_timesteps=False)
+        assert told == (model.n_updates == 0)
+
+
 class Counted(DQN):
     """Notes after each update how many steps, episodes and gradient steps there were."""
 

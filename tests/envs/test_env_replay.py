@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers import DtypeObservation
 from scripted import Counting, Noisy, assert_same
 
 from zoo.envs import EnvStepper, action_log, make_vec_env
@@ -334,14 +335,26 @@ def test_state_of_other_envs_is_refused() -> None:
         stepper("CartPole-v1", 3).load_state(envs.state())
     with pytest.raises(ZooError, match="state is that of other environments: actions"):
         stepper("Pendulum-v1", 2).load_state(envs.state())
+    with pytest.raises(ZooError, match="state is that of other environments: observations of shape"):
+        stepper("Acrobot-v1", 2).load_state(stepper_of_three_actions().state())
+    with pytest.raises(ZooError, match=r"and type float32; here they have \(4,\) and float64"):
+        stepper(lambda: DtypeObservation(gym.make("CartPole-v1"), np.float64), 2).load_state(envs.state())
     state = envs.state()
     del state["envs"]["actions"]
     with pytest.raises(ZooError, match="damaged state of environments"):
         stepper("CartPole-v1", 2).load_state(state)
 
 
+def stepper_of_three_actions() -> EnvStepper:
+    """Return environments with as many actions as Acrobot has, and other observations."""
+    envs = stepper("MountainCar-v0", 2)
+    envs.reset([0, 1])
+    return envs
+
+
 def test_state_before_the_first_reset_can_be_loaded() -> None:
     state = stepper("CartPole-v1", 2, seed=3).state()
+    assert state["envs"]["returns"].tolist() == [0.0, 0.0]
     envs = stepper("CartPole-v1", 2)
     assert envs.load_state(state) == []
     envs.reset([0, 1])

@@ -124,3 +124,10 @@ def test_parts_whose_names_would_be_the_same_are_refused() -> None:
 def test_space_is_described_in_few_words() -> None:
     assert describe(SPACES[-2]) == "Tuple(Discrete(3, start=1), Tuple(MultiBinary(2)))"
     assert describe(SPACES[-1]) == "Dict(a: Discrete(2), b: Dict(c: Box(2,) float32))"
+
+
+def test_no_more_numbers_are_made_of_a_description_than_16_million() -> None:
+    described = {"type": "MultiBinary", "shape": [2**24]}
+    assert space_from_dict(described).shape == (2**24,)
+    with pytest.raises(ZooError, match="more than 16,777,216 numbers"):
+        space_from_dict({**described, "shape": [2**24 + 1]})

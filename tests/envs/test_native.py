@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import VectorEnv
 from scripted import Counting, assert_same
 
 from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs.config import AtariConfig
+from zoo.envs.native import AleGames
 from zoo.errors import ZooError
 
 
@@ -174,3 +178,59 @@ class TestEnvPool:
         with pytest.raises(ZooError) as caught:
             make_vec_env(env_id, 2, **options)
         assert message in str(caught.value)
+
+
+class Games(VectorEnv[Any, Any, Any]):
+    """Two games that are written down: for each step the rewards, the lives left, and which are over."""
+
+    num_envs = 2
+    single_observation_space, single_action_space = spaces.Box(0, 255, (1,), np.uint8), spaces.Discrete(4)
+    script = (
+        ([2, 0], [3, 2], [False, False]),
+        ([0, 5], [2, 2], [False, False]),
+        ([-3, 1], [2, 2], [False, True]),  # the next game has two lives again
+        ([1, 1], [0, 1], [False, False]),  # nothing is lost before the game ends with its last life
+        ([0, 0], [3, 1], [True, False]),
+    )
+
+    def __init__(self) -> None:
+        self._steps = iter(self.script)
+        self._n = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self._shown(0), {"lives": np.array([3, 2])}
+
+    def step(self, actions: Any) -> Any:
+        rewards, lives, over = map(np.array, next(self._steps))
+        self._n += 1
+        infos = {"lives": lives, **({"final_obs": self._shown(100 + self._n)} if over.any() else {})}
+        return self._shown(self._n), rewards, over, np.zeros(2, np.bool_), infos
+
+    def _shown(self, number: int) -> Any:
+        return np.full((2, 1), number, np.uint8)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("clips", [False, True])
+def test_lives_and_games_are_told_apart_step_by_step(ends: bool, clips: bool) -> None:
+    games = AleGames(Games(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips))
+    games.reset()
+    seen = [games.step(np.zeros(2)) for _ in Games.script]
+    rewards = [[1, 0], [0, 1], [-1, 1], [1, 1], [0, 0]] if clips else [each[0] for each in Games.script]
+    assert [step[1].tolist() for step in seen] == rewards
+    lost = [[False, False], [ends, False], [False, True], [False, ends], [True, False]]
+    assert [step[2].tolist() for step in seen] == lost
+    records = [step[4].get("final_info") for step in seen]
+    assert [record is not None for record in records] == [False, True, True, True, True]
+    life, second, last_life, first = records[1:]
+    assert life["_episode_continues"].tolist() == [True, False]
+    assert last_life["_episode_continues"].tolist() == [False, True]
+    assert not (life["_episode"] | last_life["_episode"]).any()
+    assert second["_episode"].tolist() == [False, True]
+    assert (second["episode"]["r"][1], second["episode"]["l"][1]) == (6.0, 3)
+    assert first["_episode"].tolist() == [True, False]
+    assert (first["episode"]["r"][0], first["episode"]["l"][0]) == (0.0, 5)
+    assert (first["episode"]["r"][1], first["episode"]["l"][1]) == (1.0, 2), "of the next game alone"
+    if ends:
+        assert seen[1][4]["final_obs"][0] == seen[1][0][0], "the game goes on from the episode's last picture"
+        assert seen[2][4]["final_obs"][1] == 103

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import time
 
 import pytest
 
 from zoo.agents.card import score
-from zoo.files.printing import decimal, first_and_last, one_line, printable, without_password
+from zoo.files.printing import decimal, first_and_last, one_line, printable, say, without_password
 from zoo.training.benchmark import as_markdown
 
 
@@ -71,3 +72,16 @@ def test_returns_below_one_can_be_told_apart() -> None:
     row = {**played, "algo": "sac", "env": "x", "agent": "y", "timesteps": 5, "n_episodes": 9}
     assert "| 0.043 ± 0.012 | 0.042 | 0.036 … 0.050 |" in as_markdown([row], {})
     assert score({**played, "n_eval_episodes": 9}) == "0.043 ± 0.012 over 9 episodes"
+
+
+def test_a_line_and_its_end_are_written_in_one_piece() -> None:
+    """Else the lines of several processes run into one another."""
+
+    class Pieces(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    written: list[str] = []
+    say("zoo: done", Pieces())
+    assert [text for text in written if text] == ["zoo: done\n"]

@@ -16,6 +16,7 @@ from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.memory.replay import ReplayMemory, ring_length
+from zoo.memory.sampling import Rings
 
 Array = np.ndarray
 
@@ -262,3 +263,13 @@ def test_priorities_of_another_memory_are_refused(priorities: Array) -> None:
     state = {**memory.sampler.state(), "priorities": priorities}
     with pytest.raises(ValueError, match="its priorities are not those of this memory"):
         memory.sampler.load_state(state)
+
+
+def test_new_transitions_have_priority_1_until_an_error_is_larger() -> None:
+    sampler, env = PrioritizedSampler(PrioritizedConfig(alpha=0.5, epsilon=0.0), 4, 1), np.zeros(1, np.int64)
+    for n_added, errors in ((1, [0.25]), (2, [0.25, 4.0])):
+        sampler.added(np.array([n_added - 1]), env)
+        sampler.draw(np.random.default_rng(0), (n_added,), Rings(env + n_added, env + n_added, 4), 0.0)
+        sampler.learned(np.array(errors))
+        sampler.added(np.array([n_added]), env)
+        assert sampler.state()["priorities"].tolist() == [0.5, 1.0] if n_added == 1 else [0.5, 2.0, 2.0]

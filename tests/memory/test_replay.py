@@ -504,3 +504,18 @@ def test_what_was_stored_before_a_checkpoint_is_not_looked_at_again() -> None:
 def test_each_environment_has_a_row_at_least_or_two_where_observations_are_stored_once() -> None:
     assert [ring_length(capacity, 4, once=False) for capacity in (1, 8, 11)] == [1, 2, 2]
     assert [ring_length(capacity, 4, once=True) for capacity in (1, 8, 12)] == [2, 2, 3]
+
+
+def test_a_cut_leaves_an_environment_without_transitions_as_it_is() -> None:
+    memory = of_rewards([1, None], once=True)
+    memory.cut()
+    assert memory.columns["ended"][0, 0]
+    assert memory.columns["ended"].sum() == 1
+    assert memory.state()["final_slots"].tolist() == [0]
+
+
+def test_nothing_is_kept_apart_where_both_observations_are_stored() -> None:
+    memory = of_rewards([1, 2], [3, 4])
+    memory.cut()
+    assert len(memory.state()["final_slots"]) == 0
+    assert memory.state()["final"] == {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.errors import ZooError
 from zoo.optim.program import Program
@@ -291,3 +291,19 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(ZooError, match="no usable GPU; use device=cpu"):
         runtime(device="cuda")
     assert runtime(device="auto").device.type == "cpu"
+
+
+def test_only_a_module_of_trained_parameters_alone_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    """Who asked for compiling is told why not; who left it to the rules is not."""
+    trained, frozen, counting = nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2)
+    frozen.bias.requires_grad = False
+    for module, name in ((trained, None), (frozen, "bias"), (counting, "running_mean")):
+        caplog.clear()
+        heard, automatic = runtime(compile=True), runtime()
+        heard.stay_eager_for(module)
+        assert heard.compiles == (name is None)
+        told = [record.getMessage() for record in caplog.records]
+        assert [name in each for each in told] == [True] * (name is not None)
+        automatic.stay_eager_for(module)
+        assert automatic.compile == ("auto" if name is None else False)
+        assert len(caplog.records) == len(told)

@@ -20,6 +20,7 @@ from zoo.policies.deterministic_actor import DeterministicActor
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.heads import Categorical
 from zoo.policies.networks import Mlp
+from zoo.policies.numpy_forward import values_in_numpy
 from zoo.policies.q_network import QNetwork
 from zoo.policies.quantile_network import QuantileNetwork
 from zoo.policies.squashed_actor import SquashedActor
@@ -162,6 +163,16 @@ def test_vectors_of_all_kinds_are_read_by_numpy(space: spaces.Space[Any]) -> Non
     acting = ActingPolicy(policy)
     assert acting.uses_numpy
     np.testing.assert_allclose(acting.parameters(seen)[0], by_modules(policy, seen), rtol=1e-4, atol=1e-6)
+
+
+def test_values_of_a_plain_critic_come_from_numpy() -> None:
+    policy = on_policy(BOX)
+    values = values_in_numpy(policy)
+    assert values is not None
+    observations = observed()
+    with torch.no_grad():
+        expected = policy.values({"observations": torch.from_numpy(observations)}).numpy()
+    np.testing.assert_allclose(values(observations), expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("hooked", ["critic", "critic_encoder"])

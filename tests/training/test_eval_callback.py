@@ -15,6 +15,9 @@ from gymnasium.wrappers import TimeLimit
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo2 import PPO2
+from zoo.envs.config import EnvConfig
+from zoo.envs.normalize import is_training
+from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.training.eval_callback import EvalCallback, read_evaluations
 from zoo.training.evaluation import evaluate
@@ -206,3 +209,35 @@ def test_no_damage_is_too_much_for_reading(tmp_path: Path) -> None:
     (tmp_path / "array.npy").rename(tmp_path / "evaluations.npz")
     assert read_evaluations(tmp_path / "evaluations.npz") == []
     assert len(list(tmp_path.glob("evaluations.npz.damaged*"))) == 5
+
+
+def test_environments_that_evaluate_have_statistics_that_stand_still() -> None:
+    envs = EvalCallback(EnvConfig(id="CartPole-v1", normalize=True), every=64, n_eval_episodes=1)._envs()
+    assert isinstance(envs, EnvStepper)
+    assert not is_training(envs.given_env)
+
+
+def test_of_agents_that_score_the_same_the_latest_is_the_best(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    env = TimeLimit(CartPoleEnv(), 3)  # no pole falls so soon
+    ppo2().learn(192, EvalCallback(env, every=64, n_eval_episodes=1, run=run))
+    assert json.loads((run.best_agent / "card.json").read_text())["timesteps"] == 192
+
+
+class Touching:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_nothing_in_a_file_of_evaluations_is_run(tmp_path: Path) -> None:
+    harmful = np.array([Touching(tmp_path / "touched")], dtype=object)
+    numbers = np.ones((1, 1))
+    np.savez(tmp_path / "evaluations.npz", timesteps=harmful, results=numbers, ep_lengths=numbers)
+    assert read_evaluations(tmp_path / "evaluations.npz") == []
+    assert not (tmp_path / "touched").exists()

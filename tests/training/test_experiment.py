@@ -22,6 +22,7 @@ import pytest
 import torch
 
 import zoo
+import zoo.envs.workers as workers_module
 import zoo.training.experiment as experiment_module
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.commands.train import run as run_command
@@ -586,6 +587,7 @@ class Clinging(gym.Wrapper[Any, Any, Any, Any]):
 def test_environment_that_cannot_be_closed_is_told_and_the_run_is_finished(
     vectorization: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(workers_module, "SECONDS_TO_CLOSE", 60.0)  # a busy machine may need them
     register_wrapped_cartpole("Clinging-v0", Clinging, monkeypatch)
     given = ["env=Clinging-v0", "env.check=false", "env.start_method=fork", "env.n_workers=2"]
     assert zoo.train(config_of(*given, f"env.vectorization={vectorization}")).is_complete

@@ -140,3 +140,9 @@ def test_equal_methods_are_rarely_called_different() -> None:
         for _ in range(400)
     ]
     assert np.mean(np.array(chances) <= 0.05) < 0.08
+
+
+def test_no_difference_is_called_impossible_for_it_was_seen_once() -> None:
+    first, second = np.arange(10.0), np.arange(10.0) + 100
+    found = statistics.chance_of_difference(statistics.mean_of_means, [first], [second], n_draws=99, seed=1)
+    assert found == pytest.approx(1 / 100)

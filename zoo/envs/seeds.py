@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+
+LARGEST_SEED = 2**31 - 1
+"""C++ takes seeds of 32 bits with a sign."""
 
 
 def seeds_of(first: int, n: int, n_spaces: int) -> tuple[int, list[int]]:
@@ -22,6 +26,12 @@ def random_seed() -> int:
 def derived_seeds(seed: int, n: int) -> list[int]:
     """Return the seeds of ``n`` streams of random numbers that come from one seed."""
     return [int(word) for word in np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(n)]
+
+
+def small_seeds(seed: int | Sequence[int], n: int) -> list[int]:
+    """Return a seed for each of ``n`` simulators in C++; one number gives i ``seed + i``."""
+    each = [seed + i for i in range(n)] if isinstance(seed, int | np.integer) else seed
+    return [int(single) % LARGEST_SEED for single in each]
 
 
 def spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:

@@ -74,7 +74,8 @@ def first_and_last(text: object) -> str:
 def say(line: str, stream: TextIO | None = None) -> None:
     """Print a line to stdout, or another stream, if it can be written: nothing that is done depends on it.
 
-    Whatever the line quotes, it is shown as `printable` leaves it.
+    Whatever the line quotes, it is shown as `printable` leaves it. It goes out with its end in one piece, so
+    that lines of several processes do not run into one another.
     """
     with contextlib.suppress(OSError, ValueError):
-        print(printable(line), file=sys.stdout if stream is None else stream, flush=True)
+        print(printable(line) + "\n", end="", file=sys.stdout if stream is None else stream, flush=True)

@@ -335,7 +335,7 @@ class ReplayMemory:
         used = int(self._sizes.max(initial=0))
         if self.optimize_memory_usage and used:
             used += 1
-        final, places = self._final, np.zeros(0, np.int64)
+        final, places = self._final, np.empty(0, np.int64)
         if final is not None:
             places = final.places
         rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}

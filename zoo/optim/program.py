@@ -68,8 +68,9 @@ class Program:
         take, taken = self._first(step, shared, rows, n_rows)
         parts, n_seen = [taken], taken.n_rows
         while not (stopped := self._stopped()) and n_seen < n_rows:
-            parts.append(take(shared, rows, n_seen))
-            n_seen += parts[-1].n_rows
+            part = take(shared, rows, n_seen)
+            parts.append(part)
+            n_seen += part.n_rows
         sums = parts[0].sums
         for part in parts[1:]:
             sums = sums + part.sums

@@ -42,6 +42,11 @@ class State(dict[str, Tensor]):
 class LiveState(State):
     """The tensors themselves, which modules share: steps on it overwrite them."""
 
+    @property
+    def is_cuda(self) -> bool:
+        """Whether they lie on a GPU."""
+        return next(iter(self.values())).is_cuda
+
     def snapshot(self, name: str) -> Tensor:
         """Return a copy of the tensor."""
         return self[name].clone()

@@ -47,7 +47,7 @@ def compile_single(
 ) -> Callable[[Tree, Tree, int], Taken]:
     """Return what takes the step on one row of rows; the arguments here are examples."""
     traced = _trace(step, state, shared, row)
-    is_cuda = traced.example[0].device.type == "cuda"
+    is_cuda = state.is_cuda
     overwrites = not is_cuda and not traced.moves
     if is_cuda:
         call = _cuda_graph(traced.graph)
@@ -105,7 +105,7 @@ def compile_function(
 
     example = [*state.values(), *leaves(list(trees))]
     graph = make_fx(flat, _DECOMPOSITIONS, tracing_mode="fake")(*example)
-    is_cuda = example[0].device.type == "cuda"
+    is_cuda = state.is_cuda
     call = _cuda_graph(graph) if is_cuda else _inductor(graph, example)
 
     def compiled(*trees: Tree) -> Tree:

@@ -31,8 +31,8 @@ class HeldNoise:
 
     def next(self, rng: np.random.Generator, n_envs: int) -> Array:
         """Return the noise (n_envs, …) of the next step."""
-        if self._noise is None or (self.every > 0 and self._n_steps % self.every == 0):
-            self._noise = self.head.noise(rng, (n_envs,))
+        if self._noise is None or self._n_steps == self.every:
+            self._noise, self._n_steps = self.head.noise(rng, (n_envs,)), 0
         self._n_steps += 1
         return self._noise
 

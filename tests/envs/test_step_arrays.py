@@ -1,0 +1,17 @@
+"""Arrays that environments are stepped into."""
+
+from __future__ import annotations
+
+from gymnasium import spaces
+
+from zoo.envs.step_arrays import StepArrays
+
+
+def test_arrays_begin_with_zeros_and_without_ends_or_valid_actions() -> None:
+    space = spaces.Dict({"place": spaces.Box(1.0, 2.0, (3,)), "door": spaces.Discrete(2, start=1)})
+    arrays = StepArrays.allocate(2, space, spaces.Discrete(3, start=1))
+    assert arrays.action_masks is not None
+    parts = [*arrays.observations.values(), *(part for part in list(vars(arrays).values())[1:])]
+    assert [part.shape for part in parts[:4]] == [(2,), (2, 3), (2,), (2,)]
+    assert arrays.action_masks.shape == (2, 3)
+    assert not any(part.any() for part in parts)

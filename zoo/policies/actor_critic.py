@@ -68,14 +68,19 @@ class ActorCritic(nn.Module):
 
     def forward(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
+        features, critic_features, next_state = self._read(seen, state)
+        return self._masked(features, seen), self.critic(critic_features).squeeze(-1), next_state
+
+    def _read(self, seen: Seen, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the features that the actor reads, those that the critic reads, and the next state."""
         actor_state, critic_state = self._split(state)
         features, next_state = self._features(seen, self.encoder, self.core, actor_state)
-        parameters = self._masked(features, seen)
-        if self.critic_encoder is not None:
-            features, after = self._features(seen, self.critic_encoder, self.critic_core, critic_state)
-            if next_state is not None and after is not None:
-                next_state = torch.cat([next_state, after], dim=-1)
-        return parameters, self.critic(features).squeeze(-1), next_state
+        if self.critic_encoder is None:
+            return features, features, next_state
+        critic_features, after = self._features(seen, self.critic_encoder, self.critic_core, critic_state)
+        if next_state is not None and after is not None:
+            next_state = torch.cat([next_state, after], dim=-1)
+        return features, critic_features, next_state
 
     def action_parameters(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state, without values where no state depends on them."""

@@ -43,9 +43,6 @@ from zoo.policies.own_policy import make_policy
 N_DRAWN = 6
 """Actions drawn at each step where they are numbers: one to judge, five for the mean advantage."""
 
-BATCH_BYTES = 64 * 2**20
-"""Bytes of windows that one call of the update program may hold."""
-
 
 @dataclass
 class ACERConfig:
@@ -130,7 +127,6 @@ class ACER(Algorithm[ACERConfig]):
             )
         memory.transforms = () if self.normalizer is None else (self._normalize,)
         self.memory = memory
-        self._rows_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * self._batch_size()))
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -167,17 +163,16 @@ class ACER(Algorithm[ACERConfig]):
 
     def update(self) -> None:
         """Learn from the last rollout, then from as many replayed ones as are drawn."""
-        memory, n_replays = self.memory, 0
+        memory, n_steps, n_replays = self.memory, self.config.n_steps, 0
         if len(memory) >= self.config.replay_start:
             n_replays = int(self.rng.poisson(self.config.replay_ratio))
         firsts = np.concatenate([memory.newest(), memory.drawn(self.rng, n_replays)])
         rates = self.rates(self._progress_before)
-        for start in range(0, len(firsts), self._rows_per_call):
-            batches = memory.windows(firsts[start : start + self._rows_per_call])
+        for window in firsts[:, None]:  # as fast as all in one run, whose loop takes far longer to compile
+            batch = memory.windows(window)
             if isinstance(self.kind, ContinuousActions):
-                shape = len(batches["rewards"]), N_DRAWN, *batches["rewards"].shape[1:]
-                batches["noise"] = self.acting.head.noise(self.rng, shape)
-            self._take_steps(self._gradient_step, rates, self._tensors(batches))
+                batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
+            self._take_steps(self._gradient_step, rates, self._tensors(batch))
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         policy, parameters = self.descent.module(state), self.descent.parameters

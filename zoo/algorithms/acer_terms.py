@@ -67,7 +67,7 @@ class Returns:
         targets = batch["rewards"] + gamma * torch.where(terminated, 0.0, following)
         self._taken = taken
         self._td_errors = targets - taken
-        self._discounts = torch.where(ended, 0.0, gamma)
+        self._discounts = gamma * (~ended).to(taken.dtype)
 
     def corrected(self, coefficients: Tensor | None = None) -> Tensor:
         """Return Q^ret (…) with these truncated importances of the actions (equation 5); all 1: Q^opc."""

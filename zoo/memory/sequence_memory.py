@@ -45,9 +45,8 @@ class SequenceMemory(ReplayMemory):
         self.n_places = n_envs
         if n_steps > self._most_rows:
             raise ZooError(
-                f"`algo.buffer_size={capacity}` keeps {self._most_rows} steps of each of {n_envs} environments,"
-                f" which is no room for a rollout, `algo.n_steps={n_steps}`;"
-                f" expected at least {(n_steps + 1) * n_envs}"
+                f"`algo.buffer_size={capacity}` keeps {self._most_rows} steps of each of {n_envs} envs,"
+                f" fewer than a rollout, `algo.n_steps={n_steps}`; take {(n_steps + 1) * n_envs} or more"
             )
 
     @property

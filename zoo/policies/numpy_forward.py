@@ -16,6 +16,7 @@ from typing import TypeGuard
 import numpy as np
 from torch import Tensor, nn
 
+from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.deterministic_actor import Deterministic, DeterministicActor
 from zoo.policies.encoders import VectorEncoder
@@ -34,6 +35,8 @@ from zoo.policies.state_dependent_heads import (
 
 ArrayFunction = Callable[[Array], Array]
 
+_ACTORS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
+
 
 def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
     """Return observations (n, …) to the parameters of the policy's head (n, …), before masks.
@@ -42,7 +45,7 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
     """
     if not _is_within_reach(policy):
         return None
-    if type(policy) is ActorCritic and policy.core is None:
+    if isinstance(policy, ActorCritic) and type(policy) in _ACTORS and policy.core is None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
     if type(policy) is QNetwork:
         return _chain(policy.encoder, policy.advantages)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from sb3_agents import CHOICE, CONTINUOUS, IMAGE, PARTS, VECTOR, Still, make, observations, saved
 from torch import nn
@@ -52,6 +53,23 @@ CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = 
     ),
     "ppo of dictionaries": ("PPO", "MultiInputPolicy", PARTS, CHOICE, {}),
     "ppo of kinds": ("PPO", "MlpPolicy", spaces.Discrete(6), CHOICE, {}),
+    "ppo with an LSTM": ("RecurrentPPO", "MlpLstmPolicy", VECTOR, CHOICE, {}),
+    "ppo with layers of LSTMs": (
+        *("RecurrentPPO", "MlpLstmPolicy", VECTOR, CONTINUOUS),
+        {"policy_kwargs": {"lstm_hidden_size": 8, "n_lstm_layers": 2, "net_arch": [16]}},
+    ),
+    "ppo with an LSTM for both": (
+        *("RecurrentPPO", "MlpLstmPolicy", VECTOR, CHOICE),
+        {"policy_kwargs": {"lstm_hidden_size": 8, "enable_critic_lstm": False, "shared_lstm": True}},
+    ),
+    "ppo with an LSTM for the actor": (
+        *("RecurrentPPO", "MlpLstmPolicy", VECTOR, CHOICE),
+        {"policy_kwargs": {"lstm_hidden_size": 8, "enable_critic_lstm": False}},
+    ),
+    "ppo with an LSTM after dictionaries": (
+        *("RecurrentPPO", "MultiInputLstmPolicy", PARTS, CHOICE),
+        {"policy_kwargs": {"lstm_hidden_size": 8}},
+    ),
     "dqn": ("DQN", "MlpPolicy", VECTOR, CHOICE, {}),
     "dqn of images": ("DQN", "CnnPolicy", IMAGE, CHOICE, {}),
     "dqn of dictionaries": ("DQN", "MultiInputPolicy", PARTS, CHOICE, {}),
@@ -95,6 +113,38 @@ def test_imported_agent_acts_the_same(case: str, tmp_path: Path) -> None:
     actions, _ = loaded.predict(seen)
     np.testing.assert_allclose(actions, expected, rtol=1e-5, atol=1e-5)
     assert len(np.unique(np.asarray(expected), axis=0)) > 1
+
+
+@pytest.mark.parametrize("critic", ["separate", "detached", "none"])
+def test_imported_agent_remembers_the_same(critic: str, tmp_path: Path) -> None:
+    """Actions of several steps, episodes that start in between, and the critic's values."""
+    options = {"enable_critic_lstm": critic == "separate", "shared_lstm": critic == "detached"}
+    policy_kwargs = {"lstm_hidden_size": 8, "n_lstm_layers": 2, **options}
+    model = make("RecurrentPPO", "MlpLstmPolicy", Still(VECTOR, CONTINUOUS), policy_kwargs=policy_kwargs)
+    ours = import_sb3(saved(model, tmp_path)).algorithm
+    assert ours.policy_config.critic_lstm == critic
+    state: Any = None
+    their_state: Any = None
+    starts = np.array([True, True, True])
+    critic_state: Any = ours.acting.initial_state(3)
+    their_critic_state = tuple(torch.zeros(2, 3, 8) for _ in range(2))
+    for step in range(6):
+        seen = np.random.default_rng(step).standard_normal((3, 3)).astype(np.float32)
+        actions, state = ours.predict(seen, state, starts)
+        expected, their_state = model.predict(seen, their_state, starts, deterministic=True)
+        np.testing.assert_allclose(actions, expected, rtol=1e-5, atol=1e-5)
+        starting = torch.from_numpy(starts.astype(np.float32))
+        shown = {"observations": seen, "episode_starts": starts}
+        values = ours.acting.values(shown, critic_state)
+        _, critic_state = ours.acting.parameters(shown, critic_state)
+        with torch.no_grad():
+            wanted = model.policy.predict_values(torch.from_numpy(seen), their_critic_state, starting)
+            lstm = model.policy.lstm_critic or model.policy.lstm_actor
+            _, their_critic_state = model.policy._process_sequence(
+                torch.from_numpy(seen), their_critic_state, starting, lstm
+            )
+        np.testing.assert_allclose(values, wanted[:, 0], rtol=1e-4, atol=1e-5)
+        starts = np.array([False, step == 2, False])
 
 
 @pytest.mark.parametrize("case", ["ppo of several choices", "ppo of bits", "sac", "dqn", "ppo of images"])

@@ -23,6 +23,7 @@ from zoo.algorithms.registry import acting_in
 from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
+from zoo.algorithms.sequences import check_recurrence
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
@@ -52,6 +53,9 @@ class Agent(ABC, Generic[Config]):
     """Whether Box actions are stored in [−1, 1], and scaled to the environment's bounds on the way there."""
     has_replay: ClassVar[bool] = False
     """Whether it draws from a replay memory, so that there is a ``memory`` to configure."""
+
+    has_recurrence: ClassVar[bool] = False
+    """Whether its policies may have a memory."""
 
     policy: nn.Module
     memory_config: MemoryConfig | None = None
@@ -88,6 +92,7 @@ class Agent(ABC, Generic[Config]):
         check_sde_options(
             *(self.name, config, self.policy_config, action_space), squashes=self.scales_actions
         )
+        check_recurrence(self.name, self.policy_config, remembers=self.has_recurrence)
         scaled = self.scales_actions or bool(self.policy_config.squash_output)
         self.codec = make_codec(action_space, scaled=scaled)
         check_foreseen(self._make_policy, self.policy_config)

@@ -72,6 +72,7 @@ class OnPolicyAlgorithm(Algorithm[Config]):
     """Collects ``n_steps`` steps of every environment with the current policy, then learns from them once."""
 
     supported_actions = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    has_recurrence = True
     uses_old_log_prob: ClassVar[bool] = False
     """Whether a finished rollout tells how likely its actions were for the policy that took them."""
 

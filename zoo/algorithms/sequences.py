@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
 
 Array = np.ndarray
 
@@ -32,6 +34,30 @@ class RecurrentState:
         """Go back to what `state` returned."""
         if self.array is not None:
             self.array = np.array(state["array"])
+
+
+def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> None:
+    """Raise `ZooError` for a memory where the algorithm has none, and for its options where there is none."""
+    if policy._target_ is not None:
+        return
+    if policy.recurrent is not None and not remembers:
+        raise ZooError(
+            f"{name} has no policies that remember (`policy.recurrent={policy.recurrent}`, {policy.name});"
+            f" {', '.join(remembering())} have"
+        )
+    if policy.recurrent is None:
+        usual = PolicyConfig()
+        for option in ("lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm"):
+            if getattr(policy, option) != getattr(usual, option):
+                raise ZooError(
+                    f"`policy.{option}` is of policies that remember: policy=MlpLstmPolicy, or"
+                    " policy.recurrent=lstm"
+                )
+
+
+def remembering() -> list[str]:
+    """Return the algorithms that train recurrent policies."""
+    return [name for name in ALGORITHMS if algorithm_class(name).has_recurrence]
 
 
 def chunk_length(n_steps: int, asked: int | None) -> int:

@@ -35,7 +35,6 @@ from zoo.files.printing import one_line
 SCHEME = "zoo"
 
 USUAL_POLICY = "MlpPolicy"
-ATARI_POLICY = "CnnPolicy"
 USUAL_MEMORY = "memory/usual"
 
 NO_TUNED = "none"
@@ -193,7 +192,8 @@ class ZooConfigSource(ConfigSource):
             return self._with_defaults(f"algo/{name}", {"name": name, **values})
         config, header = self._read(f"algo/{name}")
         if "defaults" in config:
-            config.defaults = [_of_the_whole_config(each) for each in config.defaults]
+            others = (each for each in config.defaults if _chosen_policy(each) is None)
+            config.defaults = [_of_the_whole_config(each) for each in others]
         return OmegaConf.merge({"preset": name}, config), header  # type: ignore[return-value]
 
     def _with_defaults(
@@ -228,11 +228,19 @@ class ZooConfigSource(ConfigSource):
 
     def _tuned_policy(self, name: str) -> str:
         pair, _, tuned = name.partition("/from/")
-        env = pair.partition("/")[2]
+        algo, _, env = pair.partition("/")
         file = _chosen_tuned_file(f"{USUAL_TUNED}{pair}" if tuned == "usual" else tuned)
         choices = [] if file is None else map(_chosen_policy, _read_tuned(file).get("defaults", []))
-        usual = ATARI_POLICY if sections.is_atari(env) else USUAL_POLICY
+        usual = self._usual_policy(algo)
+        if sections.is_atari(env):
+            usual = usual.replace("Mlp", "Cnn", 1)
         return next((choice for choice in choices if choice is not None), usual)
+
+    def _usual_policy(self, algo: str) -> str:
+        """Return the policy that a preset chooses, or the usual one."""
+        preset = self._file(f"algo/{algo}")
+        choices = [] if preset is None else map(_chosen_policy, _read_yaml(preset)[0].get("defaults", []))
+        return next((choice for choice in choices if choice is not None), USUAL_POLICY)
 
     def _experiment(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
         file = self._file(config_path)

@@ -1,6 +1,6 @@
 """Environments: made, stepped side by side, normalised, watched, checked."""
 
-from zoo.envs import toys
+from zoo.envs import hidden_velocities, toys
 from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
 from zoo.envs.ids import folder_name
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
@@ -11,6 +11,7 @@ from zoo.envs.trial import check_env
 from zoo.envs.vec_env import make_vec_env
 
 toys.register()
+hidden_velocities.register()
 
 __all__ = [
     "AtariConfig",

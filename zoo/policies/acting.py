@@ -12,7 +12,11 @@ from torch import nn
 
 from zoo.memory.columns import Column, transform
 from zoo.policies.heads import Array, Head
-from zoo.policies.numpy_forward import action_parameters_in_numpy, values_in_numpy
+from zoo.policies.numpy_forward import (
+    action_parameters_in_numpy,
+    remembering_in_numpy,
+    values_in_numpy,
+)
 
 
 class ActingPolicy:
@@ -30,12 +34,13 @@ class ActingPolicy:
         self.device = torch.device(device)
         self.head = policy.head  # type: ignore[assignment]
         self._in_numpy = action_parameters_in_numpy(policy)
+        self._remembering_in_numpy = remembering_in_numpy(policy)
         self._values_in_numpy = values_in_numpy(policy)
 
     @property
     def uses_numpy(self) -> bool:
         """Whether acting goes past torch."""
-        return self._in_numpy is not None
+        return self._in_numpy is not None or self._remembering_in_numpy is not None
 
     def initial_state(self, n: int) -> Array | None:
         """Return the state of ``n`` rows before anything was seen; None where the policy has no memory."""
@@ -56,6 +61,10 @@ class ActingPolicy:
         if self._in_numpy is not None:
             parameters = self._in_numpy(seen["observations"])
             return (parameters if masks is None else self.head.masked(parameters, masks)), None
+        if self._remembering_in_numpy is not None:
+            starts = seen.get("episode_starts")
+            parameters, after = self._remembering_in_numpy(seen["observations"], state, starts)
+            return (parameters if masks is None else self.head.masked(parameters, masks)), after
         if masks is not None:
             self.head.check_masks(masks)
         with self._evaluation():

@@ -24,6 +24,7 @@ from zoo.policies.gaussian_heads import LOG_STD_RANGE, DiagonalGaussian, Squashe
 from zoo.policies.heads import Array, Categorical
 from zoo.policies.multi_heads import Bernoulli, MultiCategorical
 from zoo.policies.networks import Mlp
+from zoo.policies.numpy_cores import core_in_numpy
 from zoo.policies.q_network import QNetwork
 from zoo.policies.quantile_network import QuantileNetwork
 from zoo.policies.squashed_actor import SquashedActor
@@ -34,6 +35,9 @@ from zoo.policies.state_dependent_heads import (
 )
 
 ArrayFunction = Callable[[Array], Array]
+
+RecurrentFunction = Callable[[Array, Array | None, Array | None], tuple[Array, Array]]
+"""Observations (n, …), state (n, s) and where episodes start (n) to parameters (n, …) and the next state."""
 
 _ACTORS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
 
@@ -54,6 +58,35 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
     if type(policy) is SquashedActor or type(policy) is DeterministicActor:
         return _chain(policy.encoder, policy.trunk, policy.head)
     return None
+
+
+def remembering_in_numpy(policy: nn.Module) -> RecurrentFunction | None:
+    """Return the same for a policy with a core, and the next state: see `RecurrentFunction`."""
+    if not isinstance(policy, ActorCritic) or type(policy) not in _ACTORS or not _is_within_reach(policy):
+        return None
+    core, critic_core = core_in_numpy(policy.core), core_in_numpy(policy.critic_core)
+    read, act = _chain(policy.encoder, policy.shared), _layer_chain(policy.actor, policy.head)
+    read_for_critic = None
+    if policy.critic_encoder is not None and policy.critic_core is not None:
+        read_for_critic = _chain(policy.critic_encoder, policy.shared)
+    if core is None or read is None or act is None or (critic_core is None) != (policy.critic_core is None):
+        return None
+    actor_size = policy.core.state_size  # type: ignore[union-attr]
+
+    def parameters(observations: Array, state: Array | None, starts: Array | None) -> tuple[Array, Array]:
+        features = read(observations)
+        if state is None:
+            state = np.zeros((len(features), policy.state_size), np.float32)
+        keep = np.ones((len(features), 1), np.float32)
+        if starts is not None:
+            keep[starts] = 0.0
+        remembered, after = core(features, state[:, :actor_size], keep)
+        if critic_core is not None:
+            own = features if read_for_critic is None else read_for_critic(observations)
+            after = np.concatenate([after, critic_core(own, state[:, actor_size:], keep)[1]], axis=-1)
+        return act(remembered), after
+
+    return parameters
 
 
 def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
@@ -87,14 +120,20 @@ def _is_plain(module: nn.Module) -> bool:
 
 
 def _chain(encoder: nn.Module, *networks: nn.Module) -> ArrayFunction | None:
-    encode = encoder_in_numpy(encoder)
+    encode, forward = encoder_in_numpy(encoder), _layer_chain(*networks)
+    if encode is None or forward is None:
+        return None
+    return lambda observations: forward(encode(observations))
+
+
+def _layer_chain(*networks: nn.Module) -> ArrayFunction | None:
+    """Return what networks do one after the other, on an array that stays as it is."""
     layers = [layer for network in networks for layer in _layers(network)]
     known = [step for step in map(_step, layers) if step is not None]
-    if encode is None or len(known) < len(layers) or type(layers[0]) in _WORKING_IN_PLACE:
+    if len(known) < len(layers) or (layers and type(layers[0]) in _WORKING_IN_PLACE):
         return None
 
-    def forward(observations: Array) -> Array:
-        values = encode(observations)
+    def forward(values: Array) -> Array:
         for step in known:
             values = step(values)
         return values

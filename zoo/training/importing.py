@@ -27,7 +27,16 @@ from zoo.files.tensors import Arrays
 from zoo.memory.config import memory_config
 from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
 from zoo.policies.networks import activation_class
-from zoo.training.sb3_names import LAYERS, NAMES, Layout, renamed, widths
+from zoo.training.sb3_names import (
+    LAYERS,
+    NAMES,
+    Layout,
+    has_critic_encoder,
+    memory_of,
+    renamed,
+    widths,
+    with_joined_critic,
+)
 from zoo.training.sb3_normalization import normalization, normalize_section
 
 Space = spaces.Space[Any]
@@ -41,11 +50,11 @@ _MODULES = {
     "sb3_contrib.qrdqn.policies": ("qrdqn",),
     "sb3_contrib.tqc.policies": ("tqc",),
     "stable_baselines3.common.policies": ("ppo2", "a2c"),
+    "sb3_contrib.common.recurrent.policies": ("ppo2",),
 }
 """Which algorithms the policies of a module of SB3 belong to."""
 
 _ELSEWHERE = {
-    "sb3_contrib.common.recurrent.policies": "RecurrentPPO",
     "sb3_contrib.common.maskable.policies": "MaskablePPO",
     "sb3_contrib.ars.policies": "ARS",
     "sb3_contrib.crossq.policies": "CrossQ",
@@ -298,13 +307,17 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
         policy = POLICIES["MultiInputPolicy"]
     else:
         policy = POLICIES["CnnPolicy" if any(".cnn." in tensor for tensor in tensors) else "MlpPolicy"]
+    memory = memory_of(tensors)
+    if memory:
+        policy = POLICIES[policy.name.replace("Policy", "LstmPolicy")]
     features = [tensor.size for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
     sizes = {net: widths(tensors, *prefix) for net, prefix in LAYERS[name].items()}
     options: dict[str, Any] = {
         "net_arch": sizes["qf"] if set(sizes) == {"qf"} else sizes,
         "activation": activation or _activation(name, kwargs),
         "features_dim": features[0] if features else policy.features_dim,
-        "share_encoder": not _has_critic_encoder(name, tensors),
+        "share_encoder": name not in ON_POLICY or not has_critic_encoder(tensors),
+        **memory,
     }
     if files.plain("use_sde") is True and name in (*ON_POLICY, "sac", "tqc"):
         for option in ("log_std_init", "full_std", "use_expln", "clip_mean"):
@@ -334,24 +347,14 @@ def _activation(name: str, kwargs: Mapping[str, Any]) -> str:
     )
 
 
-def _has_critic_encoder(name: str, tensors: Arrays) -> bool:
-    """Whether the critic of an on-policy agent reads by weights of its own."""
-    if name not in ON_POLICY:
-        return False
-    prefix = "vf_features_extractor."
-    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-    actors = {key: tensors.get(f"features_extractor.{key}", tensor) for key, tensor in own.items()}
-    return any(not np.array_equal(tensor, actors[key]) for key, tensor in own.items())
-
-
 def _tensors(name: str, files: Sb3Files, observation_space: Space, action_space: Space) -> Arrays:
-    tensors = files.tensors
+    tensors = with_joined_critic(files.tensors)
     network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c"}
     prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
     layout = Layout(
         action="mean" if isinstance(action_space, spaces.Box) else "logits",
         output=0 if prefix is None else 2 * len(widths(tensors, prefix)),
-        has_critic_encoder=_has_critic_encoder(name, tensors),
+        has_critic_encoder=name in ON_POLICY and has_critic_encoder(tensors),
         keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],
     )
     found = {ours: tensors[theirs] for theirs, ours in renamed(name, tensors, layout).items()}

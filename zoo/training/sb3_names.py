@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays
@@ -39,6 +41,8 @@ _ACTOR_CRITIC = {
     r"features_extractor\.(.+)": r"encoder.\1",
     r"pi_features_extractor\.(.+)": r"encoder.\1",
     r"vf_features_extractor\.(.+)": r"<critic_encoder>\1",
+    r"lstm_actor\.(\w+)_l(\d+)": r"core.layers.\2.\1",
+    r"lstm_critic\.(\w+)_l(\d+)": r"critic_core.layers.\2.\1",
 }
 
 NAMES: dict[str, dict[str, str]] = {
@@ -163,3 +167,43 @@ def widths(tensors: Arrays, prefix: str) -> list[int]:
         raise ZooError(f"its `{prefix}` has layers that do not fit each other")
     sizes = [rows for rows, _ in shapes]
     return sizes[:-1] if prefix in WITH_OUTPUT else sizes
+
+
+def memory_of(tensors: Arrays) -> dict[str, object]:
+    """Return the fields of a policy's config that say how SB3-Contrib's policy remembers, if it does."""
+    layers = [name for name in tensors if re.fullmatch(r"lstm_actor\.weight_hh_l\d+", name)]
+    if not layers:
+        return {}
+    own = any(name.startswith("lstm_critic.") for name in tensors)
+    return {
+        "recurrent": "lstm",
+        "lstm_hidden_size": int(tensors[layers[0]].shape[-1]),
+        "n_lstm_layers": len(layers),
+        "critic_lstm": "separate" if own else "none" if "critic.weight" in tensors else "detached",
+    }
+
+
+def with_joined_critic(tensors: Arrays) -> Arrays:
+    """Return the tensors without SB3-Contrib's linear layer in the place of a critic's LSTM.
+
+    No non-linearity follows it, so it and the layer after it are one.
+    """
+    if "critic.weight" not in tensors or "critic.bias" not in tensors:
+        return tensors
+    first = "mlp_extractor.value_net.0" if "mlp_extractor.value_net.0.weight" in tensors else "value_net"
+    joined = {name: tensor for name, tensor in tensors.items() if not name.startswith("critic.")}
+    weight, bias = (tensors[f"{first}.{kind}"].astype(np.float64) for kind in ("weight", "bias"))
+    widths_fit = weight.shape[1:] == tensors["critic.weight"].shape[:1] == tensors["critic.bias"].shape
+    if weight.ndim != 2 or not widths_fit:
+        raise ZooError("its `critic` and the layer after it do not fit each other")
+    joined[f"{first}.weight"] = weight @ tensors["critic.weight"]
+    joined[f"{first}.bias"] = bias + weight @ tensors["critic.bias"]
+    return joined
+
+
+def has_critic_encoder(tensors: Arrays) -> bool:
+    """Whether the critic of an on-policy agent reads by weights of its own."""
+    prefix = "vf_features_extractor."
+    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    actors = {key: tensors.get(f"features_extractor.{key}", tensor) for key, tensor in own.items()}
+    return any(not np.array_equal(tensor, actors[key]) for key, tensor in own.items())

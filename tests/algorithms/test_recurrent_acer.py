@@ -77,17 +77,9 @@ def test_continuous_actions_remember_too() -> None:
 
 def test_a_cue_that_is_gone_is_remembered() -> None:
     """No policy without a memory gets more than 0 on average."""
-    model = ACER(
-        gru(),
-        "Zoo/Memory-v0",
-        n_envs=8,
-        n_steps=12,
-        learning_rate=3e-3,
-        replay_start=500,
-        gamma=0.95,
-        **SETTINGS,
-    )
-    model.learn(16_000)
+    policy = {"recurrent": "gru", "lstm_hidden_size": 12, "critic_lstm": "shared", "net_arch": []}
+    options = {**QUICK, "learning_rate": 2e-2, "n_steps": 12, "replay_start": 200, "gamma": 0.95}
+    model = ACER(policy, "Zoo/Memory-v0", n_envs=8, **options).learn(6000)
     mean, _ = evaluate_policy(model, "Zoo/Memory-v0", n_eval_episodes=40)
     assert mean > 0.9
 

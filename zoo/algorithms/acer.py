@@ -79,6 +79,7 @@ class ACER(Algorithm[ACERConfig]):
     name = "acer"
     config_class = ACERConfig
     supported_actions = (spaces.Box, spaces.Discrete)
+    has_recurrence = True
 
     config: ACERConfig
     policy: ActionValuePolicy | StochasticDuelingPolicy

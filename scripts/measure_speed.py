@@ -84,6 +84,14 @@ WORKS = {
         net_arch=[64, 64],
         hyperparameters={"n_steps": 5, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
     ),
+    "acer": Work(
+        env="CartPole-v1",
+        n_envs=8,
+        interval=10_240,
+        log_every=2_080,
+        net_arch=[64, 64],
+        hyperparameters={"n_steps": 20, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
+    ),
     "dqn": DQN_ON_CARTPOLE,
     "sac": OFF_POLICY_ON_PENDULUM,
     "qrdqn": replace(DQN_ON_CARTPOLE, policy={"n_quantiles": 25}),
@@ -122,7 +130,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm."""
-    return [system for system in SYSTEMS if system != "sbx" or work not in ("a2c", "qrdqn")]
+    without = {"acer": ("sb3", "sbx"), "a2c": ("sbx",), "qrdqn": ("sbx",)}
+    return [system for system in SYSTEMS if system not in without.get(work, ())]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -218,6 +227,7 @@ def train_like_sb3(
 SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range_vf": None},
     "a2c": {"rms_prop_tensorflow": False},
+    "acer": {},
     "dqn": {"double": False, "dueling": False},
     "sac": {},
     "qrdqn": {},

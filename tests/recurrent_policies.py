@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.recurrent_core import RecurrentCore
 
@@ -40,5 +41,15 @@ class IntegratingActorCritic(ActorCritic):
 
 
 class GruActorCritic(ActorCritic):
+    def _make_core(self, size: int) -> RecurrentCore:
+        return GruCore(size)
+
+
+class GruActionValuePolicy(ActionValuePolicy):
+    def _make_core(self, size: int) -> RecurrentCore:
+        return GruCore(size)
+
+
+class GruStochasticDuelingPolicy(StochasticDuelingPolicy):
     def _make_core(self, size: int) -> RecurrentCore:
         return GruCore(size)

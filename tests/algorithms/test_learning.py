@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, ACER, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.base import Algorithm
 
 
@@ -20,6 +20,11 @@ def narrow(space: str) -> dict[str, Any]:
 
 PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
 A2C_SETTINGS = {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.0, "ent_coef": 0.0}
+
+ACER_SETTINGS: dict[str, dict[str, Any]] = {
+    "Discrete": {"n_steps": 8, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0},
+    "Box": {"n_steps": 8, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0, "correction_term": 5.0},
+}
 
 RUN: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
 
@@ -61,6 +66,13 @@ def test_ppo2_names_what_it_sees(space: str, enough: float) -> None:
 def test_a2c_names_what_it_sees(space: str, enough: float) -> None:
     env_id = f"Zoo/Identity{space}-v0"
     model = A2C(narrow(space), env_id, n_envs=8, **RUN, **A2C_SETTINGS).learn(16_000)
+    assert mean_reward(model, env_id) >= enough
+
+
+@pytest.mark.parametrize(("space", "enough"), [("Discrete", 0.98), ("Box", 0.9)])
+def test_acer_names_what_it_sees(space: str, enough: float) -> None:
+    env_id = f"Zoo/Identity{space}-v0"
+    model = ACER(narrow(space), env_id, n_envs=8, **RUN, **ACER_SETTINGS[space]).learn(5000)
     assert mean_reward(model, env_id) >= enough
 
 
@@ -224,6 +236,7 @@ def corridor() -> gym.Env[int, int]:
     [
         (PPO2, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
         (A2C, 8000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
+        (ACER, 3000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4, "memory": {"prioritized": {}}}),
         (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10}),

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
+from zoo import A2C, ACER, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.in_process import InProcessVectorEnv
@@ -107,6 +107,11 @@ def a2c(env: Any, **hyperparameters: Any) -> A2C:
     return A2C(policy_of(env), env, seed=0, compile=False, n_steps=5, **hyperparameters)
 
 
+def acer(env: Any, **hyperparameters: Any) -> ACER:
+    small = {"n_steps": 4, "buffer_size": 500, "replay_start": 20}
+    return ACER(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
+
+
 def dqn(env: Any, **hyperparameters: Any) -> DQN:
     small = {"batch_size": 8, "buffer_size": 500, "learning_starts": 20}
     return DQN(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
@@ -135,6 +140,8 @@ def tqc(env: Any, **hyperparameters: Any) -> TQC:
 ALGORITHMS = {
     "ppo2": (ppo2, spaces.Discrete(2)),
     "a2c": (a2c, BOX),
+    "acer": (acer, spaces.Discrete(2)),
+    "acer in a box": (acer, BOX),
     "dqn": (dqn, spaces.Discrete(2)),
     "dqn, observations once": (partial(dqn, optimize_memory_usage=True), spaces.Discrete(2)),
     "ddpg": (ddpg, BOX),
@@ -159,7 +166,7 @@ def test_fault_of_an_environment_is_named(make: Any, space: Any, what: str, valu
     with pytest.raises(NotFiniteError, match=f"^{expected}$"):
         model.learn(2000, written)
     assert written.at < 2 * at
-    if make in (ppo2, a2c):  # nothing was learned from it either
+    if make in (ppo2, a2c, acer):  # nothing was learned from it either
         assert all(tensor.isfinite().all() for tensor in model.program.state.values())
 
 
@@ -208,6 +215,8 @@ DIVERGING: dict[str, Any] = {
     "ppo2": lambda: ppo2(envs(), learning_rate=1e30, max_grad_norm=None),
     "ppo2 in a box": lambda: ppo2(envs(action_space=BOX), learning_rate=1e38),
     "a2c": lambda: a2c(envs(action_space=BOX), learning_rate=1e38),
+    "acer": lambda: acer(envs(), learning_rate=1e30),
+    "acer in a box": lambda: acer(envs(action_space=BOX), learning_rate=1e38),
     "dqn": lambda: dqn(envs(), learning_rate=1e30),
     "qrdqn": lambda: QRDQN(
         *({"net_arch": [8]}, envs()),

@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy, make_vec_env
+from zoo import A2C, ACER, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -64,6 +64,16 @@ RUNS: dict[str, Run] = {
         {"learning_rate": 0.01, "n_steps": 16, "use_sde": True, "sde_sample_freq": 6},
     ),
     "a2c_sde": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_sde": True}),
+    "acer": (
+        ACER,
+        "CartPole-v1",
+        {"n_steps": 7, "buffer_size": 200, "replay_start": 40, "learning_rate": "lin_0.01"},
+    ),
+    "acer_box": (
+        ACER,
+        "Pendulum-v1",
+        {"n_steps": 6, "buffer_size": 100, "replay_start": 40, "learning_rate": 0.01, "delta": 0.1},
+    ),
     "dqn": (
         DQN,
         "CartPole-v1",
@@ -261,7 +271,8 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ppo2", "ppo2_lstm", "ppo2_parts", "a2c", "dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"]
+    "name",
+    ["ppo2", "ppo2_lstm", "ppo2_parts", "a2c", "acer", "dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"],
 )
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)
@@ -325,7 +336,7 @@ def test_restored_run_ends_as_an_uninterrupted_one(name: str, normalize: bool) -
     assert_goes_on_exactly(straight, fresh, 480)
 
 
-@pytest.mark.parametrize("name", ["ppo2", "dqn", "dqn_once", "sac_noise", "td3"])
+@pytest.mark.parametrize("name", ["ppo2", "acer", "dqn", "dqn_once", "sac_noise", "td3"])
 def test_a_used_object_can_be_restored_too(name: str) -> None:
     straight, used = make(name, normalize=True), make(name, seed=5, normalize=True).learn(250)
     assert_goes_on_exactly(straight, [used], 360)

@@ -17,6 +17,7 @@ from zoo.errors import ZooError
 
 SMALL: dict[str, dict[str, Any]] = {
     "ppo2": {"n_steps": 16},
+    "acer": {"n_steps": 16, "replay_start": 20},
     "ddpg": {"learning_starts": 20, "batch_size": 16, "train_freq": 10, "gradient_steps": 2},
     "dqn": {"learning_starts": 20, "batch_size": 16},
     "qrdqn": {"learning_starts": 20, "batch_size": 16, "buffer_size": 1000},

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from zoo.algorithms.acer import ACER
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.ppo2 import PPO2
@@ -438,3 +439,29 @@ def test_priorities_that_can_be_none_are_refused(priority: float) -> None:
     state["sampler"]["priorities"][3] = priority
     with pytest.raises(ValueError, match="its priorities are not those of this memory"):
         make(memory={"prioritized": {}}).memory.load_state(state)
+
+
+def make_acer(n_envs: int = 2, buffer_size: int = 400) -> ACER:
+    envs = make_vec_env(Wide, n_envs)
+    settings = {"n_steps": 10, "replay_start": 40, "replay_ratio": 0.3, "buffer_size": buffer_size}
+    return ACER(SMALL, envs, seed=1, compile=False, **settings)
+
+
+def test_windows_of_acer_are_written_about_once_and_resumed_exactly(
+    written: list[int], tmp_path: Path
+) -> None:
+    model, size = make_acer(buffer_size=1000), 1000 * WIDTH
+    for _ in range(2):
+        written.clear()
+        model.learn(1000, CheckpointCallback(tmp_path, every=100), reset_num_timesteps=False)
+        assert size < sum(written) < 1.6 * size
+    resumed = make_acer(buffer_size=1000)
+    restore(read_checkpoint(tmp_path), resumed)
+    written.clear()
+    write_checkpoint(tmp_path, resumed.learn(100, reset_num_timesteps=False))
+    assert sum(written) < 0.3 * size, "a resumed run goes on with what is there"
+    model.learn(100, reset_num_timesteps=False)
+    for name, tensor in model.program.state.items():
+        assert resumed.program.state[name].tolist() == tensor.tolist()
+    for name, column in model.memory.columns.items():
+        np.testing.assert_array_equal(resumed.memory.columns[name], column)

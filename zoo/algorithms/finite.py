@@ -59,7 +59,7 @@ def check_collected(algorithm: Learning) -> None:
         return
     steps_ago = found.steps_ago + (found.name == "observations")  # that step began with it
     step = algorithm.num_timesteps - algorithm.interaction.n_transitions_since(steps_ago)
-    if found.name == "actions":
+    if found.name in ("actions", "behaviour", "states"):
         start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
     else:
         thing = "a reward" if found.name == "rewards" else "an observation"

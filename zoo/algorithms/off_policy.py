@@ -15,6 +15,7 @@ from torch import Tensor
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
+from zoo.algorithms.kept_memory import kept_memory
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.goals import GoalOutcomes
@@ -146,14 +147,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         relabelling = self._make_relabelling()
-        before: ReplayMemory | None = getattr(self, "memory", None)
-        fits = before is not None and before.n_envs == self.n_envs and before.specs == specs
-        if before is not None and fits and before.first_not_finite() is None:
-            before.cut()
-        else:
-            if before:
-                self._warn_of_loss(before, fits=fits)
-            self.memory = ReplayMemory(
+        kept = kept_memory(getattr(self, "memory", None), self.n_envs, specs)
+        self.memory = (
+            kept
+            if kept is not None
+            else ReplayMemory(
                 *(config.buffer_size, self.n_envs, specs),
                 optimize_memory_usage=config.optimize_memory_usage,
                 sampler=self._make_sampler(),
@@ -161,6 +159,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 gamma=config.gamma,
                 relabelling=relabelling,
             )
+        )
         self.memory.relabelling = relabelling
         self.memory.transforms = () if self.normalizer is None else (self._normalize,)
         self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
@@ -187,16 +186,6 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         assert self.envs is not None
         self._goal_outcomes = GoalOutcomes(self.envs.env)
         return Hindsight(self._goal_outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
-
-    def _warn_of_loss(self, memory: ReplayMemory, *, fits: bool) -> None:
-        why = (
-            "some of their numbers are not finite"
-            if fits
-            else "the environments mask actions otherwise"
-            if memory.n_envs == self.n_envs
-            else f"it was of {memory.n_envs} environments, not {self.n_envs}"
-        )
-        warnings.warn(f"the {len(memory):,} transitions in the replay memory are lost: {why}", stacklevel=5)
 
     @classmethod
     def memory_bytes(

@@ -32,6 +32,8 @@ OLD_NAMES = {
     "lr_schedule": "learning_rate",
     "alpha": "rms_prop_decay",
     "epsilon": "rms_prop_eps",
+    "rprop_alpha": "rms_prop_decay",
+    "rprop_epsilon": "rms_prop_eps",
     "double_q": "double",
     "target_network_update_freq": "target_update_interval",
     "param_noise": "parameter_noise",

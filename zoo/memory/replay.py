@@ -34,8 +34,8 @@ Transform = Callable[[Batch], Batch]
 OUTCOME = ("terminated", "ended")
 """Columns that say how a step ended."""
 
-SHOWN = ("observations", "action_masks")
-"""Columns that a policy is shown, so that a transition has them before and after its step."""
+SHOWN = ("observations", "action_masks", "states")
+"""Columns that a policy is given, so that a transition has them before and after its step."""
 
 
 class Relabelling(Protocol):

@@ -78,19 +78,24 @@ class ActorCritic(nn.Module):
 
     def forward(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
+        features, critic_features, next_state = self._read(seen, state)
+        return self._masked(features, seen), self.critic(critic_features).squeeze(-1), next_state
+
+    def _read(self, seen: Seen, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the features that the actor reads, those that the critic reads, and the next state."""
         actor_state, critic_state = self._split(state)
         encoded = self.shared(self.encoder(seen["observations"]))
         features, next_state = self._remembered(encoded, self.core, actor_state, seen)
-        parameters = self._masked(features, seen)
+        if self.critic_reads == "shared":
+            return features, features, next_state
         if self.critic_reads == "detached":
-            features = features.detach()
-        elif self.critic_reads != "shared":
-            if self.critic_encoder is not None:
-                encoded = self.shared(self.critic_encoder(seen["observations"]))
-            features, after = self._remembered(encoded, self.critic_core, critic_state, seen)
-            if next_state is not None and after is not None:
-                next_state = torch.cat([next_state, after], dim=-1)
-        return parameters, self.critic(features).squeeze(-1), next_state
+            return features, features.detach(), next_state
+        if self.critic_encoder is not None:
+            encoded = self.shared(self.critic_encoder(seen["observations"]))
+        critic_features, after = self._remembered(encoded, self.critic_core, critic_state, seen)
+        if next_state is not None and after is not None:
+            next_state = torch.cat([next_state, after], dim=-1)
+        return features, critic_features, next_state
 
     def action_parameters(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Return masked parameters and the next state, without values where no state depends on them."""

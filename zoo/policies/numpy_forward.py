@@ -16,6 +16,7 @@ from typing import TypeGuard
 import numpy as np
 from torch import Tensor, nn
 
+from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.composite_head import CompositeHead
 from zoo.policies.deterministic_actor import Deterministic, DeterministicActor
@@ -39,6 +40,8 @@ ArrayFunction = Callable[[Array], Array]
 RecurrentFunction = Callable[[Array, Array | None, Array | None], tuple[Array, Array]]
 """Observations (n, …), state (n, s) and where episodes start (n) to parameters (n, …) and the next state."""
 
+_ACTORS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
+
 
 def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
     """Return observations (n, …) to the parameters of the policy's head (n, …), before masks.
@@ -47,7 +50,7 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
     """
     if not _is_within_reach(policy):
         return None
-    if type(policy) is ActorCritic and policy.core is None:
+    if isinstance(policy, ActorCritic) and type(policy) in _ACTORS and policy.core is None:
         return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
     if type(policy) is QNetwork:
         return _chain(policy.encoder, policy.advantages)
@@ -60,7 +63,7 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
 
 def remembering_in_numpy(policy: nn.Module) -> RecurrentFunction | None:
     """Return the same for a policy with a core, and the next state: see `RecurrentFunction`."""
-    if type(policy) is not ActorCritic or not _is_within_reach(policy):
+    if not isinstance(policy, ActorCritic) or type(policy) not in _ACTORS or not _is_within_reach(policy):
         return None
     core, critic_core = core_in_numpy(policy.core), core_in_numpy(policy.critic_core)
     read, act = _chain(policy.encoder, policy.shared), _layer_chain(policy.actor, policy.head)

@@ -1,0 +1,237 @@
+"""Actor-critic with experience replay (Wang et al. 2017, https://arxiv.org/abs/1611.01224).
+
+One update on each rollout, then a random number of updates on windows that were experienced before. Values of
+actions follow Retrace's targets, which are safe for trajectories of any policy. The policy's gradient weighs
+actions by how much likelier they are now than when they were taken, truncates these weights, and makes up
+for that by what the critic says of other actions. Then the gradient is turned, at each step, so that the
+policy does not move away faster than it may from a running average of itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.algorithms.acer_terms import ContinuousActions, DiscreteActions, Kind, Terms
+from zoo.algorithms.agent import Array
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.finite import check_collected
+from zoo.algorithms.interaction import Seen
+from zoo.algorithms.kept_memory import kept_memory
+from zoo.algorithms.sequences import RecurrentState
+from zoo.config.fields import Schedule, hyperparameter
+from zoo.errors import ZooError
+from zoo.memory.columns import Column, ColumnSpec, observation_spec
+from zoo.memory.limit import refuse_too_large_memory
+from zoo.memory.replay import Batch, replay_bytes
+from zoo.memory.sequence_memory import SequenceMemory
+from zoo.optim.descent import Descent
+from zoo.optim.optimizers import RMSprop
+from zoo.optim.parameters import Parameters
+from zoo.optim.program import Outcome
+from zoo.optim.state import State
+from zoo.optim.trust_region import projected
+from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
+from zoo.policies.own_policy import make_policy
+
+N_DRAWN = 6
+"""Actions drawn at each step where they are numbers: one to judge, five for the mean advantage."""
+
+
+@dataclass
+class ACERConfig:
+    """Hyperparameters of ACER."""
+
+    learning_rate: Schedule = hyperparameter("lin_7e-4", "step size of RMSprop", ge=0)
+    n_steps: int = hyperparameter(
+        20, "steps of each environment in a rollout, and in what is replayed", unit="steps", ge=1
+    )
+    gamma: float = hyperparameter(0.99, "discount factor", ge=0, le=1)
+    buffer_size: int = hyperparameter(50_000, "transitions kept for replay", unit="transitions", ge=1)
+    replay_ratio: float = hyperparameter(
+        4.0, "updates from replay after each rollout: the mean of a Poisson distribution", ge=0
+    )
+    replay_start: int = hyperparameter(
+        1000, "transitions in the memory from which on it is replayed", unit="transitions", ge=0
+    )
+    correction_term: float = hyperparameter(
+        10.0, "c, where importance weights are truncated; what is above is left to the critic", gt=0
+    )
+    trust_region: bool = hyperparameter(True, "bound how fast the policy leaves its running average")
+    delta: float = hyperparameter(1.0, "that bound", gt=0)
+    alpha: float = hyperparameter(0.99, "what the average policy keeps of itself at each update", ge=0, le=1)
+    q_coef: float = hyperparameter(0.5, "weight of the critic's loss", ge=0)
+    ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
+    max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
+    rms_prop_decay: float = hyperparameter(0.99, "decay of RMSprop's running square", ge=0, lt=1)
+    rms_prop_eps: float = hyperparameter(1e-5, "epsilon of RMSprop", gt=0)
+
+
+class ACER(Algorithm[ACERConfig]):
+    """ACER, for Box actions with the paper's stochastic dueling network."""
+
+    name = "acer"
+    config_class = ACERConfig
+    supported_actions = (spaces.Box, spaces.Discrete)
+    has_recurrence = True
+
+    config: ACERConfig
+    policy: ActionValuePolicy | StochasticDuelingPolicy
+    memory: SequenceMemory
+
+    def _make_policy(self) -> nn.Module:
+        is_discrete = isinstance(self.action_space, spaces.Discrete)
+        policy_class = ActionValuePolicy if is_discrete else StochasticDuelingPolicy
+        return make_policy(policy_class, self.observation_space, self.action_space, self.policy_config)
+
+    def _make_state(self) -> State:
+        config, policy = self.config, self.policy
+        self.descent = Descent(
+            Parameters("policy", policy),
+            RMSprop(config.rms_prop_decay, config.rms_prop_eps),
+            max_grad_norm=config.max_grad_norm,
+        )
+        kind = DiscreteActions if isinstance(policy, ActionValuePolicy) else ContinuousActions
+        self.kind: Kind = kind(policy, config.gamma, config.correction_term)  # type: ignore[arg-type]
+        state = self.descent.initial_state()
+        state["average"] = state["policy"].clone()
+        return state
+
+    def _make_memory(self) -> None:
+        config, codec, head = self.config, self.codec, self.acting.head
+        specs = {
+            "observations": observation_spec(self.observation_space),
+            "actions": codec.spec,
+            "behaviour": ColumnSpec((head.parameter_size,), np.float32),
+        }
+        if self._mask_size is not None:
+            specs["action_masks"] = ColumnSpec((self._mask_size,), np.bool_)
+        self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
+        if self.recurrent.array is not None:
+            specs["states"] = ColumnSpec(self.recurrent.array.shape[1:], np.float32)
+            specs["episode_starts"] = ColumnSpec((), np.bool_)
+        memory = kept_memory(getattr(self, "memory", None), self.n_envs, specs)
+        if memory is None:
+            needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=True)
+            refuse_too_large_memory(needed, config.buffer_size)
+            memory = SequenceMemory(config.buffer_size, self.n_envs, specs, config.n_steps)
+        if config.replay_ratio > 0 and config.replay_start > memory.capacity:
+            raise ZooError(
+                f"`algo.replay_start={config.replay_start}` is never reached: `algo.buffer_size="
+                f"{config.buffer_size}` keeps {memory.capacity} transitions of {self.n_envs} envs"
+            )
+        memory.transforms = () if self.normalizer is None else (self._normalize,)
+        self.memory = memory
+
+    # -- collecting -------------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        self._progress_before = self.progress
+        head, n_steps = self.acting.head, self.config.n_steps
+        for noise in head.noise(self.rng, (n_steps, self.n_envs)):
+            self._take_in(noise)
+        while not self.memory.has_windows:  # where environments have merely reset
+            self._take_in(head.noise(self.rng, (self.n_envs,)))
+        check_collected(self)
+
+    def _take_in(self, noise: Array) -> None:
+        self.memory.add(self._interact(partial(self._act_with, noise)))
+
+    def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
+        before = self.recurrent.array
+        if before is not None:
+            seen = {**seen, "episode_starts": self.interaction.episode_starts}
+        parameters, self.recurrent.array = self.acting.parameters(seen, before)
+        acted = {"actions": self.acting.head.sample(parameters, noise), "behaviour": parameters}
+        if before is not None:
+            acted |= {
+                "states": before,
+                "next_states": self.recurrent.array,
+                "episode_starts": seen["episode_starts"],
+            }
+        return acted
+
+    def _cut_episodes(self, envs: Any) -> None:
+        self.memory.cut(envs)
+
+    # -- updates ----------------------------------------------------------------------------------------
+
+    def update(self) -> None:
+        """Learn from the last rollout, then from as many replayed ones as are drawn."""
+        memory, n_steps, n_replays = self.memory, self.config.n_steps, 0
+        if len(memory) >= self.config.replay_start:
+            n_replays = int(self.rng.poisson(self.config.replay_ratio))
+        firsts = np.concatenate([memory.newest(), memory.drawn(self.rng, n_replays)])
+        rates = self.rates(self._progress_before)
+        for window in firsts[:, None]:  # as fast as all in one run, whose loop takes far longer to compile
+            batch = memory.windows(window)
+            if isinstance(self.kind, ContinuousActions):
+                batch["noise"] = self.acting.head.noise(self.rng, (1, N_DRAWN, *window.shape[1:], n_steps))
+            self._take_steps(self._gradient_step, rates, self._tensors(batch))
+
+    def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
+        policy, parameters = self.descent.module(state), self.descent.parameters
+        with self.modes.evaluation():
+            average, _, _ = parameters.at(state["average"])(batch, batch.get("states"))
+            next_values = self._next_values(parameters.at(state["policy"]), batch)
+        terms = self.kind.terms(policy, average, next_values, batch)
+        slope, objective, entropy, divergence = self._slope(terms)
+        policy_loss = -(slope * terms.statistics).sum(-1).mean()
+        loss = policy_loss + self.config.q_coef * terms.critic_loss
+        state, grad_norm = self.descent.descend(state, policy, loss, rates["learning_rate"])
+        state = parameters.follow(state, "average", 1.0 - self.config.alpha)
+        metrics = {
+            "policy_loss": -objective.mean(),
+            "critic_loss": terms.critic_loss.detach(),
+            "entropy_loss": -entropy.mean(),
+            "average_kl": divergence.mean(),
+            "grad_norm": grad_norm,
+        }
+        return Outcome(state, metrics)
+
+    def _slope(self, terms: Terms) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what each step's statistics shall climb, within the trust region (equation 12).
+
+        Beside it the objective, the entropy and the divergence from the average policy, (sequences, time).
+        """
+        statistics = terms.statistics.detach().requires_grad_()
+        objective, entropy = terms.objective(statistics), terms.entropy(statistics)
+        wanted = objective + self.config.ent_coef * entropy
+        (slope,) = torch.autograd.grad(wanted.sum(), statistics)
+        divergence = terms.divergence(statistics)
+        if self.config.trust_region:
+            (normal,) = torch.autograd.grad(divergence.sum(), statistics)
+            slope = projected(slope, normal, self.config.delta)
+        return slope, objective.detach(), entropy.detach(), divergence.detach()
+
+    def _next_values(self, policy: Any, batch: Any) -> Tensor:
+        """Return the values of what followed the steps whose window does not show it."""
+        shown = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
+        parameters, values, _ = policy(shown, shown.get("states"))
+        return self.kind.state_values(parameters, values).detach()
+
+    def _normalize(self, batch: Batch) -> Batch:
+        """Normalise windows with today's statistics."""
+        assert self.normalizer is not None
+        for name in ("observations", "next_observations"):
+            batch[name] = self.normalizer.normalize_observations(batch[name])
+        batch["rewards"] = self.normalizer.normalize_rewards(batch["rewards"])
+        return batch
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        return total_timesteps / self._batch_size() * (1.0 + self.config.replay_ratio)
+
+    def _batch_size(self) -> int:
+        return self.config.n_steps * self.n_envs
+
+    def _copy_to_targets(self) -> None:
+        self.program.state["average"].copy_(self.program.state["policy"])
+
+    def _parts(self) -> dict[str, Any]:
+        return {**super()._parts(), "memory": self.memory, "recurrent": self.recurrent}

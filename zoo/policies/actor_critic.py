@@ -12,11 +12,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.errors import ZooError
 from zoo.policies.composite_head import make_head
 from zoo.policies.config import PolicyConfig
 from zoo.policies.encoders import Encoder, hidden_after, make_encoder
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 from zoo.policies.recurrent_core import RecurrentCore
+from zoo.policies.recurrent_cores import make_core
 
 Seen = dict[str, Any]
 
@@ -26,8 +28,8 @@ class ActorCritic(nn.Module):
 
     By default nothing is shared but the encoder, there is no core, and the hidden layers are 64-64 tanh
     (none after images). ``net_arch={shared: [64], pi: [64], vf: [64]}`` puts layers before both. With
-    ``share_encoder=False`` actor and critic have an encoder, and a core, each. ``use_sde``: noise is a
-    function of the actor's last features.
+    ``share_encoder=False`` actor and critic have an encoder each, and ``critic_lstm`` says which core the
+    critic reads: see `PolicyConfig`. ``use_sde``: noise is a function of the actor's last features.
     """
 
     def __init__(
@@ -47,32 +49,45 @@ class ActorCritic(nn.Module):
         sizes = layer_sizes(config, ("shared", "pi", "vf"), hidden_after(self.encoder))
         style = LayerStyle.of(config, "tanh")
         self.shared = Mlp(self.encoder.features_dim, sizes["shared"], None, style)
-        size = self.shared.output_size
+        size = critic_size = self.shared.output_size
+        self.config = config
         self.core, self.critic_core = self._make_core(size), None
+        self.critic_reads = config.critic_lstm if self.core is not None else "separate"
         if self.core is not None:
-            self.critic_core = None if self.critic_encoder is None else self._make_core(size)
+            self.critic_core = self._make_core(size) if self.critic_reads == "separate" else None
+            critic_size = size if self.critic_reads == "none" else self.core.output_size
             size = self.core.output_size
+        if self.critic_reads in ("shared", "detached") and not config.share_encoder:
+            raise ZooError(
+                f"`policy.critic_lstm={self.critic_reads}` reads what the actor's encoder sees: it needs"
+                " `policy.share_encoder=true`"
+            )
         self.actor = Mlp(size, sizes["pi"], None, style)
         self.head = make_head(action_space, self.actor.output_size, config, use_sde=use_sde)
         if ortho_init:
             orthogonal(self.shared)
             orthogonal(self.actor)
             orthogonal(self.head, 0.01)
-        self.critic = Mlp(size, sizes["vf"], 1, style)
+        self.critic = Mlp(critic_size, sizes["vf"], 1, style)
         if ortho_init:
             orthogonal(self.critic, output_gain=1.0)
 
     def _make_core(self, size: int) -> RecurrentCore | None:
         """Return what remembers, on ``size`` features; None: nothing does."""
-        return None
+        return make_core(self.config, size)
 
     def forward(self, seen: Seen, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return masked parameters (…, ``head.parameter_size``), values (…), and the state afterwards."""
         actor_state, critic_state = self._split(state)
-        features, next_state = self._features(seen, self.encoder, self.core, actor_state)
+        encoded = self.shared(self.encoder(seen["observations"]))
+        features, next_state = self._remembered(encoded, self.core, actor_state, seen)
         parameters = self._masked(features, seen)
-        if self.critic_encoder is not None:
-            features, after = self._features(seen, self.critic_encoder, self.critic_core, critic_state)
+        if self.critic_reads == "detached":
+            features = features.detach()
+        elif self.critic_reads != "shared":
+            if self.critic_encoder is not None:
+                encoded = self.shared(self.critic_encoder(seen["observations"]))
+            features, after = self._remembered(encoded, self.critic_core, critic_state, seen)
             if next_state is not None and after is not None:
                 next_state = torch.cat([next_state, after], dim=-1)
         return parameters, self.critic(features).squeeze(-1), next_state
@@ -82,16 +97,18 @@ class ActorCritic(nn.Module):
         if self.critic_core is not None:
             parameters, _, next_state = self(seen, state)
             return parameters, next_state
-        features, next_state = self._features(seen, self.encoder, self.core, state)
+        encoded = self.shared(self.encoder(seen["observations"]))
+        features, next_state = self._remembered(encoded, self.core, state, seen)
         return self._masked(features, seen), next_state
 
     def values(self, seen: Seen, state: Tensor | None = None) -> Tensor:
         """Return the critic's values (…)."""
         actor_state, critic_state = self._split(state)
-        if self.critic_encoder is None:
-            features, _ = self._features(seen, self.encoder, self.core, actor_state)
+        encoded = self.shared((self.critic_encoder or self.encoder)(seen["observations"]))
+        if self.critic_reads in ("shared", "detached"):
+            features, _ = self._remembered(encoded, self.core, actor_state, seen)
         else:
-            features, _ = self._features(seen, self.critic_encoder, self.critic_core, critic_state)
+            features, _ = self._remembered(encoded, self.critic_core, critic_state, seen)
         values: Tensor = self.critic(features).squeeze(-1)
         return values
 
@@ -106,10 +123,9 @@ class ActorCritic(nn.Module):
             return state, None
         return state[..., : self.core.state_size], state[..., self.core.state_size :]
 
-    def _features(
-        self, seen: Seen, encoder: Encoder, core: RecurrentCore | None, state: Tensor | None
+    def _remembered(
+        self, features: Tensor, core: RecurrentCore | None, state: Tensor | None, seen: Seen
     ) -> tuple[Tensor, Tensor | None]:
-        features = self.shared(encoder(seen["observations"]))
         return (features, None) if core is None else core(features, state, seen.get("episode_starts"))
 
     def _masked(self, features: Tensor, seen: Seen) -> Tensor:

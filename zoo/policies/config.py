@@ -50,6 +50,20 @@ class PolicyConfig:
     share_encoder: bool = hyperparameter(
         True, "actor and critic of an on-policy algorithm read one encoder's output"
     )
+    recurrent: str | None = hyperparameter(
+        None,
+        "what remembers what was seen before, after the encoder and `shared` layers; null: nothing",
+        choices=("lstm", "gru"),
+    )
+    lstm_hidden_size: int = hyperparameter(256, "numbers that each layer of it gives out", ge=1)
+    n_lstm_layers: int = hyperparameter(1, "its layers", ge=1)
+    lstm_layer_norm: bool = hyperparameter(False, "layer normalisation of an LSTM's gates and cell")
+    critic_lstm: str = hyperparameter(
+        "separate",
+        "what the critic remembers by: separate (an LSTM of its own), shared (the actor's, which both train),"
+        " detached (the actor's, which only the actor trains), none (nothing)",
+        choices=("separate", "shared", "detached", "none"),
+    )
     _target_: str | None = hyperparameter(None, "class path of a policy of your own, see docs/algorithms.md")
     kwargs: dict[str, Any] = hyperparameter(
         default_factory=dict, help="keyword arguments of a policy of your own"
@@ -63,6 +77,15 @@ POLICIES: dict[str, PolicyConfig] = {
     "CnnPolicy": PolicyConfig(name="CnnPolicy", encoder="cnn"),
     "LnCnnPolicy": PolicyConfig(name="LnCnnPolicy", encoder="cnn", layer_norm=True),
     "MultiInputPolicy": PolicyConfig(name="MultiInputPolicy", encoder="multi", features_dim=256),
+    "MlpLstmPolicy": PolicyConfig(name="MlpLstmPolicy", recurrent="lstm"),
+    "MlpLnLstmPolicy": PolicyConfig(name="MlpLnLstmPolicy", recurrent="lstm", lstm_layer_norm=True),
+    "CnnLstmPolicy": PolicyConfig(name="CnnLstmPolicy", encoder="cnn", recurrent="lstm"),
+    "CnnLnLstmPolicy": PolicyConfig(
+        name="CnnLnLstmPolicy", encoder="cnn", recurrent="lstm", lstm_layer_norm=True
+    ),
+    "MultiInputLstmPolicy": PolicyConfig(
+        name="MultiInputLstmPolicy", encoder="multi", features_dim=256, recurrent="lstm"
+    ),
 }
 """The named policies."""
 
@@ -79,6 +102,7 @@ def reading_dictionaries(config: PolicyConfig) -> PolicyConfig:
     if config.encoder != "mlp" or config._target_ is not None:
         return config
     usual, multi = POLICIES["MlpPolicy"], POLICIES["MultiInputPolicy"]
-    name = multi.name if config.name == usual.name else config.name
+    names = {"MlpPolicy": "MultiInputPolicy", "MlpLstmPolicy": "MultiInputLstmPolicy"}
+    name = names.get(config.name, config.name)
     features_dim = multi.features_dim if config.features_dim == usual.features_dim else config.features_dim
     return replace(config, name=name, encoder=multi.encoder, features_dim=features_dim)

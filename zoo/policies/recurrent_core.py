@@ -33,11 +33,11 @@ class RecurrentCore(nn.Module, ABC):
         if state is None:
             state = self.initial_state(len(features))
         if features.dim() == 2:
-            return self.step(features, _fresh(state, episode_starts))
+            return self.step(features, fresh(state, episode_starts))
         starts = [None] * features.shape[1] if episode_starts is None else episode_starts.unbind(1)
         outputs = []
         for step_features, step_starts in zip(features.unbind(1), starts, strict=True):
-            output, state = self.step(step_features, _fresh(state, step_starts))
+            output, state = self.step(step_features, fresh(state, step_starts))
             outputs.append(output)
         return torch.stack(outputs, dim=1), state
 
@@ -46,7 +46,8 @@ class RecurrentCore(nn.Module, ABC):
         return torch.zeros(n, self.state_size, device=next(self.parameters()).device)
 
 
-def _fresh(state: Tensor, episode_starts: Tensor | None) -> Tensor:
+def fresh(state: Tensor, episode_starts: Tensor | None) -> Tensor:
+    """Return a state (rows, …) with zeros where an episode starts, (rows)."""
     if episode_starts is None:
         return state
     return state * (1.0 - episode_starts.to(state.dtype))[:, None]

@@ -84,6 +84,14 @@ WORKS = {
         net_arch=[64, 64],
         hyperparameters={"n_steps": 5, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
     ),
+    "acktr": Work(
+        env="CartPole-v1",
+        n_envs=8,
+        interval=10_240,
+        log_every=2_048,
+        net_arch=[64, 64],
+        hyperparameters={"n_steps": 20, "gamma": 0.99, "ent_coef": 0.0},
+    ),
     "dqn": DQN_ON_CARTPOLE,
     "sac": OFF_POLICY_ON_PENDULUM,
     "qrdqn": replace(DQN_ON_CARTPOLE, policy={"n_quantiles": 25}),
@@ -121,8 +129,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def systems_for(work: str) -> list[str]:
-    """Return the systems that have this work's algorithm."""
-    return [system for system in SYSTEMS if system != "sbx" or work not in ("a2c", "qrdqn")]
+    """Return the systems that have this work's algorithm; of ACKTR's, SB3 does A2C's."""
+    return [system for system in SYSTEMS if system != "sbx" or work not in ("a2c", "acktr", "qrdqn")]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -166,7 +174,8 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     package = sb3_contrib if work in ("qrdqn", "tqc") else stable_baselines3
-    train_like_sb3(getattr(package, work.upper()), work, folder, clock, arguments.seed)
+    name = "A2C" if work == "acktr" else work.upper()
+    train_like_sb3(getattr(package, name), work, folder, clock, arguments.seed)
 
 
 def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
@@ -218,6 +227,7 @@ def train_like_sb3(
 SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range_vf": None},
     "a2c": {"rms_prop_tensorflow": False},
+    "acktr": {"learning_rate": 0.25},
     "dqn": {"double": False, "dueling": False},
     "sac": {},
     "qrdqn": {},

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
     from pathlib import Path
 
     from zoo.algorithms.a2c import A2C
+    from zoo.algorithms.acktr import ACKTR
     from zoo.algorithms.base import Algorithm
     from zoo.algorithms.ddpg import DDPG
     from zoo.algorithms.dqn import DQN
@@ -48,6 +49,7 @@ _HOMES = {
 
 __all__ = [
     "A2C",
+    "ACKTR",
     "DDPG",
     "DQN",
     "PPO2",

@@ -34,14 +34,14 @@ class Use(NamedTuple):
 
 
 class Layer:
-    """A trained weight, and its trained bias if it has one, by their names in the flat vector.
+    """A trained weight, and the trained biases added to its product, by their names in the flat vector.
 
     A bias is the weight of an input that is always 1 (homogeneous coordinates).
     """
 
-    def __init__(self, owner: nn.Module, own_name: str, weight: str, bias: str | None) -> None:
+    def __init__(self, owner: nn.Module, own_name: str, weight: str, biases: list[str]) -> None:
         self.owner, self.own_name = owner, own_name
-        self.name, self.bias = weight, bias
+        self.name, self.biases = weight, biases
         dimensions = self.parameter.dim()
         if dimensions not in (1, 2, 4):
             raise ZooError(f"K-FAC knows no curvature of `{weight}`, a parameter of {dimensions} dimensions")
@@ -57,35 +57,36 @@ class Layer:
         """Return the layer's part of a parameter vector as a matrix."""
         weight = named[self.name]
         parts = [weight[:, None] if self.is_exact else weight.flatten(1)]
-        if self.bias is not None:
-            parts.append(named[self.bias][:, None])
+        parts += [named[bias][:, None] for bias in self.biases]
         return torch.cat(parts, dim=0 if self.is_exact else 1)
 
     def parts(self, matrix: Tensor) -> dict[str, Tensor]:
         """Return the entries of a matrix by the parameters' names in the vector, in any shape."""
-        if self.bias is None:
-            return {self.name: matrix}
+        names = [self.name, *self.biases]
         if self.is_exact:
-            weight, bias = matrix.chunk(2)
-            return {self.name: weight, self.bias: bias}
-        return {self.name: matrix[:, :-1], self.bias: matrix[:, -1]}
+            return dict(zip(names, matrix.chunk(len(names)), strict=True))
+        weight = matrix[:, : matrix.shape[1] - len(self.biases)]
+        return dict(zip(names, (weight, *matrix[:, weight.shape[1] :].unbind(1)), strict=True))
 
 
 def layers_of(parameters: Parameters) -> list[Layer]:
-    """Return a layer for each trained ``weight…`` with the ``bias…`` of its module, and for all other ones.
+    """Return a layer for each trained weight with its biases, and for all other parameters.
 
-    Raises `ZooError` for parameters that can't be a layer.
+    What is called ``weight…`` has the bias ``bias…`` of its module, unless the module says by ``biases_of``
+    which its weights have. Raises `ZooError` for parameters that can't be a layer.
     """
-    names = {id(leaf): key for key, leaf in parameters.leaves.items()}
+    keys = {id(leaf): key for key, leaf in parameters.leaves.items()}
     layers: dict[str, Layer] = {}
     for module in parameters.module.modules():
-        own = {name: names.get(id(each)) for name, each in module.named_parameters(recurse=False)}
-        biases = {name: "bias" + name.removeprefix("weight") for name in own if name.startswith("weight")}
-        for name, key in own.items():
-            is_bias = any(name == bias and own[weight] is not None for weight, bias in biases.items())
-            if key is not None and key not in layers and not is_bias:
-                bias = own.get(biases[name]) if name in biases else None
-                layers[key] = Layer(module, name, key, bias)
+        own = dict(module.named_parameters(recurse=False))
+        trained = {name: keys[id(each)] for name, each in own.items() if id(each) in keys}
+        usual = {name: ("bias" + name.removeprefix("weight"),) for name in own if name.startswith("weight")}
+        biases_of: Mapping[str, tuple[str, ...]] = getattr(module, "biases_of", usual)
+        taken = {bias for name, biases in biases_of.items() if name in trained for bias in biases}
+        for name, key in trained.items():
+            if key not in layers and name not in taken:
+                biases = [trained[bias] for bias in biases_of.get(name, ()) if bias in trained]
+                layers[key] = Layer(module, name, key, biases)
     return list(layers.values())
 
 
@@ -135,15 +136,15 @@ class _Call(NamedTuple):
 
 
 def _use(layer: Layer, call: _Call, outputs: Tensor) -> Use:
-    has_bias = layer.bias is not None
-    if has_bias and call.bias is None:
+    n_biases = len(layer.biases)
+    if n_biases and call.bias is None:
         raise ZooError(
-            f"K-FAC knows no curvature of `{layer.bias}`, which is not used along with `{layer.name}`"
+            f"K-FAC knows no curvature of `{layer.biases[0]}`, which is not used along with `{layer.name}`"
         )
     rows = None if call.input_rows is None else call.input_rows()
-    if rows is not None and has_bias:
-        rows = F.pad(rows, (0, 1), value=1.0)
-    return Use(outputs, outputs._version, rows, lambda gradients: call.output_rows(gradients, has_bias))
+    if rows is not None and n_biases:
+        rows = F.pad(rows, (0, n_biases), value=1.0)
+    return Use(outputs, outputs._version, rows, lambda gradients: call.output_rows(gradients, n_biases > 0))
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> _Call:

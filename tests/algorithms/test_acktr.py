@@ -432,8 +432,10 @@ POLICIES: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kfac_inverse", ["eigen", "cholesky"])
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    ("name", "kfac_inverse"),
+    [*((name, "eigen") for name in POLICIES), ("images", "cholesky"), ("gru", "cholesky")],
+)
 def test_all_policies_can_be_trained(name: str, kfac_inverse: str) -> None:
     policy, env = POLICIES[name]
     model = ACKTR(

@@ -92,6 +92,14 @@ WORKS = {
         net_arch=[64, 64],
         hyperparameters={"n_steps": 20, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
     ),
+    "acktr": Work(
+        env="CartPole-v1",
+        n_envs=8,
+        interval=10_240,
+        log_every=2_048,
+        net_arch=[64, 64],
+        hyperparameters={"n_steps": 20, "gamma": 0.99, "ent_coef": 0.0},
+    ),
     "dqn": DQN_ON_CARTPOLE,
     "sac": OFF_POLICY_ON_PENDULUM,
     "qrdqn": replace(DQN_ON_CARTPOLE, policy={"n_quantiles": 25}),
@@ -129,8 +137,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def systems_for(work: str) -> list[str]:
-    """Return the systems that have this work's algorithm."""
-    without = {"acer": ("sb3", "sbx"), "a2c": ("sbx",), "qrdqn": ("sbx",)}
+    """Return the systems that have this work's algorithm; of ACKTR's, SB3 does A2C's."""
+    without = {"acer": ("sb3", "sbx"), "a2c": ("sbx",), "acktr": ("sbx",), "qrdqn": ("sbx",)}
     return [system for system in SYSTEMS if system not in without.get(work, ())]
 
 
@@ -175,7 +183,8 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     package = sb3_contrib if work in ("qrdqn", "tqc") else stable_baselines3
-    train_like_sb3(getattr(package, work.upper()), work, folder, clock, arguments.seed)
+    name = "A2C" if work == "acktr" else work.upper()
+    train_like_sb3(getattr(package, name), work, folder, clock, arguments.seed)
 
 
 def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
@@ -228,6 +237,7 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range_vf": None},
     "a2c": {"rms_prop_tensorflow": False},
     "acer": {},
+    "acktr": {"learning_rate": 0.25},
     "dqn": {"double": False, "dueling": False},
     "sac": {},
     "qrdqn": {},

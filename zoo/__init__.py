@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
 
     from zoo.algorithms.a2c import A2C
     from zoo.algorithms.acer import ACER
+    from zoo.algorithms.acktr import ACKTR
     from zoo.algorithms.base import Algorithm
     from zoo.algorithms.ddpg import DDPG
     from zoo.algorithms.dqn import DQN
@@ -50,6 +51,7 @@ _HOMES = {
 __all__ = [
     "A2C",
     "ACER",
+    "ACKTR",
     "DDPG",
     "DQN",
     "PPO2",

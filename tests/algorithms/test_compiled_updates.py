@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, ACER, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
+from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
 
 MEMORY = {"n_step": 3, "prioritized": {}}
 
@@ -44,6 +44,7 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2_masked_parts": (PPO2, "Zoo/MaskedComposite-v0", {"n_steps": 8, "n_minibatches": 2}, 64),
     "acer": (ACER, "CartPole-v1", {"n_steps": 5, "replay_start": 20}, 64),
     "acer in a box": (ACER, "Pendulum-v1", {"n_steps": 5, "replay_start": 20, "delta": 0.1}, 64),
+    "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 2, "kfac_update": 2}, 96),
     "ppo2_sde": (PPO2, "Pendulum-v1", {"n_steps": 8, "n_epochs": 2, "use_sde": True}, 64),
     "sac_sde": (
         SAC,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, ACER, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.algorithms.base import Algorithm
 
 
@@ -19,6 +19,7 @@ def narrow(space: str) -> dict[str, Any]:
 
 
 PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
+ACKTR_SETTINGS = {"n_steps": 16, "kfac_update": 5, "gamma": 0.0, "ent_coef": 0.0}
 A2C_SETTINGS = {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.0, "ent_coef": 0.0}
 
 ACER_SETTINGS: dict[str, dict[str, Any]] = {
@@ -74,6 +75,30 @@ def test_acer_names_what_it_sees(space: str, enough: float) -> None:
     env_id = f"Zoo/Identity{space}-v0"
     model = ACER(narrow(space), env_id, n_envs=8, **RUN, **ACER_SETTINGS[space]).learn(5000)
     assert mean_reward(model, env_id) >= enough
+
+
+@pytest.mark.parametrize(
+    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.88)]
+)
+def test_acktr_names_what_it_sees(space: str, enough: float) -> None:
+    env_id = f"Zoo/Identity{space}-v0"
+    model = ACKTR(narrow(space), env_id, n_envs=8, **RUN, **ACKTR_SETTINGS).learn(4000)
+    assert mean_reward(model, env_id) >= enough
+
+
+def test_masked_acktr_only_does_what_is_allowed() -> None:
+    """One forbidden action ends an episode of 20 steps with −1."""
+    model = ACKTR({"net_arch": [32]}, "Zoo/Masked-v0", n_envs=8, **RUN, **ACKTR_SETTINGS).learn(8000)
+    assert {episode.length for episode in model.recent_episodes} == {20}
+    assert np.mean([episode.episode_return for episode in model.recent_episodes]) > 0.85 * 20
+
+
+def test_recurrent_acktr_remembers() -> None:
+    """Without a memory the mean return is 0."""
+    policy = {"net_arch": [16], "recurrent": "lstm", "lstm_layer_norm": True, "lstm_hidden_size": 16}
+    settings = {**RUN, "n_steps": 24, "kfac_update": 5, "kfac_clip": 0.01}
+    model = ACKTR(policy, "Zoo/Memory-v0", n_envs=8, **settings).learn(6500)
+    assert np.mean([episode.episode_return for episode in model.recent_episodes]) > 0.9
 
 
 @pytest.mark.parametrize(
@@ -237,6 +262,7 @@ def corridor() -> gym.Env[int, int]:
         (PPO2, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
         (A2C, 8000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
         (ACER, 3000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
+        (ACKTR, 6000, {"n_steps": 16, "kfac_update": 5, "gamma": 0.9, "ent_coef": 0.02}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4, "memory": {"prioritized": {}}}),
         (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10}),

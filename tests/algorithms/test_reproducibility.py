@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 
-from zoo import A2C, ACER, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy, make_vec_env
+from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -58,6 +58,7 @@ RUNS: dict[str, Run] = {
         },
     ),
     "a2c_box": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_rms_prop": False}),
+    "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 6, "kfac_update": 4}),
     "ppo2_sde": (
         PPO2,
         "Pendulum-v1",
@@ -272,7 +273,10 @@ def test_same_seed_gives_the_same_numbers(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ppo2", "ppo2_lstm", "ppo2_parts", "a2c", "acer", "dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"],
+    [
+        *("ppo2", "ppo2_lstm", "ppo2_parts", "a2c", "acer", "acktr"),
+        *("dqn", "sac", "sac_hindsight", "td3", "tqc", "qrdqn"),
+    ],
 )
 def test_worker_processes_change_no_number(name: str) -> None:
     inside = make(name, n_envs=3, normalize=True).learn(200)

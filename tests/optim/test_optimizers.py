@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam, Optimizer, RMSprop
+from zoo.optim.optimizers import Adam, Momentum, Optimizer, RMSprop
 from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome, Program
 from zoo.optim.runtime import Runtime
@@ -142,6 +142,13 @@ def test_rmsprop_in_pytorchs_form_walks_as_pytorchs(n_steps: int) -> None:
     torch.testing.assert_close(ours - start, theirs - start, rtol=2e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_momentum_walks_as_pytorchs(decay: float) -> None:
+    steps, start, rates = gradients(20), torch.linspace(-1.0, 1.0, N_PARAMETERS), [1e-2] * 20
+    theirs = torch_walk(lambda values: torch.optim.SGD(values, momentum=decay), start, steps, rates)
+    torch.testing.assert_close(walk(Momentum(decay), start, steps, rates), theirs, rtol=2e-4, atol=2e-6)
+
+
 @pytest.mark.parametrize(("tensorflow_form", "moved"), [(True, -0.288674), (False, -0.99997)])
 def test_first_step_of_each_form_of_rmsprop(tensorflow_form: bool, moved: float) -> None:
     optimizer = RMSprop(decay=0.99, eps=1e-5, tensorflow_form=tensorflow_form)
@@ -161,7 +168,9 @@ def test_rmsprop_in_tensorflows_form_keeps_epsilon_inside_the_root() -> None:
     assert parameters.item() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", [Adam(), RMSprop(0.99, 1e-5), RMSprop(0.99, 1e-5, False)])
+@pytest.mark.parametrize(
+    "optimizer", [Adam(), RMSprop(0.99, 1e-5), RMSprop(0.99, 1e-5, False), Momentum(0.9)]
+)
 def test_a_step_leaves_its_arguments_as_they_are(optimizer: Optimizer) -> None:
     parameters, gradient = torch.ones(3), torch.tensor([1.0, -2.0, 0.0])
     slots = optimizer.initial(parameters)

@@ -66,10 +66,10 @@ class RolloutConfig:
 
 @dataclass
 class OnPolicyConfig(SdeConfig, RolloutConfig):
-    """Hyperparameters that all on-policy algorithms have; each sets its own defaults."""
+    """Hyperparameters of on-policy algorithms with gSDE; each sets its own defaults."""
 
 
-Config = TypeVar("Config", bound=OnPolicyConfig)
+Config = TypeVar("Config", bound=RolloutConfig)
 
 
 class OnPolicyAlgorithm(Algorithm[Config]):
@@ -143,9 +143,10 @@ class OnPolicyAlgorithm(Algorithm[Config]):
     def _noise(self) -> Iterator[Array]:
         """Return what actions are drawn with at each step of a rollout, (n_envs, …)."""
         head, n_steps = self.acting.head, self.memory.n_steps
-        if not self.config.use_sde:
+        config: Any = self.config
+        if not getattr(config, "use_sde", False):
             return iter(head.noise(self.rng, (n_steps, self.n_envs)))
-        held = HeldNoise(head, self.config.sde_sample_freq)
+        held = HeldNoise(head, config.sde_sample_freq)
         return (held.next(self.rng, self.n_envs) for _ in range(n_steps))
 
     def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ALGORITHMS = {
     "a2c": "zoo.algorithms.a2c:A2C",
     "acer": "zoo.algorithms.acer:ACER",
+    "acktr": "zoo.algorithms.acktr:ACKTR",
     "ddpg": "zoo.algorithms.ddpg:DDPG",
     "dqn": "zoo.algorithms.dqn:DQN",
     "ppo2": "zoo.algorithms.ppo2:PPO2",

@@ -143,6 +143,7 @@ NOT_CHOSEN = {
     "normalize_images": "pictures of bytes are always divided by 255",
     "optimizer_class": "the optimizer is the algorithm's: Adam, or RMSprop (a2c's `algo.use_rms_prop`)",
     "optimizer_kwargs": "the optimizer is the algorithm's; a2c has `rms_prop_eps` and `rms_prop_decay`",
+    "async_eigen_decomp": "acktr's inverses are made between updates, after every `kfac_update` of them",
     "n_critics": "this algorithm has one critic, or none; sac, td3 and tqc have several",
     "sde_net_arch": "noise is a function of the actor's last features",
     "_init_setup_model": "networks are always made at once",

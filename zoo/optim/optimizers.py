@@ -111,3 +111,26 @@ class RMSprop:
         square = slots["square"].mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
         root = square.add(self.eps).sqrt_() if self.tensorflow_form else square.sqrt().add_(self.eps)
         parameters.addcdiv_(learning_rate * gradient, root, value=-1.0)
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Gradient descent along a sum of all gradients, older ones fading (heavy ball, Polyak 1964)."""
+
+    decay: float
+
+    def initial(self, parameters: Tensor) -> Slots:
+        """Start at rest."""
+        return {"momentum": torch.zeros_like(parameters)}
+
+    def step(
+        self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor
+    ) -> tuple[Tensor, Slots]:
+        """Let the sum fade, add the gradient, and go along it."""
+        momentum = self.decay * slots["momentum"] + gradient
+        return parameters - learning_rate * momentum, {"momentum": momentum}
+
+    def step_(self, parameters: Tensor, gradient: Tensor, slots: Slots, learning_rate: Tensor) -> None:
+        """Take the step in place."""
+        momentum = slots["momentum"].mul_(self.decay).add_(gradient)
+        parameters.sub_(learning_rate * momentum)

@@ -6,7 +6,8 @@ compiling takes no longer than without a memory. So it is for second derivatives
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -84,10 +85,23 @@ def run(
 
     ``read`` is (time, rows, gates); ``keep`` (time, rows, 1) is 0 where an episode starts and 1 elsewhere.
     """
-    if read.device.type != "cpu":
+    if read.device.type != "cpu" or _taken_apart:
         return step_by_step(kind, read, state, keep, weights)
     outputs, last, _ = _forward(kind, read.contiguous(), state.contiguous(), keep.contiguous(), list(weights))
     return outputs, last
+
+
+_taken_apart: list[bool] = []
+
+
+@contextmanager
+def taken_apart() -> Iterator[None]:
+    """Within the block layers run `step_by_step`, for whoever wants to see each product (K-FAC)."""
+    _taken_apart.append(True)
+    try:
+        yield
+    finally:
+        _taken_apart.pop()
 
 
 def step_by_step(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +54,8 @@ class LstmLayer(GatedLayer):
     """Long short-term memory (Hochreiter and Schmidhuber 1997) with forget gates (Gers et al. 2000)."""
 
     kind = "lstm"
+    biases_of: ClassVar = {"weight_ih": ("bias_ih", "bias_hh"), "weight_hh": ()}
+    """To which product each bias is added, for K-FAC."""
 
     def read(self, features: Tensor) -> Tensor:
         return F.linear(features, self.weight_ih, self.bias_ih + self.bias_hh)

@@ -1,0 +1,469 @@
+"""Whole updates of ACKTR against the same written out plainly, with explicit Kronecker products."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from logged_envs import Logged
+from torch import Tensor, distributions, nn
+
+from zoo import ACKTR, make_vec_env
+from zoo.errors import NotFiniteError, ZooError
+from zoo.optim import kfac as kfac_module
+from zoo.optim.kfac import COUNT, KFac
+from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.gaussian_heads import DiagonalGaussian
+from zoo.policies.multi_heads import Bernoulli, MultiCategorical
+from zoo.policies.recurrence import taken_apart
+
+ACTIONS: list[spaces.Space[Any]] = [
+    spaces.Discrete(3),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(2),
+    spaces.Box(-1.0, 1.0, (2,), np.float32),
+]
+N_STEPS, N_ENVS = 8, 2
+N_ROWS = N_STEPS * N_ENVS
+POLICY = {"net_arch": {"shared": [5], "pi": [4], "vf": [3]}, "activation": "tanh"}
+SETTINGS = {"n_steps": N_STEPS, "cold_updates": 2, "kfac_decay": 0.8, "kfac_damping": 0.05, "momentum": 0.7}
+
+
+def distribution_of(policy: ActorCritic, parameters: Tensor) -> list[distributions.Distribution]:
+    """Return torch's distributions of the independent parts of an action."""
+    if isinstance(policy.head, DiagonalGaussian):
+        mean, log_std = parameters.chunk(2, -1)
+        return [distributions.Independent(distributions.Normal(mean, log_std.exp()), 1)]
+    if isinstance(policy.head, MultiCategorical):
+        return [distributions.Categorical(logits=part) for part in parameters.split([2, 3], -1)]
+    if isinstance(policy.head, Bernoulli):
+        return [distributions.Independent(distributions.Bernoulli(logits=parameters), 1)]
+    return [distributions.Categorical(logits=parameters)]
+
+
+class Plain:
+    """ACKTR as one would write it for a network of a few weights: blocks of all pairs of weights."""
+
+    def __init__(self, policy: ActorCritic, config: Any) -> None:
+        self.policy, self.config = copy.deepcopy(policy).double(), config
+        self.policy.encoder.register_forward_hook(lambda _, given, features: features.double())
+        self.named = dict(self.policy.named_parameters())
+        self.count = 0
+        self.averages: dict[str, tuple[Tensor, Tensor]] = {}
+        self.cold = {name: torch.zeros_like(each) for name, each in self.named.items()}
+        self.velocity = {name: torch.zeros_like(each) for name, each in self.named.items()}
+
+    def log_prob_entropy_and_values(self, seen: Any, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        parameters, values, _ = self.policy({"observations": seen})
+        parts = distribution_of(self.policy, parameters)
+        actions = actions if actions.dtype.is_floating_point else actions.to(torch.float64)
+        each = actions.unbind(-1) if len(parts) > 1 else [actions]
+        log_prob = sum(part.log_prob(action) for part, action in zip(parts, each, strict=True))
+        return log_prob, sum(part.entropy() for part in parts), values  # type: ignore[return-value]
+
+    def update(self, rollout: dict[str, Tensor], noise: Tensor, learning_rate: float) -> None:
+        config = self.config
+        inverses = self.blocks() if self.count >= config.cold_updates else {}
+        log_prob, entropy, values = self.log_prob_entropy_and_values(
+            rollout["observations"], rollout["actions"]
+        )
+        advantages = rollout["advantages"].double()
+        if self.policy.head.__class__ is DiagonalGaussian:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        loss = (
+            -(advantages * log_prob).mean()
+            - config.ent_coef * entropy.mean()
+            + config.vf_coef * ((values - rollout["returns"]) ** 2).mean()
+        )
+        slopes = torch.autograd.grad(loss, list(self.named.values()))
+        gradient = dict(zip(self.named, slopes, strict=True))
+        self.take_in(self.statistics(rollout, noise))
+        if not inverses:
+            norm = torch.sqrt(sum(slope.square().sum() for slope in slopes))  # type: ignore[arg-type]
+            clip = min(1.0, config.max_grad_norm / float(norm))
+            for name, slope in gradient.items():
+                self.cold[name] = config.momentum * self.cold[name] + clip * slope
+                self.named[name].data -= learning_rate * self.cold[name]
+            return
+        natural = self.solved(inverses, gradient)
+        length = sum(float((natural[name] * gradient[name]).sum()) for name in gradient)
+        # As in the published code, ν = min(1, √(clip / (η² Δ·g))).
+        nu = min(1.0, (config.kfac_clip / (learning_rate**2 * length)) ** 0.5)
+        for name, each in natural.items():
+            self.velocity[name] = config.momentum * self.velocity[name] + learning_rate * nu * each
+            self.named[name].data -= (1 - config.momentum) * self.velocity[name]
+
+    def statistics(self, rollout: dict[str, Tensor], noise: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return A and G of each layer, from the gradients of one sample after the other."""
+        sums: dict[str, tuple[Any, Any]] = {}
+        modules = {name: each for name, each in self.policy.named_modules() if isinstance(each, nn.Linear)}
+        for row in range(N_ROWS):
+            seen: dict[str, tuple[Tensor, Tensor]] = {}
+            hooks = [
+                each.register_forward_hook(
+                    lambda _, given, out, name=name, seen=seen: seen.update({name: (given[0][0], out)})
+                )
+                for name, each in modules.items()
+            ]
+            log_prob, _, value = self.log_prob_entropy_and_values(
+                rollout["observations"][row : row + 1], rollout["actions"][row : row + 1]
+            )
+            for hook in hooks:
+                hook.remove()
+            drawn = (value + noise[row]).detach()
+            loss = (self.config.vf_fisher_coef * (value - drawn) ** 2 - log_prob).sum()
+            outputs = [out for _, out in seen.values()]
+            own = [self.policy.head.log_std] if isinstance(self.policy.head, DiagonalGaussian) else []
+            slopes = torch.autograd.grad(loss, [*outputs, *own])
+            for name, slope in zip(seen, slopes, strict=False):
+                a = torch.cat([seen[name][0].detach(), torch.ones(1, dtype=torch.float64)])
+                old = sums.get(name, (0.0, 0.0))
+                pair = torch.outer(a, a), torch.outer(slope[0], slope[0])
+                sums[name] = tuple(x + y / N_ROWS for x, y in zip(old, pair, strict=True))  # type: ignore[assignment]
+            if own:
+                old = sums.get("head.log_std", (0.0, 0.0))
+                one = torch.ones(1, 1, dtype=torch.float64)
+                sums["head.log_std"] = one, old[1] + torch.outer(slopes[-1], slopes[-1]) / N_ROWS
+        return sums
+
+    def take_in(self, batch: dict[str, tuple[Tensor, Tensor]]) -> None:
+        self.count += 1
+        for name, factors in batch.items():
+            if self.count == 1:
+                self.averages[name] = factors
+            elif self.count <= self.config.cold_updates:
+                pairs = zip(self.averages[name], factors, strict=True)
+                self.averages[name] = tuple(old + (new - old) / self.count for old, new in pairs)  # type: ignore[assignment]
+            else:
+                decay = self.config.kfac_decay
+                pairs = zip(self.averages[name], factors, strict=True)
+                self.averages[name] = tuple(decay * old + (1 - decay) * new for old, new in pairs)  # type: ignore[assignment]
+
+    def blocks(self) -> dict[str, Tensor]:
+        """Return A ⊗ G + damping · I of each layer."""
+        products = {name: torch.kron(a, g) for name, (a, g) in self.averages.items()}
+        damping = self.config.kfac_damping
+        return {
+            name: each + damping * torch.eye(len(each), dtype=torch.float64)
+            for name, each in products.items()
+        }
+
+    def solved(self, blocks: dict[str, Tensor], gradient: dict[str, Tensor]) -> dict[str, Tensor]:
+        found = {}
+        for name, block in blocks.items():
+            if name == "head.log_std":
+                found[name] = torch.linalg.solve(block, gradient[name])
+                continue
+            weight, bias = gradient[f"{name}.weight"], gradient[f"{name}.bias"]
+            columns = torch.cat([weight, bias[:, None]], dim=1).T.reshape(-1)
+            matrix = torch.linalg.solve(block, columns).reshape(-1, len(bias)).T
+            found[f"{name}.weight"], found[f"{name}.bias"] = matrix[:, :-1], matrix[:, -1]
+        return found
+
+
+class WatchedACKTR(ACKTR):
+    """Does every update a second time, plainly, on a copy of its policy."""
+
+    def update(self) -> None:
+        if self.n_updates == 0:
+            self.start = copy.deepcopy(self.policy)
+            self.plain = Plain(self.policy, self.config)
+        noise = torch.from_numpy(copy.deepcopy(self.rng).standard_normal(N_ROWS, dtype=np.float32)).double()
+        rollout = {name: column.clone() for name, column in self.finished_rollout().items()}
+        rate = self.schedules["learning_rate"](self._progress_before)
+        super().update()
+        self.plain.update(rollout, noise, rate)
+
+    def error(self) -> float:
+        """Return the largest difference of a parameter, as a share of how far its like have gone."""
+        start, errors = dict(self.start.named_parameters()), []
+        for name, parameter in self.policy.named_parameters():
+            expected = self.plain.named[name]
+            moved = (expected - start[name]).abs().max()
+            assert moved > 1e-5, name
+            errors.append(float((parameter - expected).abs().max() / moved))
+        return max(errors)
+
+
+def watched(
+    actions: spaces.Space[Any] = ACTIONS[0], n_updates: int = 5, **hyperparameters: Any
+) -> WatchedACKTR:
+    env = make_vec_env(lambda: Logged(actions=actions), N_ENVS, check=False)
+    settings = {**SETTINGS, "learning_rate": 0.1, "kfac_clip": 1e-2, **hyperparameters}
+    model = WatchedACKTR(POLICY, env, seed=1, compile=False, **settings)
+    assert model.gradient_steps_in(n_updates * N_ROWS) == n_updates
+    return model.learn(n_updates * N_ROWS)
+
+
+@pytest.mark.parametrize("actions", ACTIONS, ids=str)
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [
+        {},
+        {"kfac_clip": 1e3, "learning_rate": "lin_0.02"},
+        {"ent_coef": 0.3, "vf_coef": 1.0, "vf_fisher_coef": 0.5, "gae_lambda": 0.8},
+    ],
+    ids=str,
+)
+def test_acktr_updates_as_written_out(actions: spaces.Space[Any], hyperparameters: dict[str, Any]) -> None:
+    model = watched(actions, **hyperparameters)
+    assert model.n_updates == 5 == model.program.state[COUNT]
+    assert model.error() < 5e-3
+
+
+ORIGINAL = {
+    "factors": KFac.factors,
+    "averaged": KFac.averaged,
+    "natural": KFac.natural,
+    "surprise": ACKTR.surprise,
+    "step_size": ACKTR.step_size,
+    "_eigen": kfac_module._eigen,
+}
+
+
+def _scaled_factors(share: float, ending: str) -> Callable[..., Any]:
+    def factors(self: KFac, *arguments: Any, **options: Any) -> Any:
+        found = ORIGINAL["factors"](self, *arguments, **options)
+        return {name: share * each if name.endswith(ending) else each for name, each in found.items()}
+
+    return factors
+
+
+def _late_average(self: KFac, state: Any, factors: Any) -> Any:
+    self.n_plain += 1
+    state = ORIGINAL["averaged"](self, state, factors)
+    self.n_plain -= 1
+    return state
+
+
+def _real_advantages_in_the_fisher(self: ACKTR, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
+    return ORIGINAL["surprise"](self, log_prob * 1.2, values, noise)
+
+
+def _noise_halved(self: ACKTR, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
+    return ORIGINAL["surprise"](self, log_prob, values, 0.9 * noise)
+
+
+def _longer(self: ACKTR, natural: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
+    return 1.02 * ORIGINAL["step_size"](self, natural, gradient, learning_rate)
+
+
+def _cut(matrix: Tensor) -> Any:
+    values, vectors = ORIGINAL["_eigen"](matrix)
+    return 1.1 * values, vectors
+
+
+PLANTED: dict[str, tuple[Any, str, Any]] = {
+    "G a little small": (KFac, "factors", _scaled_factors(0.95, "outputs")),
+    "A a little small": (KFac, "factors", _scaled_factors(0.95, "inputs")),
+    "one more plain mean": (KFac, "averaged", _late_average),
+    "the policy's part of the Fisher loss": (ACKTR, "surprise", _real_advantages_in_the_fisher),
+    "the critic's part of the Fisher loss": (ACKTR, "surprise", _noise_halved),
+    "length of the step": (ACKTR, "step_size", _longer),
+    "eigenvalues": (kfac_module, "_eigen", _cut),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_the_comparison_sees_a_planted_error(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, name, function = PLANTED[planted]
+    monkeypatch.setattr(place, name, function)
+    assert watched().error() > 1e-2
+
+
+@pytest.mark.parametrize("key", ["kfac_damping", "kfac_decay", "momentum", "vf_fisher_coef", "kfac_clip"])
+def test_the_comparison_sees_a_hyperparameter_that_is_not_the_given_one(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Plain.__init__
+
+    def other(self: Plain, policy: ActorCritic, config: Any) -> None:
+        changed = copy.copy(config)
+        setattr(changed, key, 0.95 * getattr(config, key))
+        made(self, policy, changed)
+
+    monkeypatch.setattr(Plain, "__init__", other)
+    assert watched().error() > 1e-2
+
+
+def acktr(policy: Any = POLICY, env: Any = None, **hyperparameters: Any) -> ACKTR:
+    env = env or make_vec_env(lambda: Logged(), N_ENVS, check=False)
+    return ACKTR(policy, env, seed=1, compile=False, **{**SETTINGS, **hyperparameters})
+
+
+def last_step(learning_rate: float) -> np.ndarray:
+    """Return how the third update, the first natural one, moves the parameters."""
+    model = acktr(learning_rate=0.05).learn(2 * N_ROWS)
+    before = model.program.state["policy"].clone()
+    model.schedules["learning_rate"] = lambda progress: learning_rate
+    model.learn(N_ROWS, reset_num_timesteps=False)
+    return (model.program.state["policy"] - before).numpy()
+
+
+def test_while_the_clip_binds_the_learning_rate_does_not_matter() -> None:
+    step, same = last_step(0.25), last_step(0.05)
+    np.testing.assert_allclose(same, step, rtol=1e-4, atol=1e-7)
+    shorter, shortest = last_step(1e-3), last_step(5e-4)
+    assert np.linalg.norm(shorter) < 0.5 * np.linalg.norm(step)
+    np.testing.assert_allclose(shorter, 2 * shortest, rtol=1e-3, atol=1e-6)
+
+
+def test_without_a_gradient_there_is_no_step_and_nothing_infinite() -> None:
+    model = acktr()
+    zero, rate = torch.zeros(3), torch.tensor(0.25)
+    assert model.step_size(zero, zero, rate) == rate
+    assert model.step_size(torch.ones(3), -torch.ones(3), rate) == rate
+    assert model.step_size(torch.ones(3), torch.ones(3), torch.tensor(0.0)) == 0
+
+
+def test_first_updates_are_plain_ones_with_a_bounded_gradient() -> None:
+    model = acktr(learning_rate=0.1, max_grad_norm=0.01, cold_updates=3)
+    for n_updates in (1, 2, 3):
+        before = model.program.state["policy"].clone()
+        model.learn(N_ROWS, reset_num_timesteps=False)
+        assert model.program.state[COUNT] == n_updates
+        length = float((model.program.state["policy"] - before).norm())
+        assert length <= 0.1 * 0.01 * sum(0.7**i for i in range(n_updates)) + 1e-6
+        assert not model.program.state["policy.momentum"].any()
+    cold = model.program.state["cold.momentum"].clone()
+    model.learn(N_ROWS, reset_num_timesteps=False)
+    assert model.program.state["policy.momentum"].any()
+    assert torch.equal(model.program.state["cold.momentum"], cold)
+
+
+@pytest.mark.parametrize("kfac_update", [1, 2, 3])
+def test_inverses_are_made_anew_after_so_many_natural_updates(
+    kfac_update: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, counts = acktr(kfac_update=kfac_update), []
+
+    def refresh(self: KFac, state: Any) -> Any:
+        counts.append(int(state[COUNT]))
+        return state
+
+    monkeypatch.setattr(KFac, "refresh", refresh)
+    model.learn(9 * N_ROWS)
+    assert counts == list(range(2, 9, kfac_update))
+
+
+def test_the_curvature_of_a_value_is_four() -> None:
+    """That of the values' layer, for its bias: 4 times the variance of the noise."""
+    model = acktr({"net_arch": {"pi": [4], "vf": []}}, n_steps=2000, cold_updates=1)
+    model.learn(2000 * N_ENVS)
+    assert model.program.state["kfac.critic.0.weight.outputs"].item() == pytest.approx(4.0, rel=0.1)
+    assert model.program.state["kfac.critic.0.weight.inputs"][-1, -1].item() == pytest.approx(1.0)
+
+
+def test_the_curvature_of_a_log_deviation_is_two() -> None:
+    env = make_vec_env(lambda: Logged(actions=ACTIONS[3]), N_ENVS, check=False)
+    model = acktr(env=env, n_steps=2000, cold_updates=1).learn(2000 * N_ENVS)
+    found = model.program.state["kfac.head.log_std.outputs"]
+    np.testing.assert_allclose(found, 2 * np.eye(2), atol=0.25)
+
+
+@pytest.mark.parametrize("actions", [ACTIONS[0], ACTIONS[3]], ids=str)
+def test_advantages_are_standardised_where_actions_are_numbers(actions: spaces.Space[Any]) -> None:
+    def parameters(asked: bool | None) -> dict[str, np.ndarray]:
+        env = make_vec_env(lambda: Logged(actions=actions), N_ENVS, check=False)
+        return acktr(env=env, normalize_advantage=asked).learn(4 * N_ROWS).get_parameters()
+
+    is_box = isinstance(actions, spaces.Box)
+    usual, same, other = (parameters(asked) for asked in (None, is_box, not is_box))
+    assert all(np.array_equal(usual[name], same[name]) for name in usual)
+    assert not np.allclose(usual["actor.0.weight"], other["actor.0.weight"])
+
+
+def test_one_step_alone_cannot_be_standardised() -> None:
+    with pytest.raises(ZooError, match="needs rollouts of n_steps × n_envs ≥ 2"):
+        ACKTR(POLICY, "Pendulum-v1", n_steps=1)
+    model = ACKTR(POLICY, "CartPole-v1", seed=0, n_steps=1, compile=False, cold_updates=1).learn(5)
+    assert all(np.isfinite(value).all() for value in model.get_parameters().values())
+
+
+@pytest.mark.parametrize("kfac_inverse", ["eigen", "cholesky"])
+def test_numbers_that_are_not_finite_end_a_run_with_a_word_on_them(kfac_inverse: str) -> None:
+    model = acktr(kfac_inverse=kfac_inverse).learn(3 * N_ROWS)
+    model.program.state["policy"][0] = np.nan
+    with pytest.raises(NotFiniteError, match="is not finite"):
+        model.learn(5 * N_ROWS, reset_num_timesteps=False)
+
+
+def test_noise_that_depends_on_the_state_is_refused() -> None:
+    with pytest.raises(ZooError, match="use_sde"):
+        ACKTR("MlpPolicy", "Pendulum-v1", use_sde=True)
+
+
+class Peculiar(ActorCritic):
+    """Has a parameter that takes part in no way that K-FAC knows."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.gain = nn.Parameter(torch.ones(1))
+
+    def forward(self, seen: Any, state: Any = None) -> Any:
+        parameters, values, state = super().forward(seen, state)
+        return self.gain * parameters, values, state
+
+
+def test_a_policy_whose_curvature_is_not_known_is_refused_by_the_parameters_name() -> None:
+    policy = {"net_arch": [4], "_target_": f"{__name__}.Peculiar"}
+    with pytest.raises(
+        ZooError, match=r"no curvature of `gain`, which no forward pass uses by one of linear"
+    ):
+        acktr(policy).learn(N_ROWS)
+
+
+POLICIES: dict[str, tuple[dict[str, Any], Any]] = {
+    "images": ({"encoder": "cnn", "features_dim": 8, "layer_norm": True}, "Zoo/IdentityImage-v0"),
+    "dictionaries": ({"encoder": "multi", "features_dim": 8, "net_arch": [8]}, "Zoo/IdentityDict-v0"),
+    "two encoders": ({"encoder": "cnn", "features_dim": 8, "share_encoder": False}, "Zoo/IdentityImage-v0"),
+    "layer normalisation": ({"net_arch": [8], "layer_norm": True}, "CartPole-v1"),
+    "lstm": ({"net_arch": [8], "recurrent": "lstm", "lstm_hidden_size": 4}, "Pendulum-v1"),
+    "normalised lstm": (
+        {"net_arch": [8], "recurrent": "lstm", "lstm_hidden_size": 4, "lstm_layer_norm": True},
+        "CartPole-v1",
+    ),
+    "gru": ({"net_arch": [8], "recurrent": "gru", "lstm_hidden_size": 4, "n_lstm_layers": 2}, "CartPole-v1"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kfac_inverse"),
+    [*((name, "eigen") for name in POLICIES), ("images", "cholesky"), ("gru", "cholesky")],
+)
+def test_all_policies_can_be_trained(name: str, kfac_inverse: str) -> None:
+    policy, env = POLICIES[name]
+    model = ACKTR(
+        *(policy, env), n_envs=2, seed=0, compile=False, n_steps=4, cold_updates=1, kfac_inverse=kfac_inverse
+    ).learn(4 * 2)
+    cold = model.get_parameters()
+    model.learn(4 * 6, reset_num_timesteps=False)
+    for key, value in model.get_parameters().items():
+        assert np.isfinite(value).all()
+        assert not np.array_equal(value, cold[key]), key
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_is_seen_of_each_layer_makes_up_its_gradient(name: str) -> None:
+    """The gradient of a product's weights is Σ g·aᵀ over all its uses; of others it is their sum."""
+    policy, env = POLICIES[name]
+    model = ACKTR(policy, env, n_envs=2, seed=0, compile=False, n_steps=6).learn(12)
+    rollout, module = model.finished_rollout(), model.descent.module(model.program.state)
+    with model.kfac.watching() as watch, taken_apart():
+        parameters, values, _ = module(rollout, rollout.get("states"))
+    loss = (parameters.cos().sum(-1) + values.square()).mean()
+    found = {}
+    for layer in model.kfac.layers:
+        uses = watch.uses_of(layer)
+        slopes = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
+        rows = torch.cat([use.output_rows(slope) for use, slope in zip(uses, slopes, strict=True)])
+        inputs = [torch.ones(len(rows), 1) if layer.is_exact else use.input_rows for use in uses]
+        found[layer.name] = rows.T @ (inputs[0] if layer.is_exact else torch.cat(inputs))
+    gradient = model.descent.parameters.named(model.descent.gradient(module, loss))
+    for layer in model.kfac.layers:
+        torch.testing.assert_close(found[layer.name], layer.matrix(gradient), rtol=1e-3, atol=1e-5)

@@ -1,0 +1,161 @@
+"""Actor-critic by Kronecker-factored trust regions (Wu et al. 2017, https://arxiv.org/abs/1708.05144).
+
+As A2C takes one step on each rollout, but the natural one: the gradient is divided by the curvature of the
+policy and of the critic, of which K-FAC keeps running averages layer by layer, and the step is as long as the
+KL divergence to the old policy may grow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from zoo.algorithms.finite import check_parameters
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, RolloutConfig, batch_mean, standardized
+from zoo.config.fields import hyperparameter, with_defaults
+from zoo.errors import ZooError
+from zoo.memory.columns import transform
+from zoo.optim.descent import Descent
+from zoo.optim.kfac import COUNT, KFac
+from zoo.optim.optimizers import Momentum
+from zoo.optim.parameters import Parameters
+from zoo.optim.program import Outcome
+from zoo.optim.state import State
+from zoo.policies.recurrence import taken_apart
+
+
+@dataclass
+@with_defaults(learning_rate="lin_0.25", n_steps=20, gae_lambda=1.0)
+class ACKTRConfig(RolloutConfig):
+    """Hyperparameters of ACKTR, with Stable-Baselines' defaults but for ``kfac_update``, which is 1 there.
+
+    The learning rate only matters where it is less than what ``kfac_clip`` allows, which is late in a run.
+    ``max_grad_norm`` only bounds the first steps, before there are curvatures.
+    """
+
+    normalize_advantage: bool | None = hyperparameter(  # type: ignore[assignment]
+        None, "standardise the advantages of each rollout; null: where actions are Box"
+    )
+    kfac_clip: float = hyperparameter(
+        1e-3, "twice the KL divergence, by the quadratic model of it, that a step may cause", gt=0
+    )
+    kfac_update: int = hyperparameter(10, "updates after which the inverses are computed anew", ge=1)
+    kfac_inverse: Literal["eigen", "cholesky"] = hyperparameter(
+        "eigen", "eigen: exact damping; cholesky: approximate damping, far faster for wide layers"
+    )
+    kfac_damping: float = hyperparameter(0.01, "added to the diagonal of the curvature", gt=0)
+    kfac_decay: float = hyperparameter(0.99, "decay of the running averages of the curvature", ge=0, lt=1)
+    cold_updates: int = hyperparameter(
+        10, "first updates, by plain gradients with momentum, while the averages begin", ge=1
+    )
+    momentum: float = hyperparameter(0.9, "how much of the last step is in the next one", ge=0, lt=1)
+    vf_fisher_coef: float = hyperparameter(1.0, "weight of the critic's curvature", ge=0)
+
+
+class ACKTR(OnPolicyAlgorithm[ACKTRConfig]):
+    """ACKTR."""
+
+    name = "acktr"
+    config_class = ACKTRConfig
+
+    def _make_state(self) -> State:
+        config, parameters = self.config, Parameters("policy", self.policy)
+        self.descent = Descent(parameters, Momentum(config.momentum))
+        self.cold_descent = Descent(
+            parameters, Momentum(config.momentum), max_grad_norm=config.max_grad_norm, name="cold"
+        )
+        self.kfac = KFac(
+            self.descent,
+            n_plain=config.cold_updates,
+            decay=config.kfac_decay,
+            damping=config.kfac_damping,
+            inverse=config.kfac_inverse,
+        )
+        states = (part.initial_state() for part in (self.cold_descent, self.descent, self.kfac))
+        return State({name: tensor for state in states for name, tensor in state.items()})
+
+    def update(self) -> None:
+        memory, rollout = self.memory, self.finished_rollout()
+        if "weights" not in rollout and not memory.valid.all():
+            real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])
+            rollout = transform(lambda column: column[real], rollout)
+        self._refresh_if_due()
+        shared = {"rollout": rollout, **self.rates(self._progress_before)}
+        noise = self.rng.standard_normal(rollout["returns"].shape, dtype=np.float32)
+        self._take_steps(self._gradient_step, shared, self._tensors(noise[None]))
+
+    def _refresh_if_due(self) -> None:
+        n_natural = int(self.program.state[COUNT]) - self.config.cold_updates
+        if n_natural < 0 or n_natural % self.config.kfac_update:
+            return
+        try:
+            self.kfac.refresh(self.program.state)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            check_parameters(self)
+            raise
+
+    def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> Outcome:
+        config, rollout, policy = self.config, shared["rollout"], self.descent.module(state)
+        with self.kfac.watching() as watch, taken_apart():
+            parameters, values, _ = policy(rollout, rollout.get("states"))
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
+        fisher_loss = batch_mean(self.surprise(log_prob, values, noise), rollout)
+        weights = rollout.get("weights")
+        n_samples = values.numel() if weights is None else weights.sum()
+        factors = self.kfac.factors(watch, fisher_loss, n_samples, is_weighted=weights is not None)
+        advantages = rollout["advantages"]
+        if self._normalizes_advantage():
+            advantages = standardized(advantages, rollout)
+        policy_loss = -batch_mean(advantages * log_prob, rollout)
+        value_loss = batch_mean((values - rollout["returns"]).square(), rollout)
+        entropy_loss = -batch_mean(entropy, rollout)
+        loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
+        gradient = self.descent.gradient(policy, loss)
+        natural = self.kfac.natural(state, gradient)
+        step_size = self.step_size(natural, gradient, shared["learning_rate"])
+        is_cold = state[COUNT] < config.cold_updates
+        state = self.kfac.averaged(state, factors)
+        state, grad_norm = self.cold_descent.step(state, gradient, shared["learning_rate"], unless=~is_cold)
+        rest = torch.full_like(step_size, 1.0 - config.momentum)
+        state, _ = self.descent.step(state, step_size * natural, rest, unless=is_cold)
+        metrics = {
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy_loss": entropy_loss.detach(),
+            "grad_norm": grad_norm,
+            "step_size": step_size,
+        }
+        return Outcome(state, metrics)
+
+    def surprise(self, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
+        """Return minus the log-likelihoods of actions and values drawn from policy and critic (section 3.1).
+
+        The actions taken are such draws, as a rollout is learned from once. The critic's are its values with
+        standard normal ``noise``. As where the scores were published, the half of a normal density is left
+        out, so the Fisher information of a value is 4 times ``vf_fisher_coef`` squared.
+        """
+        drawn = (values + noise).detach()
+        return self.config.vf_fisher_coef * (values - drawn).square() - log_prob
+
+    def step_size(self, natural: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
+        """Return min(η, √(2δ / ΔᵀFΔ)) (equation 8), where 2δ is ``kfac_clip`` and FΔ the gradient."""
+        curvature = (natural @ gradient).clamp(min=0.0)
+        return torch.minimum(learning_rate, (self.config.kfac_clip / curvature).sqrt())
+
+    def _normalizes_advantage(self) -> bool:
+        asked = self.config.normalize_advantage
+        return isinstance(self.action_space, spaces.Box) if asked is None else asked
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        return total_timesteps / self._batch_size()
+
+    def _batch_size(self) -> int:
+        size = super()._batch_size()
+        if self._normalizes_advantage() and size < 2:
+            raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
+        return size

@@ -84,6 +84,16 @@ WORKS = {
         net_arch=[64, 64],
         hyperparameters={"n_steps": 5, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
     ),
+    "trpo": Work(
+        env="Pendulum-v1",
+        n_envs=2,
+        interval=10_240,
+        log_every=2_048,
+        net_arch=[64, 64],
+        hyperparameters={
+            "n_steps": 1024, "batch_size": 128, "gamma": 0.9, "learning_rate": 1e-3, "n_critic_updates": 15,
+        },
+    ),
     "dqn": DQN_ON_CARTPOLE,
     "sac": OFF_POLICY_ON_PENDULUM,
     "qrdqn": replace(DQN_ON_CARTPOLE, policy={"n_quantiles": 25}),
@@ -122,7 +132,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm."""
-    return [system for system in SYSTEMS if system != "sbx" or work not in ("a2c", "qrdqn")]
+    return [system for system in SYSTEMS if system != "sbx" or work not in ("a2c", "qrdqn", "trpo")]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -165,7 +175,7 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    package = sb3_contrib if work in ("qrdqn", "tqc") else stable_baselines3
+    package = sb3_contrib if work in ("qrdqn", "tqc", "trpo") else stable_baselines3
     train_like_sb3(getattr(package, work.upper()), work, folder, clock, arguments.seed)
 
 
@@ -218,6 +228,7 @@ def train_like_sb3(
 SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range_vf": None},
     "a2c": {"rms_prop_tensorflow": False},
+    "trpo": {},
     "dqn": {"double": False, "dueling": False},
     "sac": {},
     "qrdqn": {},

@@ -7,13 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
+from zoo import A2C, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
 
 MEMORY = {"n_step": 3, "prioritized": {}}
 
 RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
     "a2c": (A2C, "CartPole-v1", {"n_steps": 8}, 64),
+    "ppo1": (PPO1, "CartPole-v1", {"n_steps": 8, "batch_size": 6, "n_epochs": 2}, 64),
+    "trpo": (
+        TRPO,
+        "CartPole-v1",
+        {"n_steps": 16, "batch_size": 12, "n_critic_updates": 2, "cg_max_steps": 3, "sub_sampling_factor": 2},
+        64,
+    ),
     "ppo2_sde": (PPO2, "Pendulum-v1", {"n_steps": 8, "n_epochs": 2, "use_sde": True}, 64),
     "sac_sde": (
         SAC,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
 from zoo.algorithms.base import Algorithm
 
 
@@ -19,6 +19,8 @@ def narrow(space: str) -> dict[str, Any]:
 
 
 PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
+PPO1_SETTINGS = {"n_steps": 32, "learning_rate": "lin_5e-3", "gamma": 0.0, "ent_coef": 0.0}
+TRPO_SETTINGS = {"n_steps": 64, "gamma": 0.0, "target_kl": 0.05, "cg_damping": 0.01, "learning_rate": 5e-3}
 A2C_SETTINGS = {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.0, "ent_coef": 0.0}
 
 RUN: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
@@ -61,6 +63,24 @@ def test_ppo2_names_what_it_sees(space: str, enough: float) -> None:
 def test_a2c_names_what_it_sees(space: str, enough: float) -> None:
     env_id = f"Zoo/Identity{space}-v0"
     model = A2C(narrow(space), env_id, n_envs=8, **RUN, **A2C_SETTINGS).learn(16_000)
+    assert mean_reward(model, env_id) >= enough
+
+
+@pytest.mark.parametrize(
+    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.93)]
+)
+def test_ppo1_names_what_it_sees(space: str, enough: float) -> None:
+    env_id = f"Zoo/Identity{space}-v0"
+    model = PPO1(narrow(space), env_id, n_envs=8, **RUN, **PPO1_SETTINGS).learn(8000)
+    assert mean_reward(model, env_id) >= enough
+
+
+@pytest.mark.parametrize(
+    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.9)]
+)
+def test_trpo_names_what_it_sees(space: str, enough: float) -> None:
+    env_id = f"Zoo/Identity{space}-v0"
+    model = TRPO(narrow(space), env_id, n_envs=8, **RUN, **TRPO_SETTINGS).learn(16_000)
     assert mean_reward(model, env_id) >= enough
 
 
@@ -224,6 +244,8 @@ def corridor() -> gym.Env[int, int]:
     [
         (PPO2, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
         (A2C, 8000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
+        (PPO1, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
+        (TRPO, 8000, {"n_steps": 64, "learning_rate": 5e-3, "gamma": 0.9, "target_kl": 0.03}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4, "memory": {"prioritized": {}}}),
         (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10}),

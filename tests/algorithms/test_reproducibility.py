@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -44,6 +44,17 @@ RUNS: dict[str, Run] = {
         {"learning_rate": 0.01, "n_steps": 16, "use_sde": True, "sde_sample_freq": 6},
     ),
     "a2c_sde": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_sde": True}),
+    "ppo1": (PPO1, "CartPole-v1", {"n_steps": 16, "batch_size": 12, "n_epochs": 2}),
+    "trpo": (
+        TRPO,
+        "CartPole-v1",
+        {"n_steps": 16, "batch_size": 12, "n_critic_updates": 2, "sub_sampling_factor": 2},
+    ),
+    "trpo_sde": (
+        TRPO,
+        "Pendulum-v1",
+        {"n_steps": 16, "batch_size": 16, "n_critic_updates": 1, "use_sde": True, "sde_sample_freq": 6},
+    ),
     "dqn": (
         DQN,
         "CartPole-v1",

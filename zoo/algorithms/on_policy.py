@@ -36,8 +36,8 @@ PIECE_BYTES = 64 * 2**20
 
 
 @dataclass
-class RolloutConfig:
-    """Hyperparameters of collecting rollouts and learning from them."""
+class CollectionConfig:
+    """Hyperparameters of collecting rollouts, and of what any algorithm learns from them."""
 
     learning_rate: Schedule = hyperparameter(3e-4, "step size of the optimizer", ge=0)
     n_steps: int = hyperparameter(128, "steps of each environment in a rollout", unit="steps", ge=1)
@@ -49,7 +49,6 @@ class RolloutConfig:
         False, "standardise the advantages of each batch that is learned from"
     )
     ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
-    vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     max_grad_norm: float | None = hyperparameter(0.5, "bound of the gradient's norm; null: none", gt=0)
     chunk_length: int | None = hyperparameter(
         None,
@@ -61,11 +60,18 @@ class RolloutConfig:
 
 
 @dataclass
+class RolloutConfig(CollectionConfig):
+    """Those of learning actions and values from one loss."""
+
+    vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
+
+
+@dataclass
 class OnPolicyConfig(SdeConfig, RolloutConfig):
-    """Hyperparameters that all on-policy algorithms have; each sets its own defaults."""
+    """Those of the algorithms with state-dependent exploration; each sets its own defaults."""
 
 
-Config = TypeVar("Config", bound=OnPolicyConfig)
+Config = TypeVar("Config", bound=CollectionConfig)
 
 
 class OnPolicyAlgorithm(Algorithm[Config]):
@@ -137,10 +143,10 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def _noise(self) -> Iterator[Array]:
         """Return what actions are drawn with at each step of a rollout, (n_envs, …)."""
-        head, n_steps = self.acting.head, self.memory.n_steps
-        if not self.config.use_sde:
+        head, n_steps, config = self.acting.head, self.memory.n_steps, self.config
+        if not (isinstance(config, SdeConfig) and config.use_sde):
             return iter(head.noise(self.rng, (n_steps, self.n_envs)))
-        held = HeldNoise(head, self.config.sde_sample_freq)
+        held = HeldNoise(head, config.sde_sample_freq)
         return (held.next(self.rng, self.n_envs) for _ in range(n_steps))
 
     def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
@@ -234,6 +240,20 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def _batch_size(self) -> int:
         return self.memory.n_steps * self.n_envs
+
+    def _rows_in(self, batch_size: int) -> int:
+        """Return how many rows ``batch_size`` steps are. Raises `ZooError` if a rollout can't give them."""
+        memory = self.memory
+        n_rows, rest = divmod(batch_size, memory.steps_a_row)
+        if rest == 0 and 0 < n_rows <= memory.n_rows:
+            return n_rows
+        parts = f"n_steps × n_envs = {memory.n_rows} steps"
+        if memory.chunk_length is not None:
+            parts = f"{memory.n_rows} sequences of {memory.chunk_length} steps"
+        raise ZooError(
+            f"minibatches of `algo.batch_size={batch_size}` steps can't be made of {parts};"
+            " change algo.n_steps, n_envs or algo.batch_size"
+        )
 
 
 def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:

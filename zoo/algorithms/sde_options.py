@@ -25,7 +25,7 @@ class SdeConfig:
 
 def sde_options(config: Any) -> dict[str, Any]:
     """Return what a policy class is given for gSDE: nothing without it, so that not every class needs it."""
-    return {"use_sde": True} if config.use_sde else {}
+    return {"use_sde": True} if getattr(config, "use_sde", False) else {}
 
 
 def check_sde_options(

@@ -143,8 +143,9 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def _noise(self) -> Iterator[Array]:
         """Return what actions are drawn with at each step of a rollout, (n_envs, …)."""
-        head, n_steps, config = self.acting.head, self.memory.n_steps, self.config
-        if not (isinstance(config, SdeConfig) and config.use_sde):
+        head, n_steps = self.acting.head, self.memory.n_steps
+        config: Any = self.config
+        if not getattr(config, "use_sde", False):
             return iter(head.noise(self.rng, (n_steps, self.n_envs)))
         held = HeldNoise(head, config.sde_sample_freq)
         return (held.next(self.rng, self.n_envs) for _ in range(n_steps))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
+from zoo import A2C, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, evaluate_policy, make_vec_env
 from zoo.algorithms.base import Algorithm
 
 
@@ -275,3 +275,29 @@ def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, setti
         values = model.policy.values({"observations": model._tensors(np.arange(1, 6))}).tolist()
         assert values[0] > 0.1
         assert values[-1] > values[0] + 0.15
+
+
+TOY_SETTINGS = {"n_steps": 64, "batch_size": 128, "learning_rate": 5e-3}
+TOYS = pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        (PPO1, TOY_SETTINGS),
+        (TRPO, {**TOY_SETTINGS, "target_kl": 0.03, "cg_damping": 0.01, "n_critic_updates": 5}),
+    ],
+)
+
+
+@TOYS
+def test_only_allowed_actions_are_learned_from(algorithm: Any, settings: dict[str, Any]) -> None:
+    """Of the six actions three are forbidden at each step, and one of these ends the episode."""
+    model = algorithm({"net_arch": [32]}, "Zoo/Masked-v0", n_envs=8, gamma=0.5, **RUN, **settings)
+    assert evaluate_policy(model.learn(16_000), "Zoo/Masked-v0", 20)[0] >= 19
+
+
+@pytest.mark.slow
+@TOYS
+def test_a_memory_answers_what_it_was_shown_before(algorithm: Any, settings: dict[str, Any]) -> None:
+    """Without one the mean return is 0 at best."""
+    policy = {"_target_": "recurrent_policies.GruActorCritic", "net_arch": [16]}
+    model = algorithm(policy, "Zoo/Memory-v0", n_envs=8, gamma=0.95, **RUN, **settings)
+    assert evaluate_policy(model.learn(20_000), "Zoo/Memory-v0", 50)[0] >= 0.9

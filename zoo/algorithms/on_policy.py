@@ -31,6 +31,10 @@ from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.own_policy import make_policy
 from zoo.policies.state_dependent_exploration import HeldNoise
 
+PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
+"""For algorithms that know of actions only how likely they are: those of several parts are no other to them."""
+
 PIECE_BYTES = 64 * 2**20
 """What the observations of one forward pass without gradients may take, as floats."""
 
@@ -77,7 +81,7 @@ Config = TypeVar("Config", bound=CollectionConfig)
 class OnPolicyAlgorithm(Algorithm[Config]):
     """Collects ``n_steps`` steps of every environment with the current policy, then learns from them once."""
 
-    supported_actions = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    supported_actions: ClassVar[tuple[type[spaces.Space[Any]], ...]] = PLAIN_ACTIONS
     uses_old_log_prob: ClassVar[bool] = False
     """Whether a finished rollout tells how likely its actions were for the policy that took them."""
 

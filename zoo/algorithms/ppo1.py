@@ -12,7 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, batch_mean, explained_variance
+from zoo.algorithms.on_policy import (
+    ANY_ACTIONS,
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    batch_mean,
+    explained_variance,
+)
 from zoo.algorithms.ppo2 import clipped_surrogate
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.memory.columns import transform
@@ -43,6 +49,7 @@ class PPO1(OnPolicyAlgorithm[PPO1Config]):
 
     name = "ppo1"
     config_class = PPO1Config
+    supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
 
     def _optimizer(self) -> Optimizer:

@@ -16,7 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.algorithms.on_policy import CollectionConfig, OnPolicyAlgorithm, batch_mean, explained_variance
+from zoo.algorithms.on_policy import (
+    ANY_ACTIONS,
+    CollectionConfig,
+    OnPolicyAlgorithm,
+    batch_mean,
+    explained_variance,
+)
 from zoo.algorithms.sde_options import SdeConfig
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.memory.columns import transform
@@ -58,6 +64,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     name = "trpo"
     config_class = TRPOConfig
+    supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
 
     def _optimizer(self) -> Optimizer:

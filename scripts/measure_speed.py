@@ -100,6 +100,16 @@ WORKS = {
         net_arch=[64, 64],
         hyperparameters={"n_steps": 20, "gamma": 0.99, "ent_coef": 0.0},
     ),
+    "trpo": Work(
+        env="Pendulum-v1",
+        n_envs=2,
+        interval=10_240,
+        log_every=2_048,
+        net_arch=[64, 64],
+        hyperparameters={
+            "n_steps": 1024, "batch_size": 128, "gamma": 0.9, "learning_rate": 1e-3, "n_critic_updates": 15,
+        },
+    ),
     "dqn": DQN_ON_CARTPOLE,
     "sac": OFF_POLICY_ON_PENDULUM,
     "qrdqn": replace(DQN_ON_CARTPOLE, policy={"n_quantiles": 25}),
@@ -138,7 +148,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm; of ACKTR's, SB3 does A2C's."""
-    without = {"acer": ("sb3", "sbx"), "a2c": ("sbx",), "acktr": ("sbx",), "qrdqn": ("sbx",)}
+    sbx = ("sbx",)
+    without = {"acer": ("sb3", "sbx"), "a2c": sbx, "acktr": sbx, "qrdqn": sbx, "trpo": sbx}
     return [system for system in SYSTEMS if system not in without.get(work, ())]
 
 
@@ -182,7 +193,7 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    package = sb3_contrib if work in ("qrdqn", "tqc") else stable_baselines3
+    package = sb3_contrib if work in ("qrdqn", "tqc", "trpo") else stable_baselines3
     name = "A2C" if work == "acktr" else work.upper()
     train_like_sb3(getattr(package, name), work, folder, clock, arguments.seed)
 
@@ -238,6 +249,7 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "a2c": {"rms_prop_tensorflow": False},
     "acer": {},
     "acktr": {"learning_rate": 0.25},
+    "trpo": {},
     "dqn": {"double": False, "dueling": False},
     "sac": {},
     "qrdqn": {},

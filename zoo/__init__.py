@@ -25,11 +25,13 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
     from zoo.algorithms.base import Algorithm
     from zoo.algorithms.ddpg import DDPG
     from zoo.algorithms.dqn import DQN
+    from zoo.algorithms.ppo1 import PPO1
     from zoo.algorithms.ppo2 import PPO2
     from zoo.algorithms.qrdqn import QRDQN
     from zoo.algorithms.sac import SAC
     from zoo.algorithms.td3 import TD3
     from zoo.algorithms.tqc import TQC
+    from zoo.algorithms.trpo import TRPO
     from zoo.config.composing import compose
     from zoo.envs.trial import check_env
     from zoo.envs.vec_env import make_vec_env
@@ -54,11 +56,13 @@ __all__ = [
     "ACKTR",
     "DDPG",
     "DQN",
+    "PPO1",
     "PPO2",
     "QRDQN",
     "SAC",
     "TD3",
     "TQC",
+    "TRPO",
     "ZooError",
     "__version__",
     "check_env",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
+from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
 
 MEMORY = {"n_step": 3, "prioritized": {}}
 
@@ -45,6 +45,13 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "acer": (ACER, "CartPole-v1", {"n_steps": 5, "replay_start": 20}, 64),
     "acer in a box": (ACER, "Pendulum-v1", {"n_steps": 5, "replay_start": 20, "delta": 0.1}, 64),
     "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 2, "kfac_update": 2}, 96),
+    "ppo1": (PPO1, "CartPole-v1", {"n_steps": 8, "batch_size": 6, "n_epochs": 2}, 64),
+    "trpo": (
+        TRPO,
+        "CartPole-v1",
+        {"n_steps": 16, "batch_size": 12, "n_critic_updates": 2, "cg_max_steps": 3, "sub_sampling_factor": 2},
+        64,
+    ),
     "ppo2_sde": (PPO2, "Pendulum-v1", {"n_steps": 8, "n_epochs": 2, "use_sde": True}, 64),
     "sac_sde": (
         SAC,

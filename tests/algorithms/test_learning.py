@@ -9,7 +9,22 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo import (
+    A2C,
+    ACER,
+    ACKTR,
+    DDPG,
+    DQN,
+    PPO1,
+    PPO2,
+    QRDQN,
+    SAC,
+    TD3,
+    TQC,
+    TRPO,
+    evaluate_policy,
+    make_vec_env,
+)
 from zoo.algorithms.base import Algorithm
 
 
@@ -20,6 +35,8 @@ def narrow(space: str) -> dict[str, Any]:
 
 PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
 ACKTR_SETTINGS = {"n_steps": 16, "kfac_update": 5, "gamma": 0.0, "ent_coef": 0.0}
+PPO1_SETTINGS = {"n_steps": 32, "learning_rate": "lin_5e-3", "gamma": 0.0, "ent_coef": 0.0}
+TRPO_SETTINGS = {"n_steps": 64, "gamma": 0.0, "target_kl": 0.05, "cg_damping": 0.01, "learning_rate": 5e-3}
 A2C_SETTINGS = {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.0, "ent_coef": 0.0}
 
 ACER_SETTINGS: dict[str, dict[str, Any]] = {
@@ -99,6 +116,24 @@ def test_recurrent_acktr_remembers() -> None:
     settings = {**RUN, "n_steps": 24, "kfac_update": 5, "kfac_clip": 0.01}
     model = ACKTR(policy, "Zoo/Memory-v0", n_envs=8, **settings).learn(6500)
     assert np.mean([episode.episode_return for episode in model.recent_episodes]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.93)]
+)
+def test_ppo1_names_what_it_sees(space: str, enough: float) -> None:
+    env_id = f"Zoo/Identity{space}-v0"
+    model = PPO1(narrow(space), env_id, n_envs=8, **RUN, **PPO1_SETTINGS).learn(8000)
+    assert mean_reward(model, env_id) >= enough
+
+
+@pytest.mark.parametrize(
+    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.9)]
+)
+def test_trpo_names_what_it_sees(space: str, enough: float) -> None:
+    env_id = f"Zoo/Identity{space}-v0"
+    model = TRPO(narrow(space), env_id, n_envs=8, **RUN, **TRPO_SETTINGS).learn(16_000)
+    assert mean_reward(model, env_id) >= enough
 
 
 @pytest.mark.parametrize(
@@ -263,6 +298,8 @@ def corridor() -> gym.Env[int, int]:
         (A2C, 8000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
         (ACER, 3000, {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.9, "ent_coef": 0.02}),
         (ACKTR, 6000, {"n_steps": 16, "kfac_update": 5, "gamma": 0.9, "ent_coef": 0.02}),
+        (PPO1, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
+        (TRPO, 8000, {"n_steps": 64, "learning_rate": 5e-3, "gamma": 0.9, "target_kl": 0.03}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4, "memory": {"prioritized": {}}}),
         (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10}),
@@ -292,3 +329,29 @@ def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, setti
         values = model.policy.values({"observations": model._tensors(np.arange(1, 6))}).tolist()
         assert values[0] > 0.1
         assert values[-1] > values[0] + 0.15
+
+
+TOY_SETTINGS = {"n_steps": 64, "batch_size": 128, "learning_rate": 5e-3}
+TOYS = pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        (PPO1, TOY_SETTINGS),
+        (TRPO, {**TOY_SETTINGS, "target_kl": 0.03, "cg_damping": 0.01, "n_critic_updates": 5}),
+    ],
+)
+
+
+@TOYS
+def test_only_allowed_actions_are_learned_from(algorithm: Any, settings: dict[str, Any]) -> None:
+    """Of the six actions three are forbidden at each step, and one of these ends the episode."""
+    model = algorithm({"net_arch": [32]}, "Zoo/Masked-v0", n_envs=8, gamma=0.5, **RUN, **settings)
+    assert evaluate_policy(model.learn(16_000), "Zoo/Masked-v0", 20)[0] >= 19
+
+
+@pytest.mark.slow
+@TOYS
+def test_a_memory_answers_what_it_was_shown_before(algorithm: Any, settings: dict[str, Any]) -> None:
+    """Without one the mean return is 0 at best."""
+    policy = {"_target_": "recurrent_policies.GruActorCritic", "net_arch": [16]}
+    model = algorithm(policy, "Zoo/Memory-v0", n_envs=8, gamma=0.95, **RUN, **settings)
+    assert evaluate_policy(model.learn(20_000), "Zoo/Memory-v0", 50)[0] >= 0.9

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from zoo import A2C, ACER, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC
+from zoo import A2C, ACER, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.in_process import InProcessVectorEnv
@@ -112,6 +112,16 @@ def acer(env: Any, **hyperparameters: Any) -> ACER:
     return ACER(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
 
 
+def ppo1(env: Any, **hyperparameters: Any) -> PPO1:
+    small = {"n_steps": 16, "batch_size": 16, "n_epochs": 1}
+    return PPO1(policy_of(env), env, seed=0, compile=False, **small, **hyperparameters)
+
+
+def trpo(env: Any, **hyperparameters: Any) -> TRPO:
+    small = {"n_steps": 16, "batch_size": 16, "n_critic_updates": 1}
+    return TRPO(policy_of(env), env, seed=0, compile=False, **small, **hyperparameters)
+
+
 def dqn(env: Any, **hyperparameters: Any) -> DQN:
     small = {"batch_size": 8, "buffer_size": 500, "learning_starts": 20}
     return DQN(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
@@ -142,6 +152,8 @@ ALGORITHMS = {
     "a2c": (a2c, BOX),
     "acer": (acer, spaces.Discrete(2)),
     "acer in a box": (acer, BOX),
+    "ppo1": (ppo1, BOX),
+    "trpo": (trpo, BOX),
     "dqn": (dqn, spaces.Discrete(2)),
     "dqn, observations once": (partial(dqn, optimize_memory_usage=True), spaces.Discrete(2)),
     "ddpg": (ddpg, BOX),
@@ -166,7 +178,7 @@ def test_fault_of_an_environment_is_named(make: Any, space: Any, what: str, valu
     with pytest.raises(NotFiniteError, match=f"^{expected}$"):
         model.learn(2000, written)
     assert written.at < 2 * at
-    if make in (ppo2, a2c, acer):  # nothing was learned from it either
+    if make in (ppo2, a2c, acer, ppo1, trpo):  # nothing was learned from it either
         assert all(tensor.isfinite().all() for tensor in model.program.state.values())
 
 
@@ -217,6 +229,8 @@ DIVERGING: dict[str, Any] = {
     "a2c": lambda: a2c(envs(action_space=BOX), learning_rate=1e38),
     "acer": lambda: acer(envs(), learning_rate=1e30),
     "acer in a box": lambda: acer(envs(action_space=BOX), learning_rate=1e38),
+    "ppo1": lambda: ppo1(envs(), learning_rate=1e30),
+    "the critic of trpo": lambda: trpo(envs(action_space=BOX), learning_rate=1e38),
     "dqn": lambda: dqn(envs(), learning_rate=1e30),
     "qrdqn": lambda: QRDQN(
         *({"net_arch": [8]}, envs()),

@@ -18,7 +18,22 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
 
-from zoo import A2C, ACER, ACKTR, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy, make_vec_env
+from zoo import (
+    A2C,
+    ACER,
+    ACKTR,
+    DDPG,
+    DQN,
+    PPO1,
+    PPO2,
+    QRDQN,
+    SAC,
+    TD3,
+    TQC,
+    TRPO,
+    evaluate_policy,
+    make_vec_env,
+)
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
@@ -74,6 +89,17 @@ RUNS: dict[str, Run] = {
         ACER,
         "Pendulum-v1",
         {"n_steps": 6, "buffer_size": 100, "replay_start": 40, "learning_rate": 0.01, "delta": 0.1},
+    ),
+    "ppo1": (PPO1, "CartPole-v1", {"n_steps": 16, "batch_size": 12, "n_epochs": 2}),
+    "trpo": (
+        TRPO,
+        "CartPole-v1",
+        {"n_steps": 16, "batch_size": 12, "n_critic_updates": 2, "sub_sampling_factor": 2},
+    ),
+    "trpo_sde": (
+        TRPO,
+        "Pendulum-v1",
+        {"n_steps": 16, "batch_size": 16, "n_critic_updates": 1, "use_sde": True, "sde_sample_freq": 6},
     ),
     "dqn": (
         DQN,

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import zoo
-from zoo import A2C, DQN, PPO2, QRDQN, SAC, make_vec_env
+from zoo import A2C, DQN, PPO2, QRDQN, SAC, TRPO, make_vec_env
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.sac import SACPolicy
 from zoo.errors import ZooError
@@ -167,6 +167,20 @@ LEARNING: dict[str, tuple[Any, dict[str, Any], int, float]] = {
             "ent_coef": 0.0,
             "sde_sample_freq": 2,
             "policy": {"log_std_init": -2.0, "full_std": False},
+        },
+        16_000,
+        0.9,
+    ),
+    "trpo": (
+        TRPO,
+        {
+            "n_steps": 64,
+            "learning_rate": 5e-3,
+            "gamma": 0.0,
+            "target_kl": 0.05,
+            "cg_damping": 0.01,
+            "sde_sample_freq": 4,
+            "policy": {"log_std_init": -2.0},
         },
         16_000,
         0.9,

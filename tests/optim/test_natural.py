@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.optim.descent import Descent
-from zoo.optim.natural import conjugate_gradient, fisher_product, line_search
+from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line_search, longest_step
 from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome, Program
@@ -36,19 +36,23 @@ class Policy:
         self.actions = torch.randint(3, (20,))
         self.advantages = torch.randn(20)
 
-    def kl(self, old: Tensor, observations: Tensor, vector: Tensor) -> Tensor:
-        new = self.parameters.at(vector)(observations).log_softmax(-1)
-        return (old.exp() * (old - new)).sum(-1).mean()
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        return (old.exp() * (old - new.log_softmax(-1))).sum(-1).mean()
 
     def old(self, state: State, observations: Tensor) -> Tensor:
         return self.parameters.at(state["policy"])(observations).log_softmax(-1).detach()
 
-    def product(self, state: State, observations: Tensor, vector: Tensor) -> Tensor:
-        kl = partial(self.kl, self.old(state, observations), observations)
-        return fisher_product(kl, state["policy"], vector, DAMPING)
+    def products(self, state: State, observations: Tensor) -> Product:
+        vector = state["policy"].detach().requires_grad_()
+        logits = self.parameters.at(vector)(observations)
+        product = fisher_products(logits, vector, partial(self.kl, self.old(state, observations)))
+        return lambda direction: product(direction) + DAMPING * direction
+
+    def product(self, state: State, observations: Tensor, direction: Tensor) -> Tensor:
+        return self.products(state, observations)(direction)
 
     def solution(self, state: State, observations: Tensor, right_side: Tensor) -> Tensor:
-        return conjugate_gradient(partial(self.product, state, observations), right_side, 5)
+        return conjugate_gradient(self.products(state, observations), right_side, 3)
 
     def surrogate(self, vector: Tensor, batch: dict[str, Tensor]) -> Tensor:
         log_prob = self.parameters.at(vector)(batch["observations"]).log_softmax(-1)
@@ -62,16 +66,19 @@ class Policy:
         log_prob = module(observations).log_softmax(-1)
         gain = (log_prob.gather(-1, shared["actions"][:, None])[:, 0] * shared["advantages"]).mean()
         gradient = self.descent.gradient(module, gain)
-        product = partial(self.product, state, observations)
-        direction = conjugate_gradient(product, gradient, 4)
-        step = direction * (2 * target_kl / (direction @ product(direction))).sqrt()
+        product = self.products(state, observations)
+        step = longest_step(conjugate_gradient(product, gradient, 2), product, target_kl)
 
         def accepts(vector: Tensor) -> Tensor:
-            is_near = self.kl(old, observations, vector) < target_kl
+            is_near = self.kl(old, self.parameters.at(vector)(observations)) < target_kl
             return is_near & (self.surrogate(vector, shared) > gain.detach())
 
-        vector, found = line_search(accepts, start, step, attempts=4)
-        metrics = {"gain": gain, "found": found.float(), "kl": self.kl(old, observations, vector)}
+        vector, found = line_search(accepts, start, step, attempts=2)
+        metrics = {
+            "gain": gain,
+            "found": found.float(),
+            "kl": self.kl(old, self.parameters.at(vector)(observations)),
+        }
         return Outcome(state.replaced({"policy": vector}), metrics, {"old": old})
 
     def explicit_fisher(self) -> Tensor:
@@ -118,13 +125,43 @@ def test_conjugate_gradient_solves_what_the_explicit_matrix_does(compiled: bool,
     right_side = fisher @ torch.randn(policy.parameters.size)
     if in_one_graph:
         found = policy.program.call(policy.solution, policy.observations, right_side)
-        expected = conjugate_gradient(lambda vector: fisher @ vector, right_side, 5)
+        expected = conjugate_gradient(lambda vector: fisher @ vector, right_side, 3)
     else:
         product = partial(policy.program.call, policy.product, policy.observations)
         found = conjugate_gradient(product, right_side, 40, 1e-12)
         expected = torch.linalg.solve(fisher, right_side)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     assert policy.program.runtime.compiles == compiled
+
+
+@COMPILED
+def test_the_longest_step_has_the_bound_for_its_quadratic_estimate(compiled: bool) -> None:
+    policy = Policy(compiled=compiled)
+    fisher = policy.explicit_fisher() + DAMPING * torch.eye(policy.parameters.size)
+    direction = torch.randn(policy.parameters.size)
+    step = longest_step(direction, partial(policy.program.call, policy.product, policy.observations), 0.02)
+    assert (0.5 * step @ fisher @ step).item() == pytest.approx(0.02, rel=1e-4)
+    torch.testing.assert_close(step / step.norm(), direction / direction.norm())
+
+
+@pytest.mark.parametrize("bound", [1e-3, 1e-5])
+def test_the_estimate_is_the_divergence_of_a_short_step(bound: float) -> None:
+    """Along a direction of full rank, without damping: the shorter the step, the better."""
+    policy = Policy(compiled=False)
+    old = policy.old(State(policy.program.state), policy.observations)
+    product = policy.products(State(policy.program.state), policy.observations)
+    direction = torch.ones(policy.parameters.size)
+    step = longest_step(direction, lambda vector: product(vector) - DAMPING * vector, bound)
+    moved = policy.parameters.at(policy.parameters.flat + step)(policy.observations)
+    assert policy.kl(old.double(), moved.double()).item() == pytest.approx(bound, rel=10 * bound**0.5)
+
+
+def test_the_slope_of_the_divergence_is_0_where_the_policies_are_one() -> None:
+    policy = Policy(compiled=False)
+    vector = policy.parameters.flat.clone().requires_grad_()
+    old = policy.old(State(policy.program.state), policy.observations)
+    (slope,) = torch.autograd.grad(policy.kl(old, policy.parameters.at(vector)(policy.observations)), vector)
+    torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-7)
 
 
 def test_parameters_that_the_distribution_does_not_depend_on_are_left_alone() -> None:

@@ -33,15 +33,15 @@ from zoo.policies.state_dependent_exploration import HeldNoise
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
-"""What an algorithm takes that knows of actions only how likely they are: those with parts too."""
+"""For algorithms that know of actions only how likely they are: those with parts are no other to them."""
 
 PIECE_BYTES = 64 * 2**20
 """What the observations of one forward pass without gradients may take, as floats."""
 
 
 @dataclass
-class RolloutConfig:
-    """Hyperparameters of collecting rollouts and learning from them."""
+class CollectionConfig:
+    """Hyperparameters of collecting rollouts, and of what any algorithm learns from them."""
 
     learning_rate: Schedule = hyperparameter(3e-4, "step size of the optimizer", ge=0)
     n_steps: int = hyperparameter(128, "steps of each environment in a rollout", unit="steps", ge=1)
@@ -53,7 +53,6 @@ class RolloutConfig:
         False, "standardise the advantages of each batch that is learned from"
     )
     ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
-    vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     max_grad_norm: float | None = hyperparameter(0.5, "bound of the gradient's norm; null: none", gt=0)
     chunk_length: int | None = hyperparameter(
         None,
@@ -65,11 +64,18 @@ class RolloutConfig:
 
 
 @dataclass
+class RolloutConfig(CollectionConfig):
+    """Those of learning actions and values from one loss."""
+
+    vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
+
+
+@dataclass
 class OnPolicyConfig(SdeConfig, RolloutConfig):
-    """Hyperparameters of on-policy algorithms with gSDE; each sets its own defaults."""
+    """Those of the algorithms with state-dependent exploration; each sets its own defaults."""
 
 
-Config = TypeVar("Config", bound=RolloutConfig)
+Config = TypeVar("Config", bound=CollectionConfig)
 
 
 class OnPolicyAlgorithm(Algorithm[Config]):
@@ -240,6 +246,20 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
     def _batch_size(self) -> int:
         return self.memory.n_steps * self.n_envs
+
+    def _rows_in(self, batch_size: int) -> int:
+        """Return how many rows ``batch_size`` steps are. Raises `ZooError` if a rollout can't give them."""
+        memory = self.memory
+        n_rows, rest = divmod(batch_size, memory.steps_a_row)
+        if rest == 0 and 0 < n_rows <= memory.n_rows:
+            return n_rows
+        parts = f"n_steps × n_envs = {memory.n_rows} steps"
+        if memory.chunk_length is not None:
+            parts = f"{memory.n_rows} sequences of {memory.chunk_length} steps"
+        raise ZooError(
+            f"minibatches of `algo.batch_size={batch_size}` steps can't be made of {parts};"
+            " change algo.n_steps, n_envs or algo.batch_size"
+        )
 
 
 def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:

@@ -111,9 +111,7 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         advantages = batch["advantages"]
         if self.config.normalize_advantage:
             advantages = standardized(advantages, batch)
-        ratio = log_ratio.exp()
-        clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
-        return -batch_mean(torch.minimum(advantages * ratio, advantages * clipped), batch)
+        return -batch_mean(clipped_surrogate(log_ratio, advantages, clip_range), batch)
 
     def value_loss(self, values: Tensor, batch: dict[str, Tensor], rates: dict[str, Tensor]) -> Tensor:
         """Return the squared error to the returns; clipped values can only make it worse, never better."""
@@ -154,3 +152,10 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
             f"{asked} can't be made of {memory.n_rows} sequences of {memory.chunk_length} steps; change"
             " algo.n_steps, n_envs, algo.chunk_length, algo.batch_size or algo.n_minibatches"
         )
+
+
+def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip_range: Tensor) -> Tensor:
+    """Return what actions of these probability ratios gain (…): equation 7 of the paper, within the mean."""
+    ratio = log_ratio.exp()
+    clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
+    return torch.minimum(advantages * ratio, advantages * clipped)

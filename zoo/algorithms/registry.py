@@ -16,11 +16,13 @@ ALGORITHMS = {
     "acktr": "zoo.algorithms.acktr:ACKTR",
     "ddpg": "zoo.algorithms.ddpg:DDPG",
     "dqn": "zoo.algorithms.dqn:DQN",
+    "ppo1": "zoo.algorithms.ppo1:PPO1",
     "ppo2": "zoo.algorithms.ppo2:PPO2",
     "qrdqn": "zoo.algorithms.qrdqn:QRDQN",
     "sac": "zoo.algorithms.sac:SAC",
     "td3": "zoo.algorithms.td3:TD3",
     "tqc": "zoo.algorithms.tqc:TQC",
+    "trpo": "zoo.algorithms.trpo:TRPO",
 }
 """Where each algorithm's class is, by the name that configs and agents use."""
 

@@ -42,6 +42,9 @@ OLD_NAMES = {
     "entcoeff": "ent_coef",
     "vf_stepsize": "learning_rate",
     "vf_iters": "n_critic_updates",
+    "cg_iters": "cg_max_steps",
+    "adam_epsilon": "adam_eps",
+    "schedule": "learning_rate",
     "optim_stepsize": "learning_rate",
     "optim_batchsize": "batch_size",
     "optim_epochs": "n_epochs",
@@ -183,9 +186,9 @@ def with_defaults(**values: Any) -> Callable[[type[Config]], type[Config]]:
     """
 
     def decorate(config_class: type[Config]) -> type[Config]:
-        base = next(each for each in config_class.__mro__[1:] if dataclasses.is_dataclass(each))
-        inherited = {field.name: field for field in dataclasses.fields(base)}
-        hints = get_type_hints(base)
+        bases = [each for each in config_class.__mro__[1:] if dataclasses.is_dataclass(each)]
+        inherited = {field.name: field for base in reversed(bases) for field in dataclasses.fields(base)}
+        hints = get_type_hints(config_class)
         own = inspect.get_annotations(config_class)
         for name, value in values.items():
             own[name] = hints[name]

@@ -157,17 +157,17 @@ class RolloutMemory:
     ) -> Array:
         """Return indices into `rows` of shuffled minibatches, (n_epochs × n_minibatches, batch_size).
 
-        An epoch sees each row once, so its minibatches together need room for all. Where rows are missing to
+        An epoch sees each row once, as far as its minibatches have room for all. Where rows are missing to
         fill them, or in the place of steps that merely reset an environment, further rows are drawn at
         random, so that all minibatches have one size. A sequence is left out only if all its steps reset.
         """
         valid = self.valid if self.chunk_length is None else self.as_rows(self.valid).any(-1)
         rows = np.flatnonzero(valid)
         epochs = rng.permuted(np.tile(rows, (n_epochs, 1)), axis=1)
-        missing = n_minibatches * batch_size - len(rows)
-        if missing:
-            epochs = np.concatenate([epochs, rng.choice(rows, (n_epochs, missing))], axis=1)
-        return epochs.reshape(n_epochs * n_minibatches, batch_size)
+        room = n_minibatches * batch_size
+        if room > len(rows):
+            epochs = np.concatenate([epochs, rng.choice(rows, (n_epochs, room - len(rows)))], axis=1)
+        return epochs[:, :room].reshape(n_epochs * n_minibatches, batch_size)
 
 
 def generalized_advantages(

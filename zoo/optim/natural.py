@@ -13,23 +13,35 @@ from torch import Tensor
 
 from zoo.optim.state import is_concrete
 
+Product = Callable[[Tensor], Tensor]
+"""What multiplies a vector by a matrix that is never made."""
 
-def fisher_product(
-    kl: Callable[[Tensor], Tensor], vector_at: Tensor, vector: Tensor, damping: float = 0.0
-) -> Tensor:
-    """Return (F + damping · I) · ``vector``, where F is the Hessian of ``kl`` at ``vector_at``.
 
-    ``kl`` maps a parameter vector to the mean KL divergence (a scalar) of its distribution to a fixed one,
-    that of ``vector_at``: there the Hessian is the Fisher matrix (Pearlmutter 1994 for the product).
+def fisher_products(outputs: Tensor, vector: Tensor, kl: Callable[[Tensor], Tensor]) -> Product:
+    """Return the product with F = Jᵀ·M·J, the Fisher matrix of a distribution in ``vector``.
+
+    ``outputs`` are the distribution's parameters as functions of ``vector``, by the Jacobian J. ``kl`` maps
+    such parameters to the mean KL divergence (a scalar) to the distribution of ``outputs``: there its slope
+    is 0 and its Hessian is M. What all products share is computed once.
+
+    J·v is the derivative of Jᵀ·u by u: two backward passes in place of a forward one.
     """
-    at = vector_at.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(kl(at), at, create_graph=True)
-    (product,) = torch.autograd.grad(slope @ vector, at)
-    return product + damping * vector
+    weights = torch.zeros_like(outputs, requires_grad=True)
+    (weighted,) = torch.autograd.grad(outputs, vector, weights, create_graph=True)
+    own = outputs.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(kl(own), own, create_graph=True)
+
+    def product(direction: Tensor) -> Tensor:
+        (moved,) = torch.autograd.grad(weighted, weights, direction, retain_graph=True)
+        (turned,) = torch.autograd.grad(slope, own, moved, retain_graph=True)
+        (result,) = torch.autograd.grad(outputs, vector, turned, retain_graph=True)
+        return result
+
+    return product
 
 
 def conjugate_gradient(
-    product: Callable[[Tensor], Tensor], right_side: Tensor, iterations: int = 10, tolerance: float = 1e-10
+    product: Product, right_side: Tensor, iterations: int = 10, tolerance: float = 1e-10
 ) -> Tensor:
     """Return x with ``product(x)`` ≈ ``right_side`` for a symmetric, positive semi-definite product.
 
@@ -53,6 +65,15 @@ def conjugate_gradient(
         direction = torch.where(unfinished, residual + new_square / square * direction, direction)
         square = torch.where(unfinished, new_square, 0.0)
     return solution
+
+
+def longest_step(direction: Tensor, product: Product, bound: float | Tensor) -> Tensor:
+    """Return s along ``direction`` with ½·sᵀ·product(s) = ``bound``.
+
+    For damped Fisher products that bounds a quadratic estimate of the KL divergence (Schulman et al. 2015,
+    appendix C). Not finite where there is no direction.
+    """
+    return direction * (2 * bound / (direction @ product(direction))).sqrt()
 
 
 def line_search(

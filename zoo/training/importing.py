@@ -41,7 +41,7 @@ from zoo.training.sb3_normalization import normalization, normalize_section
 
 Space = spaces.Space[Any]
 
-ON_POLICY = ("a2c", "ppo2")
+ON_POLICY = ("a2c", "ppo2", "trpo")
 
 _MODULES = {
     "stable_baselines3.dqn.policies": ("dqn",),
@@ -49,7 +49,7 @@ _MODULES = {
     "stable_baselines3.td3.policies": ("td3", "ddpg"),
     "sb3_contrib.qrdqn.policies": ("qrdqn",),
     "sb3_contrib.tqc.policies": ("tqc",),
-    "stable_baselines3.common.policies": ("ppo2", "a2c"),
+    "stable_baselines3.common.policies": ("ppo2", "a2c", "trpo"),
     "sb3_contrib.common.recurrent.policies": ("ppo2",),
     "sb3_contrib.common.maskable.policies": ("ppo2",),
 }
@@ -161,7 +161,7 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
             f"its policy is a class of somebody's own, in {one_line(module, 80)};"
             " if it computes as SB3's does, say of which algorithm it is: algo=NAME"
         )
-    if known == ("ppo2", "a2c"):
+    if known == ("ppo2", "a2c", "trpo"):
         return _actor_critic(files)
     if known == ("td3", "ddpg"):
         is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
@@ -177,9 +177,7 @@ def _masks_actions(files: Sb3Files, given: str | None) -> bool:
 def _actor_critic(files: Sb3Files) -> str:
     if "clip_range" in files.data:
         return "ppo2"
-    if "cg_max_steps" in files.data:
-        raise ZooError("it is an agent of TRPO, which Zoo does not have")
-    return "a2c"
+    return "trpo" if "cg_max_steps" in files.data else "a2c"
 
 
 # Spaces

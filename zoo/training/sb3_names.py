@@ -48,6 +48,7 @@ _ACTOR_CRITIC = {
 NAMES: dict[str, dict[str, str]] = {
     "a2c": _ACTOR_CRITIC,
     "ppo2": _ACTOR_CRITIC,
+    "trpo": _ACTOR_CRITIC,
     "dqn": {
         r"q_net\.q_net\.(\d+\.\w+)": r"advantages.\1",
         r"q_net\.features_extractor\.(.+)": r"encoder.\1",
@@ -79,7 +80,7 @@ LAYERS: dict[str, dict[str, tuple[str, ...]]] = {
     "sac": {"pi": ("actor.latent_pi",), "qf": ("critic.qf0",)},
     "td3": {"pi": ("actor.mu",), "qf": ("critic.qf0",)},
 }
-LAYERS |= {"ppo2": LAYERS["a2c"], "tqc": LAYERS["sac"], "ddpg": LAYERS["td3"]}
+LAYERS |= {"ppo2": LAYERS["a2c"], "trpo": LAYERS["a2c"], "tqc": LAYERS["sac"], "ddpg": LAYERS["td3"]}
 """Where the layers of each of our networks stand."""
 
 WITH_OUTPUT = ("q_net.q_net", "quantile_net.quantile_net", "critic.qf0", "actor.mu")

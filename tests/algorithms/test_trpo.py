@@ -1,0 +1,279 @@
+"""What TRPO's update promises: its bound, what it leaves alone, and what its options change."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from logged_envs import Logged
+from torch import Tensor
+
+from zoo import TRPO, make_vec_env
+from zoo.errors import ZooError
+from zoo.optim.natural import longest_step
+from zoo.optim.state import State
+
+N_STEPS, N_ENVS = 32, 2
+POLICY = {"net_arch": [6]}
+SPACES: list[spaces.Space[Any]] = [
+    spaces.Discrete(3),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(2),
+    spaces.Box(-1.0, 1.0, (2,), np.float32),
+]
+
+
+def trpo(actions: spaces.Space[Any] = SPACES[0], policy: Any = POLICY, **hyperparameters: Any) -> TRPO:
+    settings = {"n_steps": N_STEPS, "batch_size": 16, "n_critic_updates": 2, **hyperparameters}
+    env = make_vec_env(lambda: Logged(actions=actions), N_ENVS, check=False)
+    return TRPO(policy, env, seed=1, compile=False, threads=1, **settings)
+
+
+def collected(model: TRPO) -> dict[str, Any]:
+    """Return a rollout, as an update takes it."""
+    model.learn(1)
+    model.collect()
+    return model.finished_rollout()
+
+
+def split(model: TRPO) -> tuple[Tensor, Tensor]:
+    """Return the parameters that actions depend on, and the others."""
+    of_critic = torch.zeros(model.descent.parameters.size, dtype=torch.bool)
+    for name, part in model.descent.parameters.slices.items():
+        of_critic[part] = name.startswith("critic")
+    vector = model.program.state["policy"].clone()
+    return vector[~of_critic], vector[of_critic]
+
+
+def explicit_fisher(model: TRPO, rollout: dict[str, Any]) -> Tensor:
+    """Return the Hessian of the mean divergence by the policy's parameters, entry by entry."""
+    vector = model.program.state["policy"].clone()
+    head, at = model.policy.head, model.descent.parameters.at
+    old = model.policy(rollout)[0].detach()
+
+    def kl(moved: Tensor) -> Tensor:
+        return head.kl(old, at(moved)(rollout)[0]).mean()
+
+    return torch.autograd.functional.hessian(kl, vector)
+
+
+@pytest.mark.parametrize("actions", SPACES, ids=str)
+def test_products_are_those_of_the_explicit_fisher_matrix(actions: spaces.Space[Any]) -> None:
+    model = trpo(actions, policy={"net_arch": [3]}, cg_damping=0.25)
+    rollout = collected(model)
+    fisher = explicit_fisher(model, rollout)
+    product = model._damped(rollout)
+    for vector in torch.randn(3, len(fisher)):
+        expected = fisher @ vector + 0.25 * vector
+        torch.testing.assert_close(product(vector), expected, rtol=1e-3, atol=1e-4)
+    step = longest_step(torch.randn(len(fisher)), product, 0.01)
+    damped = fisher + 0.25 * torch.eye(len(fisher))
+    assert (0.5 * step @ damped @ step).item() == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("actions", SPACES, ids=str)
+@pytest.mark.parametrize("target_kl", [0.003, 0.5])
+def test_no_step_breaks_its_bound_or_loses(actions: spaces.Space[Any], target_kl: float) -> None:
+    model = trpo(actions, target_kl=target_kl)
+    accepted = []
+    for _ in range(3):
+        rollout = collected(model)
+        rollout["advantages"] = model._weighed(rollout)
+        head, old = model.policy.head, model.policy(rollout)[0].detach()
+        before = split(model)
+        gained_before = model._objective(old, rollout)[0]
+        model.read_metrics()
+        model._move_policy(dict(rollout))
+        new = model.policy(rollout)[0].detach()
+        kl, metrics = head.kl(old, new).mean().item(), model.read_metrics()
+        accepted.append(metrics["train/is_line_search_success"])
+        assert kl < target_kl
+        assert metrics["train/kl_divergence_loss"] == pytest.approx(kl, rel=1e-3, abs=1e-6)
+        assert metrics["train/policy_objective"] == pytest.approx(
+            model._objective(new, rollout)[0].item(), rel=1e-3, abs=1e-6
+        )
+        if accepted[-1]:
+            assert model._objective(new, rollout)[0] > gained_before
+            assert kl > target_kl / 20
+        else:
+            assert torch.equal(split(model)[0], before[0])
+        assert torch.equal(split(model)[1], before[1]), "the critic has no part in it"
+    assert sum(accepted) >= 2
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"advantages": torch.zeros(N_STEPS * N_ENVS)},
+        {"advantages": torch.full((N_STEPS * N_ENVS,), torch.nan)},
+    ],
+    ids=["no direction", "not a number"],
+)
+def test_a_search_that_finds_nothing_leaves_the_policy_as_it_was(spoiled: dict[str, Tensor]) -> None:
+    model = trpo()
+    rollout = {**collected(model), **spoiled}
+    before = model.program.state["policy"].clone()
+    model.read_metrics()
+    model._move_policy(rollout)
+    assert torch.equal(model.program.state["policy"], before)
+    metrics = model.read_metrics()
+    assert metrics["train/is_line_search_success"] == metrics["train/kl_divergence_loss"] == 0
+    assert metrics["train/entropy_loss"] < -0.1
+
+
+def test_tries_are_shorter_by_the_factor_and_no_more_than_asked_for() -> None:
+    model = trpo(target_kl=0.01, line_search_shrinking_factor=0.5, line_search_max_iter=3)
+    rollout = collected(model)
+    start, tried = model.program.state["policy"].clone(), []
+    refused = {"objective": torch.tensor(torch.inf), "kl": torch.tensor(1.0), "entropy": torch.tensor(1.0)}
+
+    def refusing(state: State, batch: Any, vector: Tensor) -> dict[str, Tensor]:
+        tried.append(vector - start)
+        return refused
+
+    model._tried = refusing  # type: ignore[method-assign]
+    model._move_policy(dict(rollout))
+    assert [round((step.norm() / tried[0].norm()).item(), 3) for step in tried] == [1.0, 0.5, 0.25]
+    assert torch.equal(model.program.state["policy"], start)
+
+
+@pytest.mark.parametrize(("kl", "is_accepted"), [(0.0099, True), (0.0101, False), (0.0149, False)])
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_the_bound_of_a_try_is_a_multiple_of_target_kl(kl: float, is_accepted: bool, factor: float) -> None:
+    model = trpo(target_kl=0.01, line_search_kl_factor=factor)
+    batch = collected(model)
+    tried = {"objective": torch.tensor(torch.inf), "kl": torch.tensor(kl), "entropy": torch.tensor(0.0)}
+    model._tried = lambda *_: tried  # type: ignore[method-assign]
+    model.read_metrics()
+    model._move_policy(dict(batch))
+    assert model.read_metrics()["train/is_line_search_success"] == (is_accepted or factor == 1.5)
+
+
+def test_what_gains_nothing_is_not_accepted() -> None:
+    model = trpo()
+    batch = collected(model)
+    same = model._objective(model.policy(batch)[0], batch)[0].detach()
+    tried = {"objective": same, "kl": torch.tensor(0.0), "entropy": torch.tensor(0.0)}
+    model._tried = lambda *_: tried  # type: ignore[method-assign]
+    model.read_metrics()
+    model._move_policy(dict(batch))
+    assert model.read_metrics()["train/is_line_search_success"] == 0
+
+
+def test_the_entropy_bonus_makes_the_policy_less_sure() -> None:
+    model = trpo(ent_coef=100.0, normalize_advantage=False)
+    batch = collected(model)
+    with torch.no_grad():
+        model.policy.head.logits.weight.normal_()
+    batch["log_prob"] = model.policy.head.log_prob(model.policy(batch)[0], batch["actions"]).detach()
+    before = model.policy.head.entropy(model.policy(batch)[0]).mean()
+    model.read_metrics()
+    model._move_policy(batch)
+    after = model.policy.head.entropy(model.policy(batch)[0]).mean()
+    assert after > before
+    assert model.read_metrics()["train/entropy_loss"] == pytest.approx(-after.item(), rel=1e-4)
+
+
+def test_a_part_of_the_steps_makes_the_fisher_products() -> None:
+    model = trpo(sub_sampling_factor=5)
+    batch = collected(model)
+    part, whole = model._fisher_batch(batch), trpo()._fisher_batch(batch)
+    assert len(part["advantages"]) == 13
+    assert len(set(part["advantages"].tolist())) == 13
+    assert set(part["advantages"].tolist()) < set(batch["advantages"].tolist())
+    assert whole is batch
+    assert len(model._fisher_batch(batch)["observations"]) == 13
+
+
+@pytest.mark.parametrize("share_encoder", [True, False])
+def test_the_critic_moves_nothing_that_actions_depend_on(share_encoder: bool) -> None:
+    policy = {"net_arch": {"shared": [5], "pi": [4], "vf": [4]}, "share_encoder": share_encoder}
+    model = trpo(policy=policy)
+    rollout = collected(model)
+    before = {name: value.copy() for name, value in model.get_parameters().items()}
+    with torch.no_grad():
+        actions_before = model.policy(rollout)[0]
+    model._fit_critic(rollout)
+    after = model.get_parameters()
+    moved = {name for name in before if not np.array_equal(after[name], before[name])}
+    assert moved == {name for name in before if name.startswith("critic")}
+    assert torch.equal(model.policy(rollout)[0].detach(), actions_before)
+
+
+def test_the_critic_comes_nearer_to_the_returns() -> None:
+    model = trpo(n_critic_updates=20, learning_rate=0.02)
+    rollout = collected(model)
+    before = (model.policy.values(rollout) - rollout["returns"]).square().mean().item()
+    model._fit_critic(rollout)
+    after = (model.policy.values(rollout) - rollout["returns"]).square().mean().item()
+    assert after < 0.7 * before
+
+
+def test_advantages_are_standardised_over_the_whole_rollout() -> None:
+    model = trpo()
+    rollout = collected(model)
+    found = model._weighed(rollout)
+    advantages = rollout["advantages"]
+    expected = (advantages - advantages.mean()) / advantages.std(correction=0)
+    torch.testing.assert_close(found, expected)
+    assert model._weighed({**rollout, "advantages": torch.ones(64)}).abs().max() == 0
+    plain = trpo(normalize_advantage=False)
+    assert plain._weighed(rollout) is advantages
+
+
+class Resetting(gym.vector.VectorEnv[Any, Any, Any]):
+    """Two copies whose every fourth step merely resets, with a reward that must not count."""
+
+    metadata: ClassVar = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+
+    def __init__(self, false_reward: float) -> None:
+        self.num_envs, self.false_reward = 2, false_reward
+        self.single_observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.observation_space = spaces.Box(-1.0, 1.0, (2, 2), np.float32)
+        self.action_space = spaces.MultiDiscrete([2, 2])
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self._steps = 0
+        return self._seen(), {}
+
+    def step(self, actions: Any) -> Any:
+        self._steps += 1
+        resets = self._steps % 4 == 0
+        rewards = np.full(2, self.false_reward) if resets else np.asarray(actions, float)
+        ended = np.full(2, self._steps % 4 == 3)
+        return self._seen(), rewards, ended, np.zeros(2, bool), {}
+
+    def _seen(self) -> Any:
+        return np.array([[0.1 * (self._steps % 4), 0.5], [-0.3, 0.2 * (self._steps % 3)]], np.float32)
+
+
+def test_steps_that_merely_reset_do_not_count() -> None:
+    learned = []
+    for false_reward in (0.0, 1000.0):
+        model = TRPO(POLICY, Resetting(false_reward), seed=0, compile=False, n_steps=16, batch_size=8)
+        model.learn(24)
+        assert not model.memory.valid.all()
+        learned.append(model.get_parameters())
+    for name, value in learned[0].items():
+        np.testing.assert_array_equal(learned[1][name], value)
+
+
+def test_updates_are_counted_with_the_critics_steps() -> None:
+    model = trpo(batch_size=24, n_critic_updates=3).learn(2 * N_STEPS * N_ENVS)
+    assert model.n_updates == 2 * (1 + 3 * 3) == model.gradient_steps_in(2 * N_STEPS * N_ENVS)
+
+
+@pytest.mark.parametrize("batch_size", [65, 10_000])
+def test_minibatches_that_cannot_be_made_are_refused(batch_size: int) -> None:
+    with pytest.raises(ZooError, match=rf"`algo.batch_size={batch_size}` steps can't be made of n_steps"):
+        trpo(batch_size=batch_size)
+
+
+def test_a_weight_of_the_values_is_refused_as_it_would_do_nothing() -> None:
+    with pytest.raises(ZooError, match="vf_coef"):
+        trpo(vf_coef=0.5)

@@ -1,0 +1,213 @@
+"""Trust region policy optimisation (Schulman et al. 2015, https://arxiv.org/abs/1502.05477).
+
+After each rollout the policy takes one long step: along the natural gradient of how much better its actions
+were than expected, as far as the KL divergence to the old policy may become. A line search goes back from
+there until the step keeps the bound and gains something. Then the critic learns the returns, without moving
+anything that the actions depend on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.algorithms.on_policy import (
+    ANY_ACTIONS,
+    CollectionConfig,
+    OnPolicyAlgorithm,
+    batch_mean,
+    explained_variance,
+)
+from zoo.algorithms.sde_options import SdeConfig
+from zoo.config.fields import hyperparameter, with_defaults
+from zoo.memory.columns import transform
+from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line_search, longest_step
+from zoo.optim.optimizers import Adam, Optimizer
+from zoo.optim.program import Outcome
+from zoo.optim.state import State
+
+Batch = dict[str, Any]
+
+
+@dataclass
+@with_defaults(learning_rate=1e-3, n_steps=2048, normalize_advantage=True, ent_coef=0.0, max_grad_norm=None)
+class TRPOConfig(SdeConfig, CollectionConfig):
+    """Hyperparameters of TRPO; ``learning_rate`` and ``max_grad_norm`` are the critic's."""
+
+    target_kl: float = hyperparameter(
+        0.01, "bound of the mean KL divergence to the old policy, summed over the parts of an action", gt=0
+    )
+    cg_max_steps: int = hyperparameter(15, "iterations of the conjugate gradient method", ge=1)
+    cg_damping: float = hyperparameter(0.1, "multiple of the identity added to the Fisher matrix", ge=0)
+    line_search_max_iter: int = hyperparameter(10, "lengths of the step that are tried", ge=1)
+    line_search_shrinking_factor: float = hyperparameter(
+        0.8, "length of each try as a part of the one before", gt=0, lt=1
+    )
+    line_search_kl_factor: float = hyperparameter(
+        1.0, "KL divergence up to which a try is accepted, as a multiple of target_kl", gt=0
+    )
+    sub_sampling_factor: int = hyperparameter(
+        1, "Fisher products take one of so many steps, drawn at random; 1: all", ge=1
+    )
+    n_critic_updates: int = hyperparameter(10, "passes of the critic over each rollout", ge=1)
+    batch_size: int = hyperparameter(128, "size of the critic's minibatches", unit="steps", ge=1)
+    adam_eps: float = hyperparameter(1e-5, "epsilon of the critic's Adam", gt=0)
+
+
+class TRPO(OnPolicyAlgorithm[TRPOConfig]):
+    """TRPO with SB3-Contrib's defaults; its KL divergence sums over action dimensions, as in the paper."""
+
+    name = "trpo"
+    config_class = TRPOConfig
+    supported_actions = ANY_ACTIONS
+    uses_old_log_prob = True
+
+    def _optimizer(self) -> Optimizer:
+        return Adam(eps=self.config.adam_eps)
+
+    def update(self) -> None:
+        rollout = self.finished_rollout()
+        if "weights" not in rollout and not self.memory.valid.all():
+            rollout["weights"] = self._tensors(self.memory.as_rows(self.memory.valid)).float()
+        explained = explained_variance(rollout["values"], rollout["returns"], rollout.get("weights"))
+        self.record("train/explained_variance", explained)
+        self._move_policy({**rollout, "advantages": self._weighed(rollout)})
+        self._fit_critic(rollout)
+
+    def _weighed(self, rollout: Batch) -> Tensor:
+        """Return the advantages, if so asked standardised over the rollouts of all workers."""
+        advantages: Tensor = rollout["advantages"]
+        if not self.config.normalize_advantage:
+            return advantages
+        centred = advantages - self.descent.averaged(batch_mean(advantages, rollout))
+        return centred / (self.descent.averaged(batch_mean(centred.square(), rollout)).sqrt() + 1e-8)
+
+    # -- the policy -------------------------------------------------------------------------------------
+
+    def _move_policy(self, batch: Batch) -> None:
+        """Take the step, or none where no length of it was accepted."""
+        config, program, averaged = self.config, self.program, self.descent.averaged
+        start = program.state.snapshot("policy")
+        old = program.call(self._ascent, batch)
+        batch |= {"old": old["parameters"]}
+        product = self._damped(self._fisher_batch(batch))
+        direction = conjugate_gradient(product, old["gradient"], config.cg_max_steps)
+        step = longest_step(direction, product, config.target_kl)
+        objective, bound = averaged(old["objective"]), config.line_search_kl_factor * config.target_kl
+        reached = {"objective": objective, "kl": torch.zeros_like(objective), "entropy": old["entropy"]}
+
+        def accepts(vector: Tensor) -> Tensor:
+            tried = {name: averaged(mean) for name, mean in program.call(self._tried, batch, vector).items()}
+            accepted = (tried["kl"] < bound) & (tried["objective"] > objective)
+            reached.update({name: torch.where(accepted, tried[name], reached[name]) for name in reached})
+            return accepted
+
+        vector, found = line_search(
+            *(accepts, start, step, config.line_search_shrinking_factor, config.line_search_max_iter)
+        )
+        program.state.replaced({"policy": vector})
+        self.n_updates += 1
+        self.record("train/policy_objective", reached["objective"])
+        self.record("train/kl_divergence_loss", reached["kl"])
+        self.record("train/entropy_loss", -reached["entropy"])
+        self.record("train/is_line_search_success", found.float())
+
+    def _ascent(self, state: State, batch: Batch) -> dict[str, Tensor]:
+        """Return the distributions' parameters, the objective and its gradient at the policy of ``state``."""
+        policy = self.descent.module(state)
+        parameters, _, _ = policy(batch, batch.get("states"))
+        objective, entropy = self._objective(parameters, batch)
+        gradient = self.descent.gradient(policy, objective)
+        return {
+            "parameters": parameters.detach(),
+            "objective": objective.detach(),
+            "entropy": entropy.detach(),
+            "gradient": gradient,
+        }
+
+    @torch.no_grad()
+    def _tried(self, state: State, batch: Batch, vector: Tensor) -> dict[str, Tensor]:
+        """Return objective, entropy and KL divergence to the old policy where ``vector`` is the policy."""
+        parameters, _, _ = self.descent.parameters.at(vector)(batch, batch.get("states"))
+        objective, entropy = self._objective(parameters, batch)
+        kl = batch_mean(self.policy.head.kl(batch["old"], parameters), batch)
+        return {"objective": objective, "entropy": entropy, "kl": kl}
+
+    def _objective(self, parameters: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the surrogate objective (equation 14 of the paper) with the entropy's bonus; the entropy."""
+        log_prob, entropies = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
+        ratio, entropy = (log_prob - batch["log_prob"]).exp(), batch_mean(entropies, batch)
+        return batch_mean(ratio * batch["advantages"], batch) + self.config.ent_coef * entropy, entropy
+
+    def _fisher_batch(self, batch: Batch) -> Batch:
+        """Return what Fisher products are made of: all of the batch, or a part drawn at random."""
+        factor, n_rows = self.config.sub_sampling_factor, self.memory.n_rows
+        if factor == 1:
+            return batch
+        rows = self._tensors(self.memory.minibatch_rows(self.rng, 1, 1, ceil(n_rows / factor))[0])
+        return transform(lambda column: column[rows], batch)
+
+    def _damped(self, batch: Batch) -> Product:
+        """Return the product with the mean Fisher matrix of all workers, damped."""
+        program, damping = self.program, self.config.cg_damping
+        if program.runtime.compiles:
+            product: Product = partial(program.call, self._fisher_product, batch)
+        else:
+            product = self._fisher_products(State(program.state), batch)
+        return lambda vector: self.descent.averaged(product(vector)) + damping * vector
+
+    def _fisher_product(self, state: State, batch: Batch, vector: Tensor) -> Tensor:
+        return self._fisher_products(state, batch)(vector)
+
+    def _fisher_products(self, state: State, batch: Batch) -> Product:
+        vector = state["policy"].detach().requires_grad_()
+        parameters, _, _ = self.descent.parameters.at(vector)(batch, batch.get("states"))
+        old, kl = parameters.detach(), self.policy.head.kl
+        return fisher_products(parameters, vector, lambda new: batch_mean(kl(old, new), batch))
+
+    # -- the critic -------------------------------------------------------------------------------------
+
+    def _fit_critic(self, rollout: Batch) -> None:
+        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_critic_updates, *self._minibatches())
+        rates = self.rates(self._progress_before)
+        shared = {"rollout": rollout, "moves": self._moves_no_action(rollout), **rates}
+        self._take_steps(self._critic_step, shared, self._tensors(minibatches))
+
+    def _critic_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
+        policy = self.descent.module(state)
+        batch = transform(lambda column: column[rows], shared["rollout"])
+        _, values, _ = policy(batch, batch.get("states"))
+        value_loss = batch_mean((values - batch["returns"]).square(), batch)
+        gradient = self.descent.gradient(policy, value_loss) * shared["moves"]
+        state, grad_norm = self.descent.step(state, gradient, shared["learning_rate"])
+        return Outcome(state, {"value_loss": value_loss.detach(), "grad_norm": grad_norm})
+
+    def _moves_no_action(self, rollout: Batch) -> Tensor:
+        """Return 1 for each parameter that no action depends on, which is the critic's own; 0 for others."""
+        parameters = self.descent.parameters
+        first = transform(lambda column: column[:1], rollout)
+        outputs, _ = self.policy.action_parameters(first, first.get("states"))
+        slopes = torch.autograd.grad(outputs.sum(), list(parameters.leaves.values()), allow_unused=True)
+        moves = torch.ones_like(parameters.flat)
+        for name, slope in zip(parameters.leaves, slopes, strict=True):
+            if slope is not None:
+                moves[parameters.slices[name]] = 0.0
+        return moves
+
+    def _minibatches(self) -> tuple[int, int]:
+        """Return how many minibatches a pass has, and their rows; they repeat as few as they can."""
+        size = self._rows_in(self.config.batch_size)
+        return ceil(self.memory.n_rows / size), size
+
+    def _batch_size(self) -> int:
+        self._minibatches()
+        return super()._batch_size()
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        steps_an_update = 1 + self.config.n_critic_updates * self._minibatches()[0]
+        return total_timesteps / (self.memory.n_steps * self.n_envs) * steps_an_update

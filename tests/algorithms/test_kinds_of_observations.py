@@ -150,7 +150,7 @@ def test_rollouts_of_normalised_environments_are_normalised_in_all_their_parts()
     assert normalizer is not None
     truncations = memory.truncations()
     assert truncations is not None
-    steps, _, final_observations = truncations
+    steps, _, final_observations, _ = truncations
     assert len(steps) >= 2
     stored = memory.columns["observations"]
     for array in (stored, final_observations, model.interaction.seen["observations"]):

@@ -243,7 +243,7 @@ def test_native_cartpole_bootstraps_from_its_final_observation() -> None:
     assert truncations is not None
     cartpole = gym.make("CartPole-v1").unwrapped
     columns = model.memory.columns
-    for step, env, final in zip(*truncations, strict=True):
+    for step, env, final in zip(*truncations[:3], strict=True):
         assert model.memory.ended[step, env]
         cartpole.reset()
         cartpole.state = columns["observations"][step, env].astype(np.float64)  # type: ignore[attr-defined]

@@ -132,7 +132,7 @@ def test_truncations_name_step_environment_and_final_observation() -> None:
             )
     truncations = memory.truncations()
     assert truncations is not None
-    steps, envs, final_observations = truncations
+    steps, envs, final_observations, _ = truncations
     assert steps.tolist() == [0, 2, 2]
     assert envs.tolist() == [1, 0, 3]
     assert final_observations.tolist() == [[5.0], [6.0], [7.0]]

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, standardized
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.columns import transform
@@ -47,7 +47,7 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
 
     def update(self) -> None:
         memory, rollout = self.memory, self.finished_rollout()
-        if not memory.valid.all():
+        if "weights" not in rollout and not memory.valid.all():
             real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])
             rollout = transform(lambda column: column[real], rollout)
         rates = self.rates(self._progress_before)
@@ -55,14 +55,14 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
 
     def _gradient_step(self, state: State, rollout: Any, learning_rate: Tensor) -> Outcome:
         config, policy = self.config, self.descent.module(state)
-        parameters, values, _ = policy(rollout)
+        parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         advantages = rollout["advantages"]
         if config.normalize_advantage:
-            advantages = standardized(advantages)
-        policy_loss = -(advantages * log_prob).mean()
-        value_loss = (values - rollout["returns"]).square().mean()
-        entropy_loss = -entropy.mean()
+            advantages = standardized(advantages, rollout)
+        policy_loss = -batch_mean(advantages * log_prob, rollout)
+        value_loss = batch_mean((values - rollout["returns"]).square(), rollout)
+        entropy_loss = -batch_mean(entropy, rollout)
         loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
         state, grad_norm = self.descent.descend(state, policy, loss, learning_rate)
         metrics = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -17,11 +17,12 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.sde_options import SdeConfig, sde_options
+from zoo.algorithms.sequences import USUAL_CHUNK, RecurrentState, chunk_length
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec, observation_spec, pieces, transform
 from zoo.memory.experience import Experience
-from zoo.memory.rollout import RolloutMemory, generalized_advantages
+from zoo.memory.rollout import RolloutMemory, Truncations, generalized_advantages
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Optimizer
 from zoo.optim.parameters import Parameters
@@ -50,6 +51,13 @@ class RolloutConfig:
     ent_coef: float = hyperparameter(0.01, "weight of the entropy bonus", ge=0)
     vf_coef: float = hyperparameter(0.25, "weight of the value's mean squared error", ge=0)
     max_grad_norm: float | None = hyperparameter(0.5, "bound of the gradient's norm; null: none", gt=0)
+    chunk_length: int | None = hyperparameter(
+        None,
+        "length of the sequences that a recurrent policy learns from, which divides n_steps;"
+        f" null: the longest up to {USUAL_CHUNK}",
+        unit="steps",
+        ge=1,
+    )
 
 
 @dataclass
@@ -75,13 +83,10 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         raise NotImplementedError
 
     def _make_policy(self) -> nn.Module:
-        policy = make_policy(
+        return make_policy(
             *(ActorCritic, self.observation_space, self.action_space, self.policy_config),
             **sde_options(self.config),
         )
-        if policy.core is not None:
-            raise ZooError(f"{self.name} can't train a recurrent policy yet: it learns from shuffled steps")
-        return policy
 
     def _make_state(self) -> State:
         self.descent = Descent(
@@ -96,9 +101,24 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         }
         if self._mask_size is not None:
             specs["action_masks"] = ColumnSpec((self._mask_size,), bool)
-        self.memory = RolloutMemory(self.config.n_steps, self.n_envs, specs)
-        floats = spaces.flatdim(self.observation_space)
+        self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
+        chunks: dict[str, Any] = {}
+        if self.recurrent.array is not None:
+            specs["episode_starts"] = ColumnSpec((), bool)
+            chunks = {
+                "chunk_length": chunk_length(self.config.n_steps, self.config.chunk_length),
+                "state_size": self.recurrent.array.shape[1],
+                "weighs": self.interaction.envs.next_step_autoreset,
+            }
+        elif self.config.chunk_length is not None:
+            raise ZooError("`algo.chunk_length` is of recurrent policies, like MlpLstmPolicy; leave it out")
+        self.memory = RolloutMemory(self.config.n_steps, self.n_envs, specs, **chunks)
+        floats = spaces.flatdim(self.observation_space) * self.memory.steps_a_row
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
+
+    def _parts(self) -> dict[str, Any]:
+        remembers = {} if self.recurrent.array is None else {"recurrent": self.recurrent}
+        return {**super()._parts(), **remembers}
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -124,7 +144,16 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         return (held.next(self.rng, self.n_envs) for _ in range(n_steps))
 
     def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
-        return {"actions": self.acting.act(seen, noise)[0]}
+        before = self.recurrent.array
+        if before is None:
+            return {"actions": self.acting.act(seen, noise)[0]}
+        seen = self._from_where_it_starts(seen)
+        actions, self.recurrent.array = self.acting.act(seen, noise, before)
+        return {"actions": actions, "states": before, "episode_starts": seen["episode_starts"]}
+
+    def _from_where_it_starts(self, seen: Seen) -> Seen:
+        """Return what is seen and whether it is the first of an episode, before which nothing counts."""
+        return {**seen, "episode_starts": self.interaction.episode_starts}
 
     def _rewards(self, experience: Experience) -> Array:
         rewards = experience.outcome.rewards
@@ -135,7 +164,9 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         cut_short = outcome.truncated[outcome.finished]
         if cut_short.any():
             final = transform(lambda array: array[cut_short].copy(), outcome.final_observations)
-            self.memory.add_truncations(outcome.finished[cut_short], self.interaction.normalized(final))
+            envs, state = outcome.finished[cut_short], self.recurrent.array
+            states = None if state is None else state[envs]
+            self.memory.add_truncations(envs, self.interaction.normalized(final), states)
 
     # -- what updates start from ------------------------------------------------------------------------
 
@@ -144,17 +175,22 @@ class OnPolicyAlgorithm(Algorithm[Config]):
 
         Its own columns, ``values`` (and ``log_prob`` where `uses_old_log_prob`) of the policy that collected
         it, ``advantages`` and ``returns``, which bootstrap truncated episodes from their final observations.
+
+        For a recurrent policy there is one row a sequence, (n_sequences, chunk_length, …), besides them
+        ``episode_starts``, ``states`` (n_sequences, …) before each sequence, and ``weights`` where some steps
+        merely reset: see `batch_mean`.
         """
         rows = self.memory.rows()
         rollout: dict[str, Any] = self._tensors(rows)
-        if self.uses_old_log_prob:
+        if self.uses_old_log_prob or self.recurrent.array is not None:
             rollout |= self._judged(rollout)
             values = rollout["values"].cpu().numpy()
         else:
             values = np.concatenate([self.acting.values(part) for part in pieces(rows, self._rows_at_once)])
             rollout["values"] = self._tensors(values)
-        advantages, returns = self._advantages_and_returns(values)
-        rollout["advantages"], rollout["returns"] = self._tensors(advantages), self._tensors(returns)
+        advantages, returns = self._advantages_and_returns(self.memory.as_steps(values))
+        rollout["advantages"] = self._tensors(self.memory.as_rows(advantages))
+        rollout["returns"] = self._tensors(self.memory.as_rows(returns))
         return rollout
 
     @torch.inference_mode()
@@ -162,38 +198,67 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         """Return the policy's values of what it saw, and the log-probabilities of what it did."""
         judged = []
         for rows in pieces(rollout, self._rows_at_once):
-            parameters, values, _ = self.policy(rows)
-            judged.append((values, self.policy.head.log_prob(parameters, rows["actions"])))
-        values, log_prob = judged[0] if len(judged) == 1 else map(torch.cat, zip(*judged, strict=True))
-        return {"values": values, "log_prob": log_prob}
+            parameters, values, _ = self.policy(rows, rows.get("states"))
+            judged.append({"values": values})
+            if self.uses_old_log_prob:
+                judged[-1]["log_prob"] = self.policy.head.log_prob(parameters, rows["actions"])
+        if len(judged) == 1:
+            return judged[0]
+        return {name: torch.cat([part[name] for part in judged]) for name in judged[0]}
 
-    def _advantages_and_returns(self, row_values: Array) -> tuple[Array, Array]:
+    def _advantages_and_returns(self, values: Array) -> tuple[Array, Array]:
+        """Return both for values (n_steps, n_envs), in the same shape."""
         memory, gamma = self.memory, self.config.gamma
         truncations = memory.truncations()
         rewards = memory.rewards
         if truncations is not None:
-            steps, envs, final_observations = truncations
-            final = pieces({"observations": final_observations}, self._rows_at_once)
             rewards = rewards.copy()
-            rewards[steps, envs] += gamma * np.concatenate([self.acting.values(rows) for rows in final])
-        values = row_values.reshape(memory.n_steps, memory.n_envs)
-        last_values = self.acting.values(self.interaction.seen)
+            rewards[truncations.steps, truncations.envs] += gamma * self._final_values(truncations)
+        seen, state = self.interaction.seen, self.recurrent.array
+        if state is None:
+            last_values = self.acting.values(seen)
+        else:
+            last_values = self.acting.values(self._from_where_it_starts(seen), state)
         advantages = generalized_advantages(
             rewards, values, last_values, memory.ended, gamma, self.config.gae_lambda
         )
-        return advantages.reshape(-1), (advantages + values).reshape(-1)
+        return advantages, advantages + values
+
+    def _final_values(self, truncations: Truncations) -> Array:
+        """Return the values of what episodes that were cut short ended with."""
+        final: dict[str, Column] = {"observations": truncations.final_observations}
+        if truncations.states is not None:
+            final["states"] = truncations.states
+        parts = pieces(final, self._rows_at_once)
+        return np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
 
     def _batch_size(self) -> int:
         return self.memory.n_steps * self.n_envs
 
 
-def standardized(advantages: Tensor) -> Tensor:
-    """Return advantages with mean 0 and standard deviation 1 over the batch."""
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
+    """Return the mean of a column of a batch, over the steps that count.
+
+    These are all, unless the batch has ``weights``: 0 for the steps that merely reset an environment.
+    """
+    weights = batch.get("weights")
+    return column.mean() if weights is None else (weights * column).sum() / weights.sum()
 
 
-def explained_variance(values: Tensor, returns: Tensor) -> float:
+def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
+    """Return advantages with mean 0 and standard deviation 1 over the steps of the batch that count."""
+    weights = batch.get("weights")
+    if weights is None:
+        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    centred = advantages - batch_mean(advantages, batch)
+    variance = (weights * centred.square()).sum() / (weights.sum() - 1).clamp(min=1)
+    return centred / (variance.sqrt() + 1e-8)
+
+
+def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None = None) -> float:
     """Return the share of the returns' variance that the values explain: 1 − Var(R − V) / Var(R)."""
+    if weights is not None:
+        values, returns = values[weights > 0], returns[weights > 0]
     variance = returns.var(correction=0)
     if variance == 0:
         return float("nan")

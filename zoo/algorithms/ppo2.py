@@ -14,7 +14,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, explained_variance, standardized
+from zoo.algorithms.on_policy import (
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    batch_mean,
+    explained_variance,
+    standardized,
+)
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.columns import transform
@@ -63,7 +69,8 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
 
     def update(self) -> None:
         rollout = self.finished_rollout()
-        self.record("train/explained_variance", explained_variance(rollout["values"], rollout["returns"]))
+        values, returns, weights = rollout["values"], rollout["returns"], rollout.get("weights")
+        self.record("train/explained_variance", explained_variance(values, returns, weights))
         minibatches = self.memory.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
@@ -71,16 +78,16 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
         config, policy = self.config, self.descent.module(state)
         batch = transform(lambda column: column[rows], shared["rollout"])
-        parameters, values, _ = policy(batch)
+        parameters, values, _ = policy(batch, batch.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
         log_ratio = log_prob - batch["log_prob"]
-        policy_loss = self.policy_loss(log_ratio, batch["advantages"], shared["clip_range"])
+        policy_loss = self.policy_loss(log_ratio, batch, shared["clip_range"])
         value_loss = self.value_loss(values, batch, shared)
-        entropy_loss = -entropy.mean()
+        entropy_loss = -batch_mean(entropy, batch)
         loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
         log_ratio = log_ratio.detach()
         ratio_change = log_ratio.expm1()
-        approx_kl = self.descent.averaged((ratio_change - log_ratio).mean())
+        approx_kl = self.descent.averaged(batch_mean(ratio_change - log_ratio, batch))
         # NaN is too far as well.
         too_far = None if config.target_kl is None else ~(approx_kl <= 1.5 * config.target_kl)
         state, grad_norm = self.descent.descend(state, policy, loss, shared["learning_rate"], unless=too_far)
@@ -92,18 +99,19 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
             "entropy_loss": entropy_loss.detach(),
             "loss": loss.detach(),
             "approx_kl": approx_kl,
-            "clip_fraction": (ratio_change.abs() > shared["clip_range"]).float().mean(),
+            "clip_fraction": batch_mean((ratio_change.abs() > shared["clip_range"]).float(), batch),
             "grad_norm": grad_norm,
         }
         return Outcome(state, metrics)
 
-    def policy_loss(self, log_ratio: Tensor, advantages: Tensor, clip_range: Tensor) -> Tensor:
+    def policy_loss(self, log_ratio: Tensor, batch: dict[str, Tensor], clip_range: Tensor) -> Tensor:
         """Return the clipped surrogate (equation 7 of the paper), negated."""
+        advantages = batch["advantages"]
         if self.config.normalize_advantage:
-            advantages = standardized(advantages)
+            advantages = standardized(advantages, batch)
         ratio = log_ratio.exp()
         clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
-        return -torch.minimum(advantages * ratio, advantages * clipped).mean()
+        return -batch_mean(torch.minimum(advantages * ratio, advantages * clipped), batch)
 
     def value_loss(self, values: Tensor, batch: dict[str, Tensor], rates: dict[str, Tensor]) -> Tensor:
         """Return the squared error to the returns; clipped values can only make it worse, never better."""
@@ -113,26 +121,34 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
             bound = rates["clip_range" if clip_range == "same" else "clip_range_vf"]
             change = torch.clamp(values - batch["values"], -bound, bound)
             error = torch.maximum(error, (batch["values"] + change - batch["returns"]).square())
-        return error.mean()
+        return batch_mean(error, batch)
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         n_rollouts = total_timesteps / (self.memory.n_steps * self.n_envs)
         return n_rollouts * self.config.n_epochs * self._minibatches()[0]
 
     def _batch_size(self) -> int:
-        return self._minibatches()[1]
+        return self._minibatches()[1] * self.memory.steps_a_row
 
     def _minibatches(self) -> tuple[int, int]:
-        """Return how many minibatches an epoch has, and their size; they repeat as few rows as they can."""
-        n_rows, n_minibatches = self.memory.n_steps * self.n_envs, self.config.n_minibatches
-        size = self.config.batch_size
-        if size is None:
-            size = math.ceil(n_rows / n_minibatches)
+        """Return how many minibatches an epoch has, and their rows; they repeat as few as they can."""
+        memory, n_minibatches, batch_size = self.memory, self.config.n_minibatches, self.config.batch_size
+        if batch_size is None:
+            size = math.ceil(memory.n_rows / n_minibatches)
+            fits = n_minibatches <= memory.n_rows or memory.chunk_length is None
         else:
-            n_minibatches = math.ceil(n_rows / size)
-        if not 1 < size <= n_rows:
+            size, rest = divmod(batch_size, memory.steps_a_row)
+            n_minibatches, fits = math.ceil(memory.n_rows / max(size, 1)), rest == 0
+        steps = size * memory.steps_a_row
+        if fits and 1 < steps <= memory.n_steps * self.n_envs:
+            return n_minibatches, size
+        if memory.chunk_length is None:
             raise ZooError(
-                f"minibatches of {size} can't be made of n_steps × n_envs = {n_rows} steps;"
+                f"minibatches of {size} can't be made of n_steps × n_envs = {memory.n_rows} steps;"
                 " change algo.n_steps, n_envs, algo.batch_size or algo.n_minibatches"
             )
-        return n_minibatches, size
+        asked = f"{n_minibatches} minibatches" if batch_size is None else f"minibatches of {batch_size} steps"
+        raise ZooError(
+            f"{asked} can't be made of {memory.n_rows} sequences of {memory.chunk_length} steps; change"
+            " algo.n_steps, n_envs, algo.chunk_length, algo.batch_size or algo.n_minibatches"
+        )

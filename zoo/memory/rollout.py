@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,19 +23,49 @@ from zoo.memory.experience import Experience
 Array = np.ndarray
 
 
+class Truncations(NamedTuple):
+    """Where a rollout's steps cut episodes short, what was observed there, and a policy's state after it."""
+
+    steps: Array
+    envs: Array
+    final_observations: Column
+    states: Array | None
+
+
 class RolloutMemory:
     """``n_steps`` steps of ``n_envs`` environments, overwritten by the next rollout.
 
     ``specs`` name the columns that are stored at each step besides rewards and episode ends: observations,
     actions, and whatever environment and policy add. All arrays have shape (n_steps, n_envs, …).
+
+    A recurrent policy learns from sequences of ``chunk_length`` steps, which divides ``n_steps``: its state
+    (``state_size`` numbers, column ``states`` of an experience) is stored before each of them. ``weighs``
+    adds a column of weights to them, for environments in which some steps merely reset.
     """
 
-    def __init__(self, n_steps: int, n_envs: int, specs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        n_steps: int,
+        n_envs: int,
+        specs: Mapping[str, Any],
+        *,
+        chunk_length: int | None = None,
+        state_size: int = 0,
+        weighs: bool = False,
+    ) -> None:
         self.n_steps = n_steps
         self.n_envs = n_envs
+        self.chunk_length = chunk_length
+        self.steps_a_row = chunk_length or 1
+        """Steps in an entry of `rows`: those of a sequence, or one."""
+        self.n_rows = n_steps * n_envs // self.steps_a_row
+        """Entries of `rows`: sequences, or steps."""
         self.columns: dict[str, Column] = {
             name: allocate(spec, (n_steps, n_envs)) for name, spec in specs.items()
         }
+        n_chunks = 0 if chunk_length is None else n_steps // chunk_length
+        self.states: Array = allocate(ColumnSpec((state_size,), np.float32), (n_chunks, n_envs))
+        self._weighs = weighs
         self.rewards: Array = allocate(ColumnSpec((), np.float32), (n_steps, n_envs))
         self.ended: Array = allocate(ColumnSpec((), np.bool_), (n_steps, n_envs))
         self.valid: Array = allocate(ColumnSpec((), np.bool_), (n_steps, n_envs))
@@ -44,7 +74,7 @@ class RolloutMemory:
     def start(self) -> None:
         """Begin a new rollout."""
         self._step = 0
-        self._truncations: list[tuple[int, Array, Column]] = []
+        self._truncations: list[tuple[int, Array, Column, Array | None]] = []
         self.valid.fill(True)
 
     def add(self, experience: Experience, rewards: Array) -> None:
@@ -52,6 +82,8 @@ class RolloutMemory:
         step, valid, ended = self._step, experience.outcome.valid, experience.ended
         for name, column in self.columns.items():
             assign(column, step, experience.columns[name])
+        if self.chunk_length is not None and step % self.chunk_length == 0:
+            self.states[step // self.chunk_length] = experience.columns["states"]
         self.rewards[step] = rewards
         self.ended[step] = ended
         if valid is not None:
@@ -59,18 +91,26 @@ class RolloutMemory:
             self.ended[step] |= ~valid
         self._step = step + 1
 
-    def add_truncations(self, env_indices: Array, final_observations: Column) -> None:
-        """Remember where the step just added cut episodes short, and what was observed there, normalised."""
-        self._truncations.append((self._step - 1, env_indices, final_observations))
+    def add_truncations(
+        self, env_indices: Array, final_observations: Column, states: Array | None = None
+    ) -> None:
+        """Remember where the step just added cut episodes short, and what was observed there, normalised.
 
-    def truncations(self) -> tuple[Array, Array, Column] | None:
-        """Return step and environment indices of truncated episodes, and their final observations."""
+        ``states`` are a recurrent policy's after that step.
+        """
+        self._truncations.append((self._step - 1, env_indices, final_observations, states))
+
+    def truncations(self) -> Truncations | None:
+        """Return step and environment indices of truncated episodes, and what they ended with."""
         if not self._truncations:
             return None
-        steps = [np.full(len(indices), step) for step, indices, _ in self._truncations]
-        indices = [indices for _, indices, _ in self._truncations]
-        final_observations = join([observations for _, _, observations in self._truncations])
-        return np.concatenate(steps), np.concatenate(indices), final_observations
+        steps, envs, final_observations, states = zip(*self._truncations, strict=True)
+        return Truncations(
+            np.concatenate([np.full(len(each), step) for step, each in zip(steps, envs, strict=True)]),
+            np.concatenate(envs),
+            join(list(final_observations)),
+            None if states[0] is None else np.concatenate(states),
+        )
 
     def first_not_finite(self) -> NotFinite | None:
         """Return the first number of the rollout, as far as it goes, that is NaN or infinite."""
@@ -78,7 +118,7 @@ class RolloutMemory:
         if self._step < self.n_steps:
             columns = {name: transform(itemgetter(slice(self._step)), part) for name, part in columns.items()}
         found = find_not_finite(columns)
-        for step, indices, final in self._truncations if found is None else ():
+        for step, indices, final, _ in self._truncations if found is None else ():
             found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
             if found is not None:
                 env = int(indices[found.env])
@@ -86,22 +126,43 @@ class RolloutMemory:
         return found
 
     def rows(self) -> dict[str, Column]:
-        """Return all columns as views of shape (n_steps × n_envs, …), without copying."""
-        return {
-            name: transform(lambda array: array.reshape(-1, *array.shape[2:]), column)
-            for name, column in self.columns.items()
-        }
+        """Return all columns with one entry a step, (n_steps × n_envs, …), as views, without copying.
+
+        For a recurrent policy with one entry a sequence, (n_sequences, chunk_length, …), besides ``states``
+        (n_sequences, state_size), those before each sequence, and ``weights`` where steps may merely reset.
+        """
+        rows = {name: transform(self.as_rows, column) for name, column in self.columns.items()}
+        if self.chunk_length is not None:
+            rows["states"] = self.states.reshape(self.n_rows, -1)
+        if self.chunk_length is not None and self._weighs:
+            rows["weights"] = self.as_rows(self.valid).astype(np.float32)
+        return rows
+
+    def as_rows(self, steps: Array) -> Array:
+        """Return numbers of each step, (n_steps, n_envs, …), in the order of `rows`."""
+        if self.chunk_length is None:
+            return steps.reshape(-1, *steps.shape[2:])
+        chunks = steps.reshape(-1, self.chunk_length, *steps.shape[1:]).swapaxes(1, 2)
+        return chunks.reshape(self.n_rows, self.chunk_length, *steps.shape[2:])
+
+    def as_steps(self, rows: Array) -> Array:
+        """Return numbers in the order of `rows` as (n_steps, n_envs)."""
+        if self.chunk_length is None:
+            return rows.reshape(self.n_steps, self.n_envs)
+        chunks = rows.reshape(-1, self.n_envs, self.chunk_length).swapaxes(1, 2)
+        return chunks.reshape(self.n_steps, self.n_envs)
 
     def minibatch_rows(
         self, rng: np.random.Generator, n_epochs: int, n_minibatches: int, batch_size: int
     ) -> Array:
-        """Return row indices of shuffled minibatches, (n_epochs × n_minibatches, batch_size).
+        """Return indices into `rows` of shuffled minibatches, (n_epochs × n_minibatches, batch_size).
 
         An epoch sees each row once, so its minibatches together need room for all. Where rows are missing to
         fill them, or in the place of steps that merely reset an environment, further rows are drawn at
-        random, so that all minibatches have one size.
+        random, so that all minibatches have one size. A sequence is left out only if all its steps reset.
         """
-        rows = np.flatnonzero(self.valid)
+        valid = self.valid if self.chunk_length is None else self.as_rows(self.valid).any(-1)
+        rows = np.flatnonzero(valid)
         epochs = rng.permuted(np.tile(rows, (n_epochs, 1)), axis=1)
         missing = n_minibatches * batch_size - len(rows)
         if missing:

@@ -73,13 +73,14 @@ class ActingPolicy:
             return self.head.mode(parameters), next_state
         return self.head.sample(parameters, noise), next_state
 
-    def values(self, seen: Mapping[str, Column]) -> Array:
-        """Return the values (n,) that the policy's critic gives to what is seen."""
+    def values(self, seen: Mapping[str, Column], state: Array | None = None) -> Array:
+        """Return the values (n,) that the policy's critic gives to what is seen, from a state."""
         if self._values_in_numpy is not None:
             return self._values_in_numpy(seen["observations"])
         with self._evaluation():
             tensors = {name: self._tensors(column) for name, column in seen.items()}
-            return self.policy.values(tensors).cpu().numpy()  # type: ignore[operator]
+            arguments = (tensors,) if state is None else (tensors, self._tensors(state))
+            return self.policy.values(*arguments).cpu().numpy()  # type: ignore[operator]
 
     @contextmanager
     def _evaluation(self) -> Iterator[None]:

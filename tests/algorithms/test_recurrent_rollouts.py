@@ -1,0 +1,265 @@
+"""What recurrent policies learn from: sequences, the states before them, and values that remember."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from logged_envs import KINDS, Transition, logged_vector_env
+
+from zoo import A2C, PPO2
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, batch_mean, explained_variance, standardized
+from zoo.algorithms.sequences import chunk_length
+from zoo.errors import ZooError
+from zoo.memory.columns import transform
+
+N_STEPS, N_ENVS, CHUNK = 12, 3, 4
+GAMMA, GAE_LAMBDA = 0.9, 0.7
+CORES = pytest.mark.parametrize("core", ["Integrating", "Gru"])
+SHARING = pytest.mark.parametrize("share_encoder", [True, False])
+ALGORITHMS = pytest.mark.parametrize("algorithm", [A2C, PPO2])
+
+
+def policy(core: str = "Gru", share_encoder: bool = True) -> dict[str, Any]:
+    return {
+        "_target_": f"recurrent_policies.{core}ActorCritic",
+        "net_arch": {"shared": [6], "pi": [5], "vf": [4]},
+        "share_encoder": share_encoder,
+    }
+
+
+def collected(
+    algorithm: Any = PPO2, kind: str = "own", **options: Any
+) -> tuple[OnPolicyAlgorithm[Any], list[list[Transition]], list[int]]:
+    """Return an algorithm with its third rollout, all that each env saw, and where that rollout began."""
+    vector_env, envs = logged_vector_env(kind)
+    chosen = {"policy": policy(), "n_steps": N_STEPS, "chunk_length": CHUNK, "gamma": GAMMA, **options}
+    model = algorithm(chosen.pop("policy"), vector_env, seed=0, compile=False, learning_rate=0.0, **chosen)
+    model.config.gae_lambda = GAE_LAMBDA
+    model.learn(2 * N_STEPS * N_ENVS - 10)
+    before = [len(env.log) for env in envs]
+    model.collect()
+    return model, [env.log for env in envs], before
+
+
+@torch.no_grad()
+def stepped(model: OnPolicyAlgorithm[Any], log: list[Transition]) -> tuple[list[Any], list[float]]:
+    """Return the states before each step of a log, and γ·V after each, by remembering from its beginning."""
+    network = model.policy
+    states, following = [], []
+    state: Any = network.initial_state(1)
+    start = True
+    for step in log:
+        states.append(state)
+        seen = torch.from_numpy(step.observation[None])
+        _, _, state = network({"observations": seen, "episode_starts": torch.tensor([start])}, state)
+        next_seen = {"observations": torch.from_numpy(step.next_observation[None])}
+        start = step.terminated or step.truncated
+        following.append(0.0 if step.terminated else GAMMA * float(network.values(next_seen, state)))
+    return states, following
+
+
+def slow_advantages(
+    model: OnPolicyAlgorithm[Any], log: list[Transition], first: int
+) -> tuple[list[float], list[float]]:
+    """Return advantages and values of the steps from ``first`` on, one by one."""
+    states, following = stepped(model, log)
+    starts = [True, *(step.terminated or step.truncated for step in log[:-1])]
+    values, advantages = [], []
+    carried = 0.0
+    for i in reversed(range(first, len(log))):
+        step = log[i]
+        seen = {
+            "observations": torch.from_numpy(step.observation[None]),
+            "episode_starts": torch.tensor([starts[i]]),
+        }
+        values.append(float(model.policy.values(seen, states[i]).detach()))
+        ended = step.terminated or step.truncated
+        carried = step.reward + following[i] - values[-1] + GAMMA * GAE_LAMBDA * (0.0 if ended else carried)
+        advantages.append(carried)
+    return advantages[::-1], values[::-1]
+
+
+@ALGORITHMS
+@SHARING
+@CORES
+def test_a_rollout_is_cut_into_sequences_with_the_state_before_each(
+    algorithm: Any, share_encoder: bool, core: str
+) -> None:
+    model, logs, firsts = collected(algorithm, policy=policy(core, share_encoder))
+    rollout = model.finished_rollout()
+    assert rollout["observations"].shape == (9, CHUNK, 3)
+    assert (
+        rollout["actions"].shape == rollout["values"].shape == rollout["episode_starts"].shape == (9, CHUNK)
+    )
+    assert rollout["advantages"].shape == rollout["returns"].shape == (9, CHUNK)
+    assert ("log_prob" in rollout) == (algorithm is PPO2)
+    assert "weights" not in rollout
+    for env, (log, first) in enumerate(zip(logs, firsts, strict=True)):
+        states, _ = stepped(model, log)
+        for chunk in range(3):
+            row, start = chunk * N_ENVS + env, first + chunk * CHUNK
+            steps = log[start : start + CHUNK]
+            np.testing.assert_array_equal(
+                rollout["observations"][row].numpy(), [step.observation for step in steps]
+            )
+            assert rollout["actions"][row].tolist() == [step.action for step in steps]
+            torch.testing.assert_close(rollout["states"][row], states[start][0], rtol=1e-4, atol=1e-5)
+            before = log[start - 1 : start + CHUNK - 1]
+            assert rollout["episode_starts"][row].tolist() == [s.terminated or s.truncated for s in before]
+
+
+@ALGORITHMS
+@SHARING
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_and_advantages_remember_since_the_episode_began(
+    algorithm: Any, share_encoder: bool, kind: str
+) -> None:
+    """Also those of a truncated episode's last observation, and of the observation after the rollout."""
+    model, logs, firsts = collected(algorithm, kind, policy=policy("Gru", share_encoder))
+    rollout = model.finished_rollout()
+    torch.testing.assert_close(rollout["returns"], rollout["advantages"] + rollout["values"])
+    for env, (log, first) in enumerate(zip(logs, firsts, strict=True)):
+        advantages, values = slow_advantages(model, log, first)
+        real = model.memory.valid[:, env]
+        assert real.sum() == len(values)
+        found = model.memory.as_steps(rollout["values"].numpy())[real, env]
+        np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-5)
+        found = model.memory.as_steps(rollout["advantages"].numpy())[real, env]
+        np.testing.assert_allclose(found, advantages, rtol=1e-4, atol=1e-5)
+    if kind == "NEXT_STEP":
+        assert not model.memory.valid.all()
+        np.testing.assert_array_equal(
+            model.memory.as_steps(rollout["weights"].numpy()), model.memory.valid.astype(np.float32)
+        )
+
+
+@SHARING
+def test_before_anything_is_learned_all_ratios_are_one(share_encoder: bool) -> None:
+    model, _, _ = collected(policy=policy("Gru", share_encoder))
+    rollout = model.finished_rollout()
+    for rows in model.memory.minibatch_rows(model.rng, 2, 3, 3):
+        batch = transform(lambda column, rows=rows: column[rows], rollout)
+        parameters, values, _ = model.policy(batch, batch["states"])
+        log_prob = model.policy.head.log_prob(parameters, batch["actions"])
+        torch.testing.assert_close(log_prob, batch["log_prob"])
+        torch.testing.assert_close(values, batch["values"])
+
+
+def test_long_sequences_are_judged_in_pieces() -> None:
+    model, _, _ = collected()
+    whole = model.finished_rollout()
+    model._rows_at_once = 2
+    in_pieces = model.finished_rollout()
+    for name in ("values", "log_prob", "advantages"):
+        torch.testing.assert_close(in_pieces[name], whole[name], rtol=1e-4, atol=1e-5)
+
+
+@ALGORITHMS
+def test_steps_that_merely_reset_teach_nothing(algorithm: Any) -> None:
+    """An update is the same whatever such steps hold; it is another one if a real step is another."""
+
+    def updated(change: str) -> dict[str, np.ndarray]:
+        model, _, _ = collected(algorithm, "NEXT_STEP", normalize_advantage=True)
+        memory = model.memory
+        where = {"resets": ~memory.valid, "real": memory.valid, "nothing": np.zeros_like(memory.valid)}[
+            change
+        ]
+        memory.rewards[where] += 5.0
+        memory.columns["actions"][where] = 2
+        model.schedules["learning_rate"] = lambda progress: 0.1
+        model.config.n_epochs = 2
+        model.update()
+        return model.get_parameters()
+
+    nothing, resets, real = updated("nothing"), updated("resets"), updated("real")
+    for name, expected in nothing.items():
+        np.testing.assert_allclose(resets[name], expected, rtol=1e-6, atol=1e-7)
+    assert any(np.abs(real[name] - nothing[name]).max() > 1e-4 for name in nothing)
+
+
+def test_means_over_a_batch_are_those_of_the_steps_that_count() -> None:
+    generator = torch.Generator().manual_seed(0)
+    column = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+    valid = torch.rand(5, 4, generator=generator) < 0.7
+    batch = {"weights": valid.double()}
+    real = column[valid]
+    torch.testing.assert_close(batch_mean(column, batch), real.mean())
+    torch.testing.assert_close(standardized(column, batch)[valid], (real - real.mean()) / (real.std() + 1e-8))
+    torch.testing.assert_close(batch_mean(column, {}), column.mean())
+    everything = {"weights": torch.ones(5, 4, dtype=torch.float64)}
+    torch.testing.assert_close(standardized(column, everything), standardized(column, {}))
+    alone = {"weights": torch.tensor([0.0, 1.0])}
+    assert standardized(torch.tensor([5.0, 3.0]), alone)[1] == 0
+    found = explained_variance(column, column**2, batch["weights"])
+    assert found == pytest.approx(explained_variance(real, real**2))
+    assert found != pytest.approx(explained_variance(column, column**2))
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "asked", "expected"),
+    [(128, None, 32), (5, None, 5), (33, None, 11), (40, None, 20), (24, 8, 8), (24, 24, 24), (37, 37, 37)],
+)
+def test_length_of_sequences(n_steps: int, asked: int | None, expected: int) -> None:
+    assert chunk_length(n_steps, asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_steps": 8, "chunk_length": 16}, "is longer than the rollouts of `algo.n_steps=8`"),
+        ({"n_steps": 8, "chunk_length": 3}, "does not divide .* expected one of 1, 2, 4, 8"),
+        ({"n_steps": 37}, "are cut into sequences of at most 32 steps, but would give 1;"),
+        (
+            {"n_steps": 8, "chunk_length": 4, "batch_size": 6},
+            "minibatches of 6 steps can't be made of 6 seq",
+        ),
+        (
+            {"n_steps": 8, "chunk_length": 4, "batch_size": 2},
+            "minibatches of 2 steps can't be made of 6 seq",
+        ),
+        ({"n_steps": 8, "chunk_length": 4, "batch_size": 28}, "minibatches of 28 steps can't"),
+        ({"n_steps": 8, "n_minibatches": 4}, "4 minibatches can't be made of 3 sequences of 8 steps"),
+        ({"policy": {"net_arch": [8]}, "chunk_length": 4}, "is of recurrent policies"),
+    ],
+)
+def test_sequences_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    vector_env, _ = logged_vector_env("own")
+    with pytest.raises(ZooError, match=message):
+        PPO2(**{"policy": policy(), "env": vector_env, "compile": False, **options})
+
+
+def test_minibatches_are_of_whole_sequences() -> None:
+    model = PPO2(
+        policy(), logged_vector_env("own")[0], compile=False, n_steps=24, chunk_length=4, batch_size=16
+    )
+    assert model._minibatches() == (5, 4)  # of 18 sequences
+    assert model._batch_size() == 16
+    model.config.batch_size = None
+    assert model._minibatches() == (4, 5)
+
+
+def test_other_environments_begin_without_memories() -> None:
+    model, _, _ = collected()
+    assert model.recurrent.array is not None
+    assert model.recurrent.array.any()
+    more = logged_vector_env("own")[0]
+    model.set_env(more)
+    assert not model.recurrent.array.any()
+
+
+@ALGORITHMS
+def test_a_restored_run_remembers(algorithm: Any) -> None:
+    options: dict[str, Any] = {"n_steps": 8, "chunk_length": 4, "learning_rate": 0.01}
+    options |= {"compile": False, "n_envs": 2}
+    straight = algorithm(policy(), "CartPole-v1", seed=1, **options).learn(64)
+    resumed = algorithm(policy(), "CartPole-v1", seed=2, **options)
+    resumed.load_state(copy.deepcopy(straight.state()))
+    for model in (straight, resumed):
+        model.learn(64, reset_num_timesteps=False)
+    for name, expected in straight.get_parameters().items():
+        assert np.array_equal(resumed.get_parameters()[name], expected)
+    np.testing.assert_array_equal(resumed.recurrent.array, straight.recurrent.array)

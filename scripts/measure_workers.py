@@ -32,7 +32,8 @@ class Busy(CartPoleEnv):
         return super().step(action)  # type: ignore[no-untyped-call]
 
 
-gym.register("Busy-v0", "measure_workers:Busy", max_episode_steps=500)
+if "Busy-v0" not in gym.registry:  # the first worker runs this file, and imports it
+    gym.register("Busy-v0", "measure_workers:Busy", max_episode_steps=500)
 
 
 def speed(n_workers: int, n_timesteps: int, arguments: list[str]) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from forked_workers import together
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs import NormalizeConfig, Normalizer, make_vec_env
+from zoo.optim.runtime import Runtime
 from zoo.optim.state import State
 from zoo.optim.tensor_trees import leaves, mapped
 from zoo.optim.workers import Workers, averaged, averaged_number, count
@@ -39,12 +40,14 @@ CASES: dict[str, dict[str, Any]] = {
 ON_POLICY = ("a2c", "ppo2")
 
 
-def algorithm(name: str, *, seed: int = 0, **options: Any) -> Algorithm[Any]:
+def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options: Any) -> Algorithm[Any]:
     found = algorithm_class(name)
     env = "CartPole-v1" if name in (*ON_POLICY, "dqn") else "Pendulum-v1"
     values = dict(CASES[name])
     if name not in ON_POLICY:
         values |= {"batch_size": BATCH, "learning_starts": 20, "buffer_size": 500}
+    if n_steps is not None:
+        values["n_steps"] = n_steps
     made: Algorithm[Any] = found(
         {"net_arch": [16]},
         make_vec_env(env, 1, **options),
@@ -246,6 +249,60 @@ def test_only_what_the_first_worker_wants_ends_all() -> None:
         return first, second, done
 
     assert together(work) == [(False, True, []), (False, True, ["ö/1"])]
+
+
+def test_statistics_are_shared_early_while_there_are_few_and_then_at_each_end_of_a_rollout() -> None:
+    """Rollouts end after 48 steps of both; before that there are the powers of two."""
+
+    def work(workers: Workers) -> Any:
+        model = algorithm("a2c", n_steps=24, normalize=True)
+        assert model.normalizer is not None
+        shared, take_in = [], model.normalizer.take_in
+
+        def noted(seen: np.ndarray) -> None:
+            shared.append(model.num_timesteps)
+            take_in(seen)
+
+        model.normalizer.take_in = noted  # type: ignore[method-assign]
+        learn(model, workers, 96)
+        return shared
+
+    one, two = together(work)
+    assert one == two == [0, 2, 4, 8, 16, 32, 48, 64, 96]
+
+
+def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere() -> None:
+    def work(workers: Workers) -> Any:
+        model = algorithm("a2c")
+        model.join(workers)
+        model.learn(28)
+        model.read_own_metrics()
+        model.record("x", 1.0 + 2.0 * workers.rank)
+        if workers.rank:
+            model.record("y", 7.0)
+        metrics = {}
+        if workers.is_first:
+            metrics = model.read_metrics()
+            model.barrier()
+            workers.end()
+        else:
+            workers.follow(model.team.orders)
+        assert model.envs is not None
+        unfinished = model.envs.longest_unfinished_episode()
+        model.leave()
+        model.learn(14)  # alone, each for itself
+        return metrics, unfinished, model.runtime.shared_by, model.num_timesteps
+
+    assert together(work) == [({"x": 2.0, "y": 7.0}, 0, 1, 14), ({}, 0, 1, 14)]
+
+
+def test_cores_are_divided_among_the_workers_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    runtime = Runtime(device="cpu", compile=False, threads="auto")
+    runtime.expect(gradient_steps=1.0, multiplications=1e12)
+    runtime.shared_by = 2
+    with runtime.in_force():
+        assert torch.get_num_threads() == 2
 
 
 def test_two_workers_learn_cartpole() -> None:

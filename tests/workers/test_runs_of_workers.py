@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 import zoo
@@ -203,6 +204,7 @@ def test_signal_ends_all_workers_after_the_same_update(to_all: bool, tmp_path: P
     assert values["timesteps"] == record["timesteps"]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, which this test asks for in vain")
 def test_what_workers_cannot_do_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +212,8 @@ def test_what_workers_cannot_do_is_told_in_one_line(
     plain = ["train", "algo=ppo2", "env=CartPole-v1", "workers=2"]
     assert status_of([*plain, "device=cuda:0"]) == 2
     assert "device=cuda:0" in capsys.readouterr().err
+    assert status_of([*plain, "device=cuda"]) == 2
+    assert "each worker needs a GPU: there are 2 workers here, and 0" in capsys.readouterr().err
     assert status_of([*plain[:-1], "workers=0"]) == 2
     assert "workers" in capsys.readouterr().err
     for name, value in {"STEP_NUM_TASKS": "3", "JOB_ID": "5", "PROCID": "0", "LOCALID": "0"}.items():

@@ -137,7 +137,7 @@ FALLING = [
 @pytest.mark.parametrize(
     ("fall", "told"),
     [
-        ("raise", ["worker 1: environment ", "ValueError", "the pole is broken", "in fall"]),
+        ("raise", ["worker 1: env ", "ValueError", "the pole is broken", "in fall"]),
         pytest.param("exit", ["worker 1 of 2", "exit status 7"], marks=pytest.mark.slow),
         ("kill", ["worker 1 of 2", "SIGKILL"]),
     ],
@@ -166,8 +166,11 @@ def test_worker_that_dies_ends_the_run_and_its_checkpoint_stays(
     )
 
 
-def test_first_worker_that_is_killed_leaves_no_other_behind(tmp_path: Path) -> None:
-    first = started([*RUNS["ppo2"], *COMMON, "n_timesteps=10000000"], tmp_path / "killed")
+def test_first_worker_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    endless = [*RUNS["ppo2"], *COMMON, "n_timesteps=10000000"]
+    first = started(endless, tmp_path / "killed", TMPDIR=str(scratch))
     wait_for(first, tmp_path / "killed", "checkpoint.json")
     others = children(first.pid)
     assert len(others) == 1
@@ -177,6 +180,7 @@ def test_first_worker_that_is_killed_leaves_no_other_behind(tmp_path: Path) -> N
     while any(Path(f"/proc/{pid}/stat").exists() and _is_alive(pid) for pid in others):
         assert time.monotonic() < deadline, "a worker goes on without the first one"
         time.sleep(0.05)
+    assert not list(scratch.glob("zoo-workers-*"))
 
 
 def _is_alive(pid: int) -> bool:

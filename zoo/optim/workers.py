@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -61,7 +63,8 @@ class Workers:
         self.rank, self.size = rank, size
         self.n_here = n_here or size
         backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        with _on_loopback() if self.n_here == size else nullcontext():
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
 
     @property
     def is_first(self) -> bool:
@@ -164,6 +167,21 @@ class Workers:
         _wait(dist.broadcast(message, 0, async_op=True))
         name, arguments = json.loads(bytes(message.numpy()))
         return name, arguments
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Within the block gloo takes the way within this machine, whatever network its name leads to."""
+    variable = "GLOO_SOCKET_IFNAME"
+    names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if variable in os.environ or not names:
+        yield
+        return
+    os.environ[variable] = names[0]
+    try:
+        yield
+    finally:
+        del os.environ[variable]
 
 
 _in_force: ContextVar[Workers | None] = ContextVar("workers", default=None)

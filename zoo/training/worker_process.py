@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
+import shutil
 import sys
 import threading
 import time
@@ -54,13 +56,15 @@ def main(path: str, rank: int, size: int) -> NoReturn:
 
     threading.Thread(target=_end_with_the_first, daemon=True).start()
     store = dist.FileStore(path, size)  # type: ignore[attr-defined]
-    sys.exit(_follow(store, rank, size, rank, size))
+    status = _follow(store, rank, size, rank, size)
+    if select.select([sys.stdin], [], [], 0)[0]:  # the first one is gone, and can't remove it
+        shutil.rmtree(Path(path).parent, ignore_errors=True)
+    sys.exit(status)
 
 
 def _end_with_the_first() -> None:
     """Wait until the first worker's end of our standard input closes, which means that it is gone."""
-    with contextlib.suppress(OSError):
-        os.read(sys.stdin.fileno(), 1)
+    select.select([sys.stdin], [], [])
     time.sleep(SECONDS_LEFT)
     os._exit(FAILURE)
 

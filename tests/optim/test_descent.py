@@ -15,6 +15,7 @@ from zoo.optim.descent import Descent, Differentiable
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import LiveState, State
+from zoo.optim.workers import averaged
 
 RATE = torch.tensor(0.1)
 KINDS = pytest.mark.parametrize("kind", [State, LiveState])
@@ -211,7 +212,7 @@ def half_error(module: Differentiable, half: slice) -> Tensor:
 def test_averaged_gradients_of_two_halves_are_those_of_the_whole(kind: type[State], limit: float) -> None:
     """Clipping comes after the average, and both workers stop or neither: halves alone would disagree."""
 
-    def work(average: Callable[[Tensor], Tensor] | None, half: slice) -> tuple[State, list[Tensor]]:
+    def work(average: Callable[[Tensor], Tensor], half: slice) -> tuple[State, list[Tensor]]:
         ours = Descent(Parameters("net", networks.pop()), Adam(), max_grad_norm=0.05, average=average)
         state = kind(ours.initial_state())
         seen = []
@@ -225,7 +226,7 @@ def test_averaged_gradients_of_two_halves_are_those_of_the_whole(kind: type[Stat
 
     networks = [network() for _ in range(3)]
     meeting = Meeting()
-    expected, expected_seen = work(None, slice(0, 8))
+    expected, expected_seen = work(averaged, slice(0, 8))
     assert (expected["net.count"] == 0) == (limit < 1)
     with ThreadPoolExecutor(2) as pool:
         workers = [pool.submit(work, meeting.average, half) for half in (slice(0, 4), slice(4, 8))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import torch
@@ -18,19 +18,22 @@ from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
 from zoo.algorithms.finite import Memory, check_finite, check_policy_first
 from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.interaction import Act, envs_for
-from zoo.algorithms.resuming import Attributes, Tensors
+from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
+from zoo.algorithms.team import Team
 from zoo.config.fields import build, scheduled, unknown_key
 from zoo.config.intervals import whole_steps
 from zoo.envs.config import EnvConfig
-from zoo.envs.monitor import RecentEpisodes
-from zoo.envs.seeds import random_seed
+from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
+from zoo.envs.seeds import random_seed, worker_seed
+from zoo.envs.step import Step as Outcome
 from zoo.errors import ZooError
 from zoo.memory.experience import Experience
 from zoo.optim import schedules
 from zoo.optim.program import Program, Step
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import State
+from zoo.optim.workers import Workers
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 
@@ -51,6 +54,8 @@ class Algorithm(AgentInEnvs[Config]):
     """
 
     memory: Memory
+    can_share: ClassVar[bool] = True
+    """Whether it can be one of several workers: each of its updates is the same number of steps for all."""
 
     def __init__(
         self,
@@ -91,6 +96,7 @@ class Algorithm(AgentInEnvs[Config]):
         self._scalars = ScalarMeans(self.device)
         self._callbacks = CallbackSchedule([], 0)
         self._still_due: Mapping[str, Any] = {}
+        self.team = Team(self)
         self.program = Program(self._make_state(), runtime)
         self.acting = self._make_acting()
         if envs is not None:
@@ -155,9 +161,12 @@ class Algorithm(AgentInEnvs[Config]):
         self.stop_reason = self._ended_by = self._stops_again
         self._stops_again = None
         weights = sum(parameter.numel() for parameter in self.policy.parameters())
-        self.runtime.expect(self.gradient_steps_in(self.total_timesteps), float(weights * batch_size))
+        # A step of several workers learns from what all of them have collected, or replays as often as one.
+        own_steps = self.total_timesteps // (1 if self.has_replay else self.team.size)
+        self.runtime.expect(self.gradient_steps_in(own_steps), float(weights * batch_size))
         if not self.interaction.is_under_way:
             self._reset_envs()
+            self.team.share_statistics()
         callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
@@ -171,20 +180,31 @@ class Algorithm(AgentInEnvs[Config]):
     def _alternate(self, callbacks: CallbackSchedule) -> None:
         callbacks.start(self)
         callbacks.call_due(self)
-        while self.num_timesteps < self.total_timesteps and self.stop_reason is None:
-            if self.interaction.envs.was_disturbed:
-                self.barrier()
-            try:
-                self.collect()
-            except ZooError as error:
-                check_policy_first(self, error)
-                raise
-            started = time.perf_counter()
-            self.update()
-            self.timings["update"] += time.perf_counter() - started
+        while self.num_timesteps < self.total_timesteps:
+            if self.team.is_to_stop(self.stop_reason is not None):
+                break
+            with self.team.in_force():
+                self._collect_and_update()
+            if callbacks.writes_at(self.num_timesteps):
+                self.team.hear_episodes()
             callbacks.call_due(self)
+        self.team.hear_episodes()
         self.check_finite()
         callbacks.end(self, preempted=self.stop_reason == PREEMPTED)
+
+    def _collect_and_update(self) -> None:
+        if self.interaction.envs.was_disturbed:
+            self.own_barrier()
+        try:
+            self.collect()
+        except ZooError as error:
+            check_policy_first(self, error)
+            raise
+        if self.team.has_collected(self.stop_reason == PREEMPTED):
+            self.request_stop(PREEMPTED)
+        started = time.perf_counter()
+        self.update()
+        self.timings["update"] += time.perf_counter() - started
 
     def check_finite(self) -> None:
         """Raise `NotFiniteError` if anything lately collected, or a parameter, is NaN or infinite."""
@@ -206,7 +226,11 @@ class Algorithm(AgentInEnvs[Config]):
         self._scalars.record(name, value)
 
     def read_metrics(self) -> dict[str, float]:
-        """Return the means of all recorded scalars since the last call."""
+        """Return the means of all scalars that were recorded since the last call, by all workers."""
+        return self.team.hear_metrics(self.read_own_metrics())
+
+    def read_own_metrics(self) -> dict[str, float]:
+        """Return the means of those that this worker has recorded."""
         return self._scalars.read()
 
     def rates(self, progress: float) -> dict[str, Tensor]:
@@ -228,15 +252,54 @@ class Algorithm(AgentInEnvs[Config]):
 
     def _interact(self, act: Act) -> Experience:
         """Act once in all environments, and count."""
-        experience = self.interaction.step(act)
-        outcome = experience.outcome
-        self.num_timesteps += self.n_envs if outcome.valid is None else int(outcome.valid.sum())
-        for episode in outcome.episodes:
-            self.n_episodes += 1
-            self.recent_episodes.append(episode)
-            for callback in self._callbacks.watching_episodes:
-                callback.on_episode(self, episode)
+        experience, before = self.interaction.step(act), self.num_timesteps
+        self.num_timesteps += self._steps_in(experience.outcome)
+        self.team.has_stepped(before)
+        self.team.take(experience.outcome.episodes)
         return experience
+
+    def _steps_in(self, outcome: Outcome) -> int:
+        """Return how many environment steps all workers have taken at once."""
+        if self.interaction.envs.next_step_autoreset:
+            return self.team.total(self.n_envs if outcome.valid is None else int(outcome.valid.sum()))
+        return self.n_envs * self.team.size
+
+    def take_note_of(self, episode: EpisodeRecord) -> None:
+        """Count an episode that has ended."""
+        self.n_episodes += 1
+        self.recent_episodes.append(episode)
+        for callback in self._callbacks.watching_episodes:
+            callback.on_episode(self, episode)
+
+    # -- several workers --------------------------------------------------------------------------------
+
+    def join(self, workers: Workers) -> None:
+        """Learn as one of several processes from now on; all begin with the weights of the first.
+
+        Numbers of steps are those of all workers together; rollouts, batches and memories are each one's
+        own. Every other worker draws from generators of its own.
+        """
+        self.team = Team(self, workers)
+        self.runtime.shared_by = workers.n_here
+        if workers.rank:
+            self.generators.load_state(Generators(worker_seed(self.seed, workers.rank)).state())
+        self.team.begin()
+
+    def leave(self) -> None:
+        """Learn alone from now on."""
+        self.team = Team(self)
+        self.runtime.shared_by = 1
+        if self.normalizer is not None:
+            self.normalizer.share_no_more()
+
+    def barrier(self) -> None:
+        """Cut all episodes and reset the environments of all workers: see `own_barrier`."""
+        self.team.have_all_reset()
+        self.own_barrier()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors of a run by name."""
+        return Tensors(self.program.state, self.policy).tensors
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -254,8 +317,10 @@ class Algorithm(AgentInEnvs[Config]):
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on, between two updates: arrays and values.
 
-        What a replay memory stores is not copied: write it, or copy it, before learning goes on.
+        What a replay memory stores is not copied: write it, or copy it, before learning goes on. Of several
+        workers this is one's own.
         """
+        self.team.hear_episodes()
         return {
             **{name: part.state() for name, part in self._parts().items()},
             "normalizer": {} if self.normalizer is None else self.normalizer.state(),

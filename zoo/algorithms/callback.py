@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of
     import numpy as np
     from torch import Tensor
 
+    from zoo.algorithms.team import Team
     from zoo.envs.monitor import EpisodeRecord
     from zoo.envs.stepper import EnvStepper
     from zoo.optim.runtime import Runtime
@@ -32,6 +33,7 @@ class Training(Protocol):
     stop_reason: str | None
     envs: EnvStepper | None
     runtime: Runtime
+    team: Team
 
     def request_stop(self, reason: str) -> None:
         """End `learn` after the update that is under way."""
@@ -151,6 +153,16 @@ class CallbackSchedule:
                 break
             self._due[name] = _next_multiple(algorithm.num_timesteps, callback.every)
         self.next_due = min(self._due.values())
+
+    def writes_at(self, num_timesteps: int) -> bool:
+        """Tell whether a callback is due that does more than look whether there is something to do.
+
+        One that hears of every episode always is.
+        """
+        if num_timesteps < self.next_due:
+            return bool(self.watching_episodes)
+        due = (each for name, each in named(self.callbacks) if num_timesteps >= self._due[name])
+        return bool(self.watching_episodes) or any(not each.looks_often for each in due)
 
     def state(self) -> dict[str, Any]:
         """Return when each callback is due, by name; those that come last decide anew."""

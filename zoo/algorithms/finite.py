@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from zoo.algorithms.interaction import Interaction
+from zoo.algorithms.team import Team
 from zoo.errors import NotFiniteError, ZooError
 from zoo.memory.columns import NotFinite, find_not_finite, transform
 from zoo.optim.program import Program
@@ -32,6 +33,7 @@ class Learning(Protocol):
     n_updates: int
     interaction: Interaction
     program: Program
+    team: Team
 
     @property
     def memory(self) -> Memory:
@@ -58,7 +60,8 @@ def check_collected(algorithm: Learning) -> None:
         algorithm.interaction.found_finite()
         return
     steps_ago = found.steps_ago + (found.name == "observations")  # that step began with it
-    step = algorithm.num_timesteps - algorithm.interaction.n_transitions_since(steps_ago)
+    since = algorithm.interaction.n_transitions_since(steps_ago) * algorithm.team.size
+    step = algorithm.num_timesteps - since
     if found.name in ("actions", "behaviour", "states"):
         start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
     else:

@@ -51,7 +51,7 @@ class AgentInEnvs(Agent[Config]):
             self._mask_size, self.masks_actions = envs.mask_size, True
         self._make_memory()
 
-    def barrier(self) -> None:
+    def own_barrier(self) -> None:
         """Cut all episodes (bootstrapped as truncated, not counted) and reset the environments by new seeds.
 
         They depend on nothing before then. Only those that can't be replayed need it, before a checkpoint.

@@ -92,6 +92,11 @@ class Interaction:
         if masks is not None:
             self.seen["action_masks"] = masks
 
+    def show_again(self) -> None:
+        """Go on from the same observations, by the statistics of now."""
+        if self.is_under_way:
+            self.seen["observations"] = self.normalized(self._observations)
+
     def normalized(self, observations: Column) -> Column:
         """Return observations as the policy is shown them."""
         return (

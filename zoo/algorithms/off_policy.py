@@ -220,12 +220,13 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def _learns_within(self, n_steps: int, before: int) -> bool:
         """Whether there is an update in so many steps that follow ``before``, as far as can be foreseen."""
-        last = before + -(-n_steps // self.n_envs) * self.n_envs
+        at_once = self.n_envs * self.team.size
+        last = before + -(-n_steps // at_once) * at_once
         if last <= self.config.learning_starts:
             return False
         if self.train_unit == "episode" or self.config.gradient_steps == -1:
             return True
-        collected = -(-self.train_freq // self.n_envs) * self.n_envs
+        collected = -(-self.train_freq // at_once) * at_once
         n_whole, rest = divmod(last - before, collected)
         if n_whole:
             return before + n_whole * collected > self.config.learning_starts
@@ -236,13 +237,15 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     def collect(self) -> None:
         self._progress_before = self.progress
         self.exploration.start()
-        steps_before, episodes_before = self.num_timesteps, self.n_episodes
+        steps_before, episodes = self.num_timesteps, 0
         while True:
             experience = self._interact(self._explore)
             self.memory.add(experience)
             if len(experience.outcome.finished):
                 self.exploration.reset(experience.outcome.finished)
-            steps, episodes = self.num_timesteps - steps_before, self.n_episodes - episodes_before
+            steps = self.num_timesteps - steps_before
+            if self.train_unit == "episode":
+                episodes += self.team.total(len(experience.outcome.episodes))
             passed = steps if self.train_unit == "step" else episodes
             if passed >= self.train_freq or self.num_timesteps >= self.total_timesteps:
                 break
@@ -270,7 +273,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def update(self) -> None:
         """Take the gradient steps that the collected environment steps ask for."""
-        if self.num_timesteps <= self.config.learning_starts or len(self.memory) == 0:
+        if self.num_timesteps <= self.config.learning_starts or self.team.total(len(self.memory) == 0):
             self._uncredited = 0
             return
         remaining = self._gradient_steps_due()

@@ -23,6 +23,7 @@ from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec, observation_spec, pieces, transform
 from zoo.memory.experience import Experience
 from zoo.memory.rollout import RolloutMemory, Truncations, generalized_advantages
+from zoo.optim import workers
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Optimizer
 from zoo.optim.parameters import Parameters
@@ -142,9 +143,15 @@ class OnPolicyAlgorithm(Algorithm[Config]):
             memory.add(experience, self._rewards(experience))
             if len(experience.outcome.finished):
                 self._keep_truncations(experience)
-        if not memory.valid.any():  # a short rollout in which all environments merely reset
+        if self._lacks_steps():
             self.collect()
         check_collected(self)
+
+    def _lacks_steps(self) -> bool:
+        """Whether, for a worker at least, this was a short rollout in which all environments merely reset."""
+        if not self.interaction.envs.next_step_autoreset:
+            return False
+        return self.team.total(not self.memory.valid.any()) > 0
 
     def _noise(self) -> Iterator[Array]:
         """Return what actions are drawn with at each step of a rollout, (n_envs, …)."""
@@ -272,13 +279,29 @@ def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
 
 
 def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """Return advantages with mean 0 and standard deviation 1 over the steps of the batch that count."""
+    """Return advantages with mean 0 and standard deviation 1 over the steps of the batch that count.
+
+    The batch is that of all workers together.
+    """
     weights = batch.get("weights")
+    if workers.count() > 1:
+        return _standardized_over_workers(
+            advantages, torch.ones_like(advantages) if weights is None else weights
+        )
     if weights is None:
         return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     centred = advantages - batch_mean(advantages, batch)
     variance = (weights * centred.square()).sum() / (weights.sum() - 1).clamp(min=1)
     return centred / (variance.sqrt() + 1e-8)
+
+
+def _standardized_over_workers(advantages: Tensor, weights: Tensor) -> Tensor:
+    exact = advantages.double()
+    sums = torch.stack([weights.double().sum(), (weights * exact).sum(), (weights * exact.square()).sum()])
+    n, total, squares = (workers.averaged(sums) * workers.count()).unbind()
+    mean = total / n
+    variance = (squares - n * mean.square()).clamp(min=0.0) / (n - 1).clamp(min=1.0)
+    return (advantages - mean.float()) / (variance.sqrt().float() + 1e-8)
 
 
 def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None = None) -> float:

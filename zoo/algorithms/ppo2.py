@@ -89,9 +89,10 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
         loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
         log_ratio = log_ratio.detach()
         ratio_change = log_ratio.expm1()
-        approx_kl = self.descent.averaged(batch_mean(ratio_change - log_ratio, batch))
-        # NaN is too far as well.
-        too_far = None if config.target_kl is None else ~(approx_kl <= 1.5 * config.target_kl)
+        approx_kl, too_far = batch_mean(ratio_change - log_ratio, batch), None
+        if config.target_kl is not None:
+            approx_kl = self.descent.averaged(approx_kl)
+            too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
         state, grad_norm = self.descent.descend(state, policy, loss, shared["learning_rate"], unless=too_far)
         if too_far is not None:
             state = state.replaced({STOPPED: too_far})

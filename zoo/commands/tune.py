@@ -10,6 +10,7 @@ from typing import Any
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED
 from zoo.files.printing import say
+from zoo.training.workers import refuse_tasks
 from zoo.tuning.result import Result, counts, table
 from zoo.tuning.tune import Search, search
 
@@ -17,6 +18,7 @@ from zoo.tuning.tune import Search, search
 def run(config: Mapping[str, Any]) -> int | None:
     """Search as the checked config says. Returns 130 if the user or the cluster ended it."""
     verbose = config["verbose"]
+    refuse_tasks(config["workers"])
     with search(config) as found:
         if verbose:
             _introduce(found)

@@ -19,6 +19,7 @@ class TrainSettings:
 
     n_timesteps: int = hyperparameter(help="environment steps to train for", gt=0)
     n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
+    workers: int = hyperparameter(help="processes that learn as one, each in n_envs of its own", ge=1)
     seed: int | None = hyperparameter(
         help="one number for all randomness of a run; null: drawn, and written into the run", ge=0
     )

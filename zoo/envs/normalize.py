@@ -19,17 +19,20 @@ from zoo.errors import ZooError, nearest
 SINGLE = ""
 """The key under which the statistics of a plain (not Dict) observation are kept."""
 
+RETURN = "return"
+"""What the statistics of the running return are called."""
+
 INITIAL_COUNT = 1e-4
 
 
 class RunningMoments:
     """Mean and variance of everything seen so far, by Chan's parallel formula in float64."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], count: float = INITIAL_COUNT) -> None:
         self.mean = np.zeros(shape)
-        self.squares = np.full(shape, INITIAL_COUNT)
+        self.squares = np.full(shape, count)
         """Sum of squared deviations from the mean; it starts as the variance 1 of the initial count."""
-        self.count = INITIAL_COUNT
+        self.count = count
 
     @property
     def var(self) -> NDArray[np.float64]:
@@ -45,10 +48,14 @@ class RunningMoments:
         batch_mean = np.add.reduce(batch, 0) / n
         deviations = batch - batch_mean
         deviations *= deviations
-        delta = batch_mean - self.mean
+        self.merge(n, batch_mean, np.add.reduce(deviations, 0))
+
+    def merge(self, n: float, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
+        """Take in ``n`` > 0 rows of which mean and sum of squared deviations are known."""
+        delta = mean - self.mean
         total = self.count + n
         self.mean = self.mean + delta * (n / total)
-        self.squares = self.squares + np.add.reduce(deviations, 0)
+        self.squares = self.squares + squares
         delta *= delta
         self.squares += delta * (self.count * n / total)
         self.count = total
@@ -77,6 +84,8 @@ class Normalizer:
         parts = _normalized_parts(observation_space, config.keys) if config.observations else {}
         self.moments = {key: RunningMoments(part.shape) for key, part in parts.items()}
         self.return_moments = RunningMoments(())
+        self._awaiting: dict[str, RunningMoments] = {}
+        """Where workers share the statistics: what this one has seen since they last took in each other's."""
         self.returns = np.zeros(num_envs)
         self._scales: dict[str, tuple[Any, Any]] = {}
 
@@ -89,7 +98,8 @@ class Normalizer:
         """Take in observations, (n, …) or a dict of them; ``rows`` picks those that count."""
         for key, moments in self.moments.items():
             batch = np.asarray(observations[key] if key != SINGLE else observations, dtype=np.float64)
-            moments.update(batch if rows is None else batch[rows])
+            following = self._awaiting.get(_name(key), moments)
+            following.update(batch if rows is None else batch[rows])
         self._scales.clear()
 
     def normalize_observations(self, observations: Observations) -> Observations:
@@ -116,14 +126,14 @@ class Normalizer:
         """
         if len(self.returns) != len(rewards):
             self.returns = np.zeros(len(rewards))
-        returns = self.returns
+        returns, following = self.returns, self._awaiting.get(RETURN, self.return_moments)
         if rows is None:
             returns *= self.gamma
             returns += rewards
-            self.return_moments.update(returns)
+            following.update(returns)
         else:
             returns[rows] = returns[rows] * self.gamma + np.asarray(rewards, dtype=np.float64)[rows]
-            self.return_moments.update(returns[rows])
+            following.update(returns[rows])
         returns[dones] = 0.0
 
     def normalize_rewards(self, rewards: NDArray[Any]) -> NDArray[np.float32]:
@@ -137,6 +147,39 @@ class Normalizer:
     def reset_returns(self) -> None:
         """Start the running return of each environment anew, as all of them are reset."""
         self.returns[:] = 0.0
+
+    def share(self) -> None:
+        """From now on let what is seen wait until `take_in` tells what all workers have seen."""
+        self._awaiting = {
+            name: RunningMoments(moments.mean.shape, count=0.0)
+            for name, moments in self._named_moments().items()
+        }
+
+    def share_no_more(self) -> None:
+        """From now on take in at once what is seen here, and nothing else."""
+        if self._awaiting:
+            self.take_in(self.seen_since()[np.newaxis])
+            self._awaiting = {}
+
+    def seen_since(self) -> NDArray[np.float64]:
+        """Return what this worker has seen since the last `take_in`: a vector (n,)."""
+        parts = [(each.count, each.mean, each.squares) for each in self._awaiting.values()]
+        return np.concatenate([np.ravel(number) for part in parts for number in part])
+
+    def take_in(self, seen: NDArray[np.float64]) -> None:
+        """Take in what each worker has seen since the last time, (workers, n), one after the other."""
+        for row in seen:
+            start = 0
+            for moments in self._named_moments().values():
+                size = moments.mean.size
+                n, (mean, squares) = row[start], row[start + 1 : start + 1 + 2 * size].reshape(2, size)
+                if n:
+                    moments.merge(
+                        float(n), mean.reshape(moments.mean.shape), squares.reshape(moments.mean.shape)
+                    )
+                start += 1 + 2 * size
+        self.share()
+        self._scales.clear()
 
     def state(self) -> dict[str, Any]:
         """Return everything that `from_state` needs: ``arrays``, and ``values`` for JSON."""
@@ -180,8 +223,8 @@ class Normalizer:
         return normalizer
 
     def _named_moments(self) -> dict[str, RunningMoments]:
-        named = {f"observations/{key}" if key else "observations": m for key, m in self.moments.items()}
-        return {**named, "return": self.return_moments}
+        named = {_name(key): moments for key, moments in self.moments.items()}
+        return {**named, RETURN: self.return_moments}
 
     def _normalized(self, key: str, values: Any) -> NDArray[np.float32]:
         scale = self._scales.get(key)
@@ -261,6 +304,11 @@ class VecNormalize(VectorWrapper):
             if observation is not None:
                 normalized[i] = self.normalizer.normalize_observations(observation)
         return normalized
+
+
+def _name(key: str) -> str:
+    """Return what the statistics of a part of the observation are called."""
+    return f"observations/{key}" if key else "observations"
 
 
 def is_training(env: VectorEnv[Any, Any, Any]) -> bool:

@@ -34,6 +34,11 @@ def small_seeds(seed: int | Sequence[int], n: int) -> list[int]:
     return [int(single) % LARGEST_SEED for single in each]
 
 
+def worker_seed(seed: int, rank: int) -> int:
+    """Return the seed of one of several processes that learn as one."""
+    return int(np.random.SeedSequence(seed, spawn_key=(1, rank)).generate_state(1)[0])
+
+
 def spaces_of(env: gym.Env[Any, Any]) -> list[gym.spaces.Space[Any]]:
     """Return every space of ``env`` and of what it wraps, for some environments draw from their own spaces.
 

@@ -66,7 +66,7 @@ class EnvStepper:
             self._foreign_masks = VectorMasks(env, self.action_space, self._name, used=used)
         self._action_masks: NDArray[np.bool_] | None = None
         self.mask_size: int | None = None if self._own is None else self._own.mask_size
-        self._start = self.monitor.start if self.monitor is not None else time.time()
+        self.start = self.monitor.start if self.monitor is not None else time.time()
         self._n_steps = 0
         self._begin_episodes()
         self._seed_form = 0
@@ -159,7 +159,7 @@ class EnvStepper:
         """Return all that `load_state` needs to go on as if nothing had happened: a state tree."""
         return {
             "envs": self._replayable().state(),
-            "seconds": time.time() - self._start,
+            "seconds": time.time() - self.start,
             "was_disturbed": self.was_disturbed,
         }
 
@@ -182,7 +182,7 @@ class EnvStepper:
         self._returns[different] = 0.0
         self._first_steps = self._n_steps - lengths
         if self.monitor is None:
-            self._start = time.time() - float(tree["seconds"])
+            self.start = time.time() - float(tree["seconds"])
         if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
             self.normalizer.returns[different] = 0.0
         return different
@@ -313,7 +313,7 @@ class EnvStepper:
                 total, length = float(episode["r"]), int(episode["l"])
             self._returns[index] = 0.0
             self._first_steps[index] = self._n_steps
-            record = EpisodeRecord(index, total, length, time.time() - self._start, self._logged(info))
+            record = EpisodeRecord(index, total, length, time.time() - self.start, self._logged(info))
             if self.monitor is not None:
                 self.monitor.write(record)
             records.append(record)

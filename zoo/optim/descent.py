@@ -11,6 +11,7 @@ from torch import Tensor
 from zoo.optim.optimizers import Optimizer
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import LiveState, State
+from zoo.optim.workers import averaged
 
 
 class Differentiable(NamedTuple):
@@ -27,8 +28,9 @@ class Descent:
     """Moves ``parameters`` down the gradients of losses, by ``optimizer``.
 
     ``max_grad_norm`` bounds the global norm of the gradient; None leaves it as it is. ``average`` is where
-    data-parallel workers meet: it maps a tensor of this worker's to the mean over all of them. ``name`` goes
-    before the optimizer's tensors in the state, and is the parameters' own unless there is a second descent.
+    data-parallel workers meet: it maps a tensor of this worker's to the mean over all of them, by default
+    over those of `zoo.optim.workers`. ``name`` goes before the optimizer's tensors in the state, and is the
+    parameters' own unless there is a second descent.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class Descent:
         optimizer: Optimizer,
         *,
         max_grad_norm: float | None = None,
-        average: Callable[[Tensor], Tensor] | None = None,
+        average: Callable[[Tensor], Tensor] = averaged,
         name: str | None = None,
     ) -> None:
         self.parameters = parameters
@@ -101,5 +103,5 @@ class Descent:
         return self.step(state, self.gradient(module, loss), learning_rate, unless)
 
     def averaged(self, tensor: Tensor) -> Tensor:
-        """Return the mean over workers of anything that decides what they do next (a KL, a stop flag)."""
-        return tensor if self.average is None else self.average(tensor)
+        """Return the mean over workers of anything that decides what they do next, such as a KL."""
+        return self.average(tensor)

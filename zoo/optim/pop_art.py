@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
+from zoo.optim import workers
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 
@@ -105,15 +106,19 @@ class RunningUnits(ReturnUnits):
         return (outputs * self.std(state) + self.mean(state)).to(outputs.dtype)
 
     def update(self, state: State, returns: Tensor) -> State:
-        """Return the state with these returns (batch,) among the moments, by Chan's parallel formula."""
-        batch, n = returns.double(), returns.numel()
+        """Return the state with these returns (batch,), and other workers', among the moments.
+
+        They are taken in by Chan's parallel formula.
+        """
+        batch, n_workers = returns.double(), workers.count()
+        n = returns.numel() * n_workers
         mean, count = state["returns.mean"], state["returns.count"]
-        batch_mean, total = batch.mean(), count + n
+        batch_mean, total = workers.averaged(batch.mean()), count + n
         delta = batch_mean - mean
         moments = {
             "returns.mean": mean + delta * (n / total),
             "returns.squares": state["returns.squares"]
-            + (batch - batch_mean).square().sum()
+            + workers.averaged((batch - batch_mean).square().sum()) * n_workers
             + delta.square() * (count * n / total),
             "returns.count": total,
         }

@@ -20,6 +20,7 @@ from zoo.optim.operations import counted
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import STOPPED, LiveState, Outcome, State, Step, Taken
 from zoo.optim.tensor_trees import Tree, form, leaves, rebuilt, row
+from zoo.optim.workers import in_force
 
 __all__ = ["STOPPED", "Outcome", "Program", "Ran", "Step"]
 
@@ -50,7 +51,8 @@ class Program:
     """Takes steps on one state. Parameters that are views of its tensors show the last finished call.
 
     Graphs are kept for each step (a bound method is equal to itself; a new lambda is a new step) and for the
-    names, shapes and dtypes that it was called with. What can't be compiled runs eagerly from then on.
+    names, shapes and dtypes that it was called with. What can't be compiled runs eagerly from then on; one of
+    several workers can't go on without the others, so there it ends the run.
     """
 
     def __init__(self, state: State, runtime: Runtime) -> None:
@@ -115,6 +117,8 @@ class Program:
         self, key: Hashable, make: Callable[[], Callable[..., Result]], *arguments: Any
     ) -> tuple[Callable[..., Result], Result] | None:
         """Return a graph and its result; None, and the state as it was, if its first call failed."""
+        workers = in_force()
+        key = workers, key
         if key in self._graphs:
             return self._graphs[key], self._graphs[key](*arguments)
         before = {name: self.state.snapshot(name) for name in self.state}
@@ -125,8 +129,11 @@ class Program:
         except Exception as error:
             self.state.replaced(before)
             self.runtime.compile = False
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            logger.warning("compiling the update failed, going on without: %s", reason[0])
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            if workers is not None:
+                message = f"compiling the update failed; compile=false goes without: {reason}"
+                raise RuntimeError(message) from error
+            logger.warning("compiling the update failed, going on without: %s", reason)
             return None
         self._graphs[key] = graph
         return graph, result

@@ -66,6 +66,8 @@ class Runtime:
         self.threads = threads
         self.precision = _precision(precision, self.device)
         self.compile_clock = CompileClock()
+        self.shared_by = 1
+        """Processes among which the cores of this machine are divided."""
         self._gradient_steps: float | None = None
         self._multiplications = 0.0
 
@@ -123,7 +125,8 @@ class Runtime:
             return int(self.threads)
         form = "compiled" if self.compiles else "eager"
         is_small = self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]
-        threads = 1 if is_small else min(available_threads(), MOST_THREADS)
+        own_cores = max(1, available_threads() // self.shared_by)
+        threads = 1 if is_small else min(own_cores, MOST_THREADS)
         if self.compile != "auto" and self._gradient_steps is not None:
             self.threads = threads
         return threads

@@ -115,6 +115,17 @@ def compile_function(
     return compiled
 
 
+def traced_sum(tensor: Tensor) -> Tensor:
+    """Return the sum of a tensor over all workers, as an operation of the graph that is being traced."""
+    import torch.distributed._functional_collectives  # registers the operations
+
+    assert torch.distributed.group.WORLD is not None
+    name = torch.distributed.group.WORLD.group_name
+    operations = torch.ops._c10d_functional
+    summed: Tensor = operations.wait_tensor(operations.all_reduce(tensor, "sum", name))
+    return summed
+
+
 def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
     names, changed, metrics = list(live), list[str](), list[str]()
     outputs: dict[str, tuple[torch.Size, torch.dtype]] = {}

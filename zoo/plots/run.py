@@ -188,8 +188,12 @@ class Run:
         self._contents.clear()
 
     def _n_envs(self, n_files: int) -> int:
-        configured = number((self.config or {}).get("n_envs"))
-        return int(configured) if configured is not None and 1 <= configured < 1e6 else n_files
+        """Return how many environments took steps side by side, in all workers."""
+        config = self.config or {}
+        configured, workers = number(config.get("n_envs")), number(config.get("workers", 1))
+        if configured is None or workers is None or not 1 <= configured * workers < 1e6:
+            return n_files
+        return int(configured * workers)
 
 
 def read_run(path: Path) -> Run:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from zoo.config.fields import build, hyperparameter
 from zoo.memory.columns import Column, transform
 from zoo.optim.parameters import Parameters
+from zoo.optim.workers import averaged_number
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import Codec
 from zoo.policies.exploration import (
@@ -236,8 +237,11 @@ def make_parameter_noise(
 
 
 def action_distance(actions: Array, others: Array) -> float:
-    """Return the root of the mean squared difference over rows and dimensions (the paper's appendix C.1)."""
-    return math.sqrt(np.square(actions - others, dtype=np.float64).mean())
+    """Return the root of the mean squared difference over rows and dimensions (the paper's appendix C.1).
+
+    The mean is one over the rows of all workers.
+    """
+    return math.sqrt(averaged_number(float(np.square(actions - others, dtype=np.float64).mean())))
 
 
 def mean_softmax_kl(values: Array, others: Array) -> float:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import csv
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.config.intervals import minutes_of
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.files.trees import join, lasting_parts, split
-from zoo.training.checkpoint_files import read_files, write_files
+from zoo.training.checkpoint_files import read_files, read_files_of_worker, write_arrays, write_files
 from zoo.training.problems import tell, told
+
+if TYPE_CHECKING:
+    from zoo.algorithms.team import Team
+
+CHECKPOINT, RESTORE = "checkpoint", "restore"
+"""Orders to the other workers."""
 
 MISFITS = (
     LookupError,
@@ -145,7 +152,62 @@ def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Call
         raise ZooError(f"can't write {folder}: a log does not reach the disk: {error}") from error
     record = {"timesteps": algorithm.num_timesteps, "algorithm": values}
     names = {path: part.name for path, part in lasting_parts(state).items()}
-    write_files(folder, arrays, {**record, "callbacks": states, "monitor": offsets}, names)
+    others = partial(_have_others_write, algorithm.team, folder)
+    write_files(folder, arrays, {**record, "callbacks": states, "monitor": offsets}, names, others)
+
+
+def write_share(folder: Path, algorithm: Training) -> dict[str, Any]:
+    """Write the state of an algorithm that is not the first of its workers; return what is to be said of it.
+
+    Where it can't be written, that is said.
+    """
+    state = algorithm.state()
+    arrays, values = split(state)
+    names = {path: part.name for path, part in lasting_parts(state).items()}
+    try:
+        own = write_arrays(folder, algorithm.num_timesteps, arrays, names)
+    except (ZooError, OSError) as error:
+        return {"error": str(error)}
+    return {**own, "algorithm": values}
+
+
+def restore_share(folder: Path, algorithm: Resumable, rank: int) -> str | None:
+    """Bring back one that is not the first of its workers; return what went wrong, if anything did."""
+    try:
+        values, arrays = read_files_of_worker(folder, rank)
+        names = {path: part["name"] for path, part in values["parts"].items()}
+        with _misfits_told("the checkpoint does not fit this algorithm"):
+            algorithm.load_state(join(arrays, values["algorithm"], names))
+    except ZooError as error:
+        return str(error)
+    return None
+
+
+def _have_others_write(team: Team, folder: Path) -> Callable[[], list[dict[str, Any]]]:
+    """Have the other workers write their shares; return what waits for that."""
+    workers = team.workers
+    if workers is None:
+        return list
+    workers.order(CHECKPOINT, folder=str(folder.absolute()))
+
+    def wait() -> list[dict[str, Any]]:
+        _, *shares = workers.gathered(None)
+        for rank, share in enumerate(shares, 1):
+            if "error" in share:
+                raise ZooError(f"worker {rank}: {share['error']}")
+        return shares
+
+    return wait
+
+
+def have_others_restored(team: Team, folder: Path) -> None:
+    """Have the other workers go back to their shares of the newest checkpoint. Raises `ZooError`."""
+    if team.workers is None:
+        return
+    team.workers.order(RESTORE, folder=str(folder.absolute()))
+    for rank, problem in enumerate(team.workers.gathered(None)):
+        if problem is not None:
+            raise ZooError(f"worker {rank}: {problem}")
 
 
 def read_checkpoint(folder: str | Path) -> Checkpoint:

@@ -5,7 +5,8 @@ the arrays; ``previous.json`` is the same for the one before. Arrays in a `Lasti
 a file of their own, which is called after it and written once: all checkpoints that have this part share it.
 Checksums tell whether files are what was written. New arrays are on the disk before ``checkpoint.json`` is
 replaced, in one step, and only then is removed what neither refers to: at any moment there is one whole
-checkpoint, or none has been written yet.
+checkpoint, or none has been written yet. Where several workers learn as one, each writes its own arrays here,
+and ``checkpoint.json`` names those of all: ``workers`` holds what it says of the others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,30 +50,57 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (NEWEST, PREVIOUS))
 
 
-def write_files(folder: Path, arrays: Arrays, values: Mapping[str, Any], names: Mapping[str, str]) -> None:
+def write_files(
+    folder: Path,
+    arrays: Arrays,
+    values: Mapping[str, Any],
+    names: Mapping[str, str],
+    others: Callable[[], Callable[[], list[dict[str, Any]]]] = lambda: list,
+) -> None:
     """Write a checkpoint, of which ``values`` hold at least ``timesteps``. Raises `ZooError` if it can't.
 
     ``names`` are those of `Lasting` parts by their place in the tree: what a checkpoint here has of these is
-    not written again.
+    not written again. ``others`` has other workers begin to write their arrays, and returns what waits until
+    they have, and tells what `write_arrays` returned there: it is part of this checkpoint.
     """
-    tensors = f"{values['timesteps']}-{secrets.token_hex(4)}.safetensors"
     _remove_leftovers(folder)
     try:
-        outside, inside = _in_parts(arrays, names)
-        checksum = write_tensors(folder / tensors, outside)
-        arrays_at = {"tensors": tensors, "tensors_checksum": checksum}
-        record = {"format": FORMAT, **arrays_at, "parts": _write_parts(folder, inside, names), **values}
+        wait_for_others = others()
+        try:
+            own = write_arrays(folder, values["timesteps"], arrays, names)
+        finally:
+            of_others = wait_for_others()
+        workers = {"workers": of_others} if of_others else {}
+        record = {"format": FORMAT, **own, **workers, **values}
         _keep_the_newest_as_previous(folder)
         atomic.write_json(folder / NEWEST, {**record, "checksum": _checksum(record)})
     finally:
         _remove_leftovers(folder)
 
 
+def write_arrays(folder: Path, timesteps: int, arrays: Arrays, names: Mapping[str, str]) -> dict[str, Any]:
+    """Write the arrays of a checkpoint, or one worker's of it, and return where they stand."""
+    tensors = f"{timesteps}-{secrets.token_hex(4)}.safetensors"
+    outside, inside = _in_parts(arrays, names)
+    checksum = write_tensors(folder / tensors, outside)
+    arrays_at = {"tensors": tensors, "tensors_checksum": checksum}
+    return {**arrays_at, "parts": _write_parts(folder, inside, names)}
+
+
+def read_files_of_worker(folder: Path, rank: int) -> tuple[dict[str, Any], Arrays]:
+    """Return values and arrays of one of the other workers in the newest checkpoint. Raises `ZooError`."""
+    values = _read_values(folder / NEWEST)
+    if values is None:
+        raise ZooError(f"there is no checkpoint in {folder}")
+    own = values["workers"][rank - 1]
+    return own, _read_all_arrays(folder, own)
+
+
 def read_files(folder: Path) -> tuple[dict[str, Any], Arrays]:
     """Return values and arrays of the newest checkpoint that is whole; the arrays are views of their file.
 
-    One that is damaged is told, and given up for the one before it. Raises `ZooError` if none is whole, or
-    none is there.
+    One that is damaged is told, and given up for the one before it. Of several workers these are the first
+    one's. Raises `ZooError` if none is whole, or none is there.
     """
     if not has_checkpoint(folder):
         raise ZooError(f"there is no checkpoint in {folder}")
@@ -108,11 +136,17 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
     values = _read_values(path)
     if values is None:
         raise _DamagedError(f"{path} is missing")
-    arrays = _read_arrays(path.with_name(values["tensors"]), values["tensors_checksum"])
+    for other in values.get("workers", ()):
+        _read_all_arrays(path.parent, other)
+    return values, _read_all_arrays(path.parent, values)
+
+
+def _read_all_arrays(folder: Path, values: Mapping[str, Any]) -> Arrays:
+    arrays = _read_arrays(folder / values["tensors"], values["tensors_checksum"])
     for place, part in values["parts"].items():
-        inside = _read_arrays(_part_file(path.parent, part), part["checksum"])
+        inside = _read_arrays(_part_file(folder, part), part["checksum"])
         arrays |= {f"{place}{SEPARATOR}{key}": array for key, array in inside.items()}
-    return values, arrays
+    return arrays
 
 
 def _read_arrays(path: Path, checksum: int) -> Arrays:
@@ -151,6 +185,9 @@ def _read_values(path: Path) -> dict[str, Any] | None:
 def _says_which_arrays(values: Mapping[str, Any]) -> bool:
     return (
         {"tensors_checksum", "timesteps"} <= values.keys()
+        and all(
+            _says_which_arrays({"timesteps": 0, **each, "workers": []}) for each in values.get("workers", ())
+        )
         and re.fullmatch(_ARRAYS, values["tensors"]) is not None
         and all(
             {"checksum", "bytes"} <= part.keys() and re.fullmatch(_PART_NAME, part["name"])
@@ -201,13 +238,13 @@ def _write_parts(folder: Path, parts: Mapping[str, Arrays], names: Mapping[str, 
     return records
 
 
-def _parts_in_use(folder: Path) -> Iterator[dict[str, Any]]:
+def _parts_in_use(folder: Path) -> Iterator[Mapping[str, Any]]:
     """Give the parts that checkpoints have, but for those that were lost."""
     for name in (NEWEST, PREVIOUS):
         with contextlib.suppress(_DamagedError):
             values = _read_values(folder / name)
             if values is not None:
-                yield from (part for part in values["parts"].values() if _is_there(folder, part))
+                yield from (part for part in _parts_of(values) if _is_there(folder, part))
 
 
 def _is_there(folder: Path, part: Mapping[str, Any]) -> bool:
@@ -224,9 +261,9 @@ def _keep_the_newest_as_previous(folder: Path) -> None:
     """Let the newest checkpoint be the one before; one of which a part is lost takes no whole one's place."""
     with contextlib.suppress(_DamagedError):
         values = _read_values(folder / NEWEST)
-        if values is None or not (folder / values["tensors"]).is_file():
+        if values is None or not all((folder / each["tensors"]).is_file() for each in _shares(values)):
             return
-        if all(_is_there(folder, part) for part in values["parts"].values()):
+        if all(_is_there(folder, part) for part in _parts_of(values)):
             atomic.write_bytes(folder / PREVIOUS, (folder / NEWEST).read_bytes())
 
 
@@ -249,5 +286,15 @@ def _files_in_use(folder: Path) -> Iterator[str]:
 
 
 def _files_of(values: Mapping[str, Any]) -> list[str]:
-    """Return the names of the files with the arrays of a checkpoint."""
-    return [values["tensors"], *(f"{part['name']}.safetensors" for part in values["parts"].values())]
+    """Return the names of the files with the arrays of a checkpoint, of all workers."""
+    tensors = [each["tensors"] for each in _shares(values)]
+    return tensors + [f"{part['name']}.safetensors" for part in _parts_of(values)]
+
+
+def _shares(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a checkpoint says of the arrays of each worker."""
+    return [values, *values.get("workers", ())]
+
+
+def _parts_of(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [part for each in _shares(values) for part in each["parts"].values()]

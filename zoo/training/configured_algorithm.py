@@ -16,11 +16,13 @@ from zoo.envs.goals import is_goal_space
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
+from zoo.errors import ZooError
 from zoo.memory.config import memory_config
 from zoo.memory.limit import refuse_too_large_memory
 from zoo.policies.config import PolicyConfig
 from zoo.training.problems import tell
 from zoo.training.run_folder import RunFolder
+from zoo.training.workers import workers_here
 
 
 def make_algorithm(
@@ -28,6 +30,8 @@ def make_algorithm(
 ) -> Algorithm[Any]:
     """Make it, and its environments, which are closed with ``closing``. Raises `ZooError`."""
     found = algorithm_class(config["algo"]["name"])
+    if config.get("workers", 1) > 1 and not found.can_share:
+        raise ZooError(f"workers={config['workers']}: {found.name} can't learn as several processes")
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")
     gamma = float(getattr(hyperparameters, "gamma", 0.99))
@@ -40,7 +44,8 @@ def make_algorithm(
     if found.has_replay:
         spaces = envs.observation_space, envs.action_space, envs.mask_size
         needed = found.memory_bytes(hyperparameters, *spaces, **options)
-        refuse_too_large_memory(int(needed), hyperparameters.buffer_size)
+        n_here = workers_here(config.get("workers", 1))  # each has a memory
+        refuse_too_large_memory(n_here * int(needed), hyperparameters.buffer_size)
     algorithm = found(
         build(PolicyConfig, config["policy"], "policy"),
         envs,
@@ -57,14 +62,23 @@ def make_algorithm(
 
 
 def watch_episodes(
-    algorithm: Algorithm[Any], run: RunFolder, env: EnvConfig, closing: contextlib.ExitStack
+    algorithm: Algorithm[Any],
+    run: RunFolder,
+    env: EnvConfig,
+    closing: contextlib.ExitStack,
+    *,
+    n_workers: int = 1,
 ) -> None:
-    """Let every finished episode be written to the run's folder; with its success where there are goals."""
+    """Let every finished episode be written to the run's folder; with its success where there are goals.
+
+    There is a file for each environment of all workers.
+    """
     envs = algorithm.envs
     assert envs is not None
     keywords = env.info_keywords
     if is_goal_space(envs.observation_space) and "is_success" not in keywords:
         keywords = [*keywords, "is_success"]
-    monitor = EpisodeMonitor(run.monitor, envs.num_envs, env_id=env.id, info_keywords=keywords)
+    n_envs = n_workers * envs.num_envs
+    monitor = EpisodeMonitor(run.monitor, n_envs, env_id=env.id, info_keywords=keywords)
     closing.callback(monitor.close)
     envs.monitor = monitor

@@ -19,14 +19,15 @@ from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.algorithm_names import asked_for
 from zoo.config.fields import build
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
 from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
 from zoo.training.loggers import Ending
-from zoo.training.problems import tell
+from zoo.training.problems import tell, warnings_in_one_line
 from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
+from zoo.training.workers import LEARN, Crew, config_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -69,7 +70,9 @@ def train(config: Mapping[str, Any]) -> Result:
     """Train as the config says that `zoo.compose("train", …)` returned, and leave a run's folder behind.
 
     A config that names an interrupted run in ``resume``, or its ``job``, goes on with it. SIGINT and SIGTERM
-    end the training after the update under way. Raises `ZooError` for what does not go together.
+    end the training after the update under way. With ``workers`` this process is the first of them; in the
+    other tasks of a Slurm job this function does not return: they exit as the run ends. Raises `ZooError`
+    for what does not go together.
     """
     with Experiment(config) as experiment:
         return experiment.run_through()
@@ -92,6 +95,7 @@ class Experiment:
         self.is_resumed = False
         self.changed_settings: list[str] = []
         self._closing = contextlib.ExitStack()
+        self._crew: Crew | None = None
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as closing:
@@ -113,9 +117,14 @@ class Experiment:
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
         try:
-            with self.run.tracked(self.algorithm, job=self.job), stop_on_signals(self.algorithm):
+            forward = None if self._crew is None else self._crew.forward
+            with (
+                self.run.tracked(self.algorithm, job=self.job),
+                stop_on_signals(self.algorithm, forward=forward),
+            ):
                 try:
-                    self._learn_evaluate_save()
+                    with self._causes_told():
+                        self._learn_evaluate_save()
                 except ZooError as error:
                     if self.algorithm.stop_reason != PREEMPTED:
                         raise
@@ -142,7 +151,9 @@ class Experiment:
     def learn(self) -> None:
         """Train for the steps of the config that are left."""
         steps = self.config["n_timesteps"] - self.algorithm.num_timesteps
-        with _warnings_in_one_line():
+        with warnings_in_one_line(), self._causes_told():
+            if self.algorithm.team.workers is not None:
+                self.algorithm.team.workers.order(LEARN, steps=steps)
             self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
 
     def evaluate(self) -> None:
@@ -229,6 +240,12 @@ class Experiment:
         from zoo.training.configured_algorithm import make_algorithm, watch_episodes
         from zoo.training.configured_callbacks import make_callbacks
 
+        n_workers = self.config.get("workers", 1)
+        if n_workers > 1:
+            from zoo.training.worker_process import crew_of
+
+            self._crew = crew_of(n_workers)
+            closing.callback(self._crew.close)
         run = self._interrupted_run()
         if run is not None:
             closing.callback(run.close)
@@ -236,8 +253,9 @@ class Experiment:
         elif self.config["seed"] is None:
             self.config["seed"] = random_seed()
         config = self.config
+        own_config = config if self._crew is None else config_of(config, self._crew.n_here, 0)
         env = build(EnvConfig, config["env"], "env")
-        self.algorithm = make_algorithm(config, env, closing)
+        self.algorithm = make_algorithm(own_config, env, closing)
         has_checkpoint = run is not None and run.has_checkpoint
         if config["init_from"] is not None and not has_checkpoint:
             from zoo.training.starting_weights import take_weights
@@ -250,11 +268,26 @@ class Experiment:
         self.run = run
         with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
             callbacks = make_callbacks(config, run, env)
-        self.callbacks = [FolderWatch(run, callbacks), *callbacks]
-        closing.callback(_close_all, self.callbacks)
-        watch_episodes(self.algorithm, run, env, closing)
+            self.callbacks = [FolderWatch(run, callbacks), *callbacks]
+            closing.callback(_close_all, self.callbacks)
+            watch_episodes(self.algorithm, run, env, closing, n_workers=n_workers)
+            if self._crew is not None:
+                on_gpus = self.algorithm.device.type == "cuda"
+                self.algorithm.join(self._crew.start(config, on_gpus=on_gpus))
+                closing.callback(self._part)
         if has_checkpoint:
-            _go_back_to_checkpoint(self.algorithm, run, self.callbacks)
+            with self._causes_told():
+                _go_back_to_checkpoint(self.algorithm, run, self.callbacks)
+
+    def _causes_told(self) -> contextlib.AbstractContextManager[None]:
+        """Within the block, the error of another worker is told in the place of that it is gone."""
+        return contextlib.nullcontext() if self._crew is None else self._crew.causes_told()
+
+    def _part(self) -> None:
+        """End the other workers."""
+        assert self._crew is not None
+        self._crew.close()
+        self.algorithm.leave()
 
     def _refuse_unfit_barriers(self, run: RunFolder | None) -> None:
         """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps."""
@@ -335,22 +368,6 @@ def _no_folder_after_a_mistake(run: RunFolder, *, is_new: bool) -> Iterator[None
         raise
 
 
-@contextlib.contextmanager
-def _warnings_in_one_line() -> Iterator[None]:
-    """Tell Zoo's own warnings within the block as other remarks are told, without file and line."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def told_or_shown(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, ZooWarning):
-                tell(str(message))
-            else:
-                show(message, category, *where, **more)
-
-        warnings.showwarning = told_or_shown
-        yield
-
-
 def _close_all(callbacks: Sequence[Callback]) -> None:
     """Close what callbacks keep open, which they do themselves only if the training comes to its end."""
     for each in callbacks:
@@ -360,10 +377,11 @@ def _close_all(callbacks: Sequence[Callback]) -> None:
 
 
 def _go_back_to_checkpoint(algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback]) -> None:
-    from zoo.training.checkpoint import read_checkpoint, restore
+    from zoo.training.checkpoint import have_others_restored, read_checkpoint, restore
 
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
         restore(read_checkpoint(run.checkpoint), algorithm, callbacks)
+        have_others_restored(algorithm.team, run.checkpoint)
     for remark in remarks:
         tell(str(remark.message))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.files.printing import say
 
 
@@ -22,3 +24,19 @@ def told(consequence: str) -> Iterator[None]:
         yield
     except (ZooError, OSError) as error:
         tell(f"{error}; {consequence}")
+
+
+@contextlib.contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Tell Zoo's own warnings within the block as other remarks are told, without file and line."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def told_or_shown(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, ZooWarning):
+                tell(str(message))
+            else:
+                show(message, category, *where, **more)
+
+        warnings.showwarning = told_or_shown
+        yield

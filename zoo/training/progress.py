@@ -20,6 +20,7 @@ class ProgressBarCallback(Callback):
     """
 
     every = 50
+    looks_often = True
 
     def __init__(
         self, *, seconds: float = 0.2, line_seconds: float = 30.0, stream: TextIO | None = None

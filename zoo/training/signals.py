@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
@@ -15,12 +15,17 @@ from zoo.training.job import slurm_job
 
 
 @contextlib.contextmanager
-def stop_on_signals(algorithm: Training) -> Iterator[None]:
+def stop_on_signals(
+    algorithm: Training, *, leads: bool = True, forward: Callable[[int], None] | None = None
+) -> Iterator[None]:
     """Within the block, SIGINT (Ctrl-C) and SIGTERM end `Algorithm.learn` after the update under way.
 
     So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
     second Ctrl-C raises `KeyboardInterrupt` at once, and so does an environment that does not come back.
     Outside the main thread, where Python delivers no signals, nothing changes.
+
+    Of several workers the first one ``leads``: it says that it ends, and hands the first signal on by
+    ``forward``. The others leave Ctrl-C, which reaches all of them, to it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -29,10 +34,14 @@ def stop_on_signals(algorithm: Training) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and algorithm.stop_reason == PREEMPTED:
             raise KeyboardInterrupt
-        if algorithm.stop_reason == PREEMPTED:
+        if algorithm.stop_reason == PREEMPTED or (number == signal.SIGINT and not leads):
             return
         algorithm.request_stop(PREEMPTED)
         watch.start()
+        if not leads:
+            return
+        if forward is not None:
+            forward(number)
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         # Unlike print, this is safe wherever the signal interrupted the program.
         with contextlib.suppress(OSError):

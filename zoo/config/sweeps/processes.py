@@ -74,7 +74,7 @@ class JobCommand:
             return Outcome(INTERRUPTED, running.why) if ended.status == INTERRUPTED else ended
         if running.is_ending and status < 0:
             return Outcome(INTERRUPTED, running.why)
-        return Outcome(FAILURE, f"its process {_death(status)}", was_killed=True)
+        return Outcome(FAILURE, f"its process {death(status)}", was_killed=True)
 
 
 def _code(arguments: Mapping[str, object]) -> str:
@@ -162,7 +162,8 @@ def _kill_session(leader: subprocess.Popen[bytes]) -> None:
         os.killpg(leader.pid, signal.SIGKILL)
 
 
-def _death(status: int) -> str:
+def death(status: int) -> str:
+    """Say how a process ended before it was done, by its exit status."""
     if status >= 0:
         return f"ended with exit status {status} before it was done"
     name = signal.Signals(-status).name

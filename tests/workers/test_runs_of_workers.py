@@ -1,0 +1,250 @@
+"""Runs of several workers: one folder, one end for all, and exact resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import zoo
+from zoo.cli import status_of
+from zoo.errors import ZooError
+from zoo.training.checkpoint_files import read_files, read_files_of_worker
+from zoo.training.job import first_host, slurm_task, tasks_on_nodes
+
+COMMON = [
+    *("workers=2", "tuned=none", "seed=3", "threads=1", "compile=false", "verbose=0", "logger=csv"),
+    *("callbacks.eval.n_episodes=2", "policy.net_arch=[16]", "callbacks.checkpoint.keep=true"),
+    "env.reseed_every=100",
+]
+RUNS = {
+    "ppo2": [
+        *("algo=ppo2", "env=CartPole-v1", "n_envs=2", "n_timesteps=6000", "algo.n_steps=32"),
+        *("env.normalize=true", "algo.target_kl=0.01", "callbacks.eval.every=1000"),
+        "callbacks.checkpoint.every=700",
+    ],
+    "sac": [
+        *("algo=sac", "env=Pendulum-v1", "n_timesteps=700", "algo.batch_size=16", "algo.learning_starts=50"),
+        *("algo.train_freq=8", "algo.gradient_steps=2", "callbacks.eval.every=300"),
+        *("callbacks.checkpoint.every=150", "env.max_episode_steps=50"),
+    ],
+}
+
+
+def started(arguments: list[str], folder: Path, **variables: str) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", "from zoo.cli import main; main()", "train", *arguments],
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def wait_for(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:
+    """Wait until a run that is going on has this file among its checkpoints."""
+    deadline = time.monotonic() + 300
+    while not list(folder.glob(f"runs/*/*/*/checkpoint/{name}")):
+        assert process.poll() is None, "it has ended"
+        assert time.monotonic() < deadline, "it hangs"
+        time.sleep(0.01)
+
+
+def run_in(folder: Path) -> Path:
+    (found,) = folder.glob("runs/*/*/*")
+    return found
+
+
+def weights(run: Path) -> dict[str, np.ndarray]:
+    return load_file(run / "agent" / "policy.safetensors")
+
+
+def assert_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        assert np.array_equal(array, theirs[name]), name
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+@pytest.mark.parametrize("algo", ["ppo2", pytest.param("sac", marks=pytest.mark.slow)])
+def test_killed_workers_go_on_exactly(algo: str, tmp_path: Path) -> None:
+    """All are killed at once, in the middle; the whole run shows that the same seed gives the same again."""
+    whole = started([*RUNS[algo], *COMMON], tmp_path / "whole")
+    _, errors = whole.communicate(timeout=300)
+    assert whole.returncode == 0, errors.decode()
+    killed = started([*RUNS[algo], *COMMON], tmp_path / "killed")
+    wait_for(killed, tmp_path / "killed", "previous.json")
+    time.sleep(random.Random(algo).uniform(0.0, 0.3))
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    run = run_in(tmp_path / "killed")
+    resumed = started([f"resume={run}", "verbose=0"], tmp_path / "killed")
+    _, errors = resumed.communicate(timeout=300)
+    assert resumed.returncode == 0, errors.decode()
+    assert_equal(weights(run), weights(run_in(tmp_path / "whole")))
+    _all_stands_in_one_folder(run_in(tmp_path / "whole"), run, n_envs=2 * (2 if algo == "ppo2" else 1))
+
+
+def _all_stands_in_one_folder(whole: Path, resumed: Path, n_envs: int) -> None:
+    """Both have the same episodes of all environments, and each worker's share holds equal weights."""
+    names = sorted(path.name for path in (whole / "monitor").iterdir())
+    assert names == sorted(f"{index}.monitor.csv" for index in range(n_envs))
+    n_episodes = 0
+    for name in names:
+        rows, others = ((run / "monitor" / name).read_text().splitlines() for run in (whole, resumed))
+        assert [row.split(",")[:2] for row in rows[1:]] == [row.split(",")[:2] for row in others[1:]]
+        assert len(rows) > 2, "no episode of this environment was written down"
+        n_episodes += len(rows) - 2
+    steps = [json.loads((run / "run.json").read_text())["timesteps"] for run in (whole, resumed)]
+    assert steps[0] == steps[1] >= 700
+    for run in (whole, resumed):
+        values, arrays = read_files(run / "checkpoint")
+        share, others_arrays = read_files_of_worker(run / "checkpoint", 1)
+        assert values["algorithm"]["counts"]["n_episodes"] <= n_episodes
+        assert share["algorithm"]["counts"]["num_timesteps"] == values["timesteps"]
+        tensors = [name for name in arrays if name.startswith("tensors/")]
+        assert tensors
+        assert_equal(
+            {name: arrays[name] for name in tensors}, {name: others_arrays[name] for name in tensors}
+        )
+        generators = values["algorithm"]["generators"]["rng"], share["algorithm"]["generators"]["rng"]
+        assert generators[0] != generators[1], "workers draw the same numbers"
+
+
+FALLING = [
+    *("algo=ppo2", "env=falling_envs:Falling-v0", "n_envs=2", "n_timesteps=100000", "algo.n_steps=16"),
+    *("callbacks.eval=null", "callbacks.checkpoint.every=100", "env.check=false"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fall", "told"),
+    [
+        ("raise", ["worker 1: env ", "ValueError", "the pole is broken", "in fall"]),
+        pytest.param("exit", ["worker 1 of 2", "exit status 7"], marks=pytest.mark.slow),
+        ("kill", ["worker 1 of 2", "SIGKILL"]),
+    ],
+)
+def test_worker_that_dies_ends_the_run_and_its_checkpoint_stays(
+    fall: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setenv("FALL", fall)
+    monkeypatch.setenv("FIRST", str(os.getpid()))
+    config = zoo.compose("train", [*FALLING, *COMMON, "progress_bar=false"])
+    started = time.monotonic()
+    with pytest.raises(ZooError) as raised:
+        zoo.train(config)
+    assert time.monotonic() - started < 300, "it did not end by itself"
+    assert all(part in str(raised.value) for part in told), str(raised.value)
+    run = run_in(tmp_path)
+    record = json.loads((run / "run.json").read_text())
+    assert record["status"] == "failed"
+    assert told[0] in record["error"]
+    values, _ = read_files(run / "checkpoint")
+    assert (
+        values["timesteps"]
+        == read_files_of_worker(run / "checkpoint", 1)[0]["algorithm"]["counts"]["num_timesteps"]
+    )
+
+
+def test_first_worker_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    endless = [*RUNS["ppo2"], *COMMON, "n_timesteps=10000000"]
+    first = started(endless, tmp_path / "killed", TMPDIR=str(scratch))
+    wait_for(first, tmp_path / "killed", "checkpoint.json")
+    others = children(first.pid)
+    assert len(others) == 1
+    first.kill()
+    first.communicate()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}/stat").exists() and _is_alive(pid) for pid in others):
+        assert time.monotonic() < deadline, "a worker goes on without the first one"
+        time.sleep(0.05)
+    assert not list(scratch.glob("zoo-workers-*"))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("to_all", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_signal_ends_all_workers_after_the_same_update(to_all: bool, tmp_path: Path) -> None:
+    """Ctrl-C reaches the whole group; SIGTERM may come to the other worker alone. Both leave a checkpoint."""
+    first = started([*RUNS["ppo2"], *COMMON, "n_timesteps=10000000"], tmp_path / "preempted")
+    wait_for(first, tmp_path / "preempted", "checkpoint.json")
+    if to_all:
+        os.killpg(first.pid, signal.SIGINT)
+    else:
+        os.kill(children(first.pid)[0], signal.SIGTERM)
+    _, errors = first.communicate(timeout=200)
+    assert first.returncode == 130, errors.decode()
+    run = run_in(tmp_path / "preempted")
+    record = json.loads((run / "run.json").read_text())
+    assert record["status"] == "preempted"
+    values, _ = read_files(run / "checkpoint")
+    assert values["timesteps"] == record["timesteps"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, which this test asks for in vain")
+def test_what_workers_cannot_do_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = ["train", "algo=ppo2", "env=CartPole-v1", "workers=2"]
+    assert status_of([*plain, "device=cuda:0"]) == 2
+    assert "device=cuda:0" in capsys.readouterr().err
+    assert status_of([*plain, "device=cuda"]) == 2
+    assert "each worker needs a GPU: there are 2 workers here, and 0" in capsys.readouterr().err
+    assert status_of([*plain[:-1], "workers=0"]) == 2
+    assert "workers" in capsys.readouterr().err
+    for name, value in {"STEP_NUM_TASKS": "3", "JOB_ID": "5", "PROCID": "0", "LOCALID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "3")
+    assert status_of(plain) == 2
+    assert "Slurm has started 3 tasks" in capsys.readouterr().err
+    assert status_of(["tune", *plain[1:]]) == 2
+    assert "srun --ntasks=1" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*/*/*"))
+
+
+def test_places_of_workers_come_from_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert slurm_task() is None
+    job = {"JOB_ID": "41000", "STEP_ID": "2", "STEP_NUM_TASKS": "5", "STEP_NUM_NODES": "2", "PROCID": "4"}
+    job |= {"NODEID": "1", "LOCALID": "1", "STEP_TASKS_PER_NODE": "3,2", "STEP_NODELIST": "gpu[07-08]"}
+    for name, value in job.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    task = slurm_task()
+    assert task is not None
+    assert (task.rank, task.size, task.rank_here, task.n_here) == (4, 5, 1, 2)
+    assert (task.address, task.port) == ("gpu07", 15_000 + (41_000 + 62) % 16_000)
+    monkeypatch.setenv("MASTER_ADDR", "login")
+    monkeypatch.setenv("MASTER_PORT", "4711")
+    task = slurm_task()
+    assert task is not None
+    assert (task.address, task.port) == ("login", 4711)
+    assert first_host("rack1n[3,5-9]x,rack2") == "rack1n3x"
+    assert first_host("login1,login2") == "login1"
+    assert tasks_on_nodes("2(x3),1") == [2, 2, 2, 1]

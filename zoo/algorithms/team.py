@@ -1,0 +1,180 @@
+"""An algorithm as one of several workers: what they tell each other between updates. Alone it tells nobody.
+
+All workers collect, and all update; in between they take in each other's running statistics, and say how
+many episodes have ended and whether a signal came. What watches the training, watches the first worker: the
+others hand it their episodes and scalars when they are wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from zoo.algorithms.interaction import Interaction
+from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
+from zoo.envs.normalize import Normalizer
+from zoo.envs.stepper import EnvStepper
+from zoo.optim.workers import Workers
+
+EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
+
+
+class Member(Protocol):
+    """What a team needs of an algorithm."""
+
+    n_envs: int
+    num_timesteps: int
+    envs: EnvStepper | None
+    interaction: Interaction
+    normalizer: Normalizer | None
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return all tensors of a run by name."""
+
+    def take_note_of(self, episode: EpisodeRecord) -> None:
+        """Count an episode that has ended."""
+
+    def read_own_metrics(self) -> dict[str, float]:
+        """Return the means of the scalars that this worker has recorded."""
+
+    def own_barrier(self) -> None:
+        """Reset the environments of this worker."""
+
+
+class Team:
+    """The workers of whom ``algorithm`` is one. ``orders`` are what the first can have the others do."""
+
+    def __init__(self, algorithm: Member, workers: Workers | None = None) -> None:
+        self.algorithm = algorithm
+        self.workers = workers
+        self.size = 1 if workers is None else workers.size
+        self.orders: dict[str, Any] = {
+            EPISODES: self._told_episodes,
+            METRICS: lambda: self._told(algorithm.read_own_metrics()),
+            BARRIER: algorithm.own_barrier,
+        }
+        self._untold: list[EpisodeRecord] = []
+        self._n_untold = 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether there are others, and this is the first."""
+        return self.workers is not None and self.workers.is_first
+
+    def in_force(self) -> contextlib.AbstractContextManager[None]:
+        """Within the block all means are those over the workers."""
+        return contextlib.nullcontext() if self.workers is None else self.workers.in_force()
+
+    def total(self, number: int) -> int:
+        """Return the sum over all workers; each has to ask for it."""
+        return number if self.workers is None else int(self.workers.totals(number)[0])
+
+    def begin(self) -> None:
+        """Let all start from the first worker's tensors and statistics, and share the latter from now on."""
+        if self.workers is None:
+            return
+        tensors = self.algorithm.tensors().values()
+        self.workers.spread(
+            [each.view(torch.uint8) if each.dtype == torch.bool else each for each in tensors]
+        )
+        normalizer = self.algorithm.normalizer
+        if normalizer is not None:
+            state = normalizer.state()
+            self.workers.spread([torch.from_numpy(np.atleast_1d(each)) for each in state["arrays"].values()])
+            normalizer.load_state(state)
+            normalizer.share()
+
+    # -- while it learns --------------------------------------------------------------------------------
+
+    def has_stepped(self, before: int) -> None:
+        """After a step of the environments: share statistics early while there are few.
+
+        That is when the number of steps, which was ``before``, comes to a power of two.
+        """
+        if self.workers is not None and self.algorithm.num_timesteps.bit_length() > before.bit_length():
+            self.share_statistics()
+
+    def share_statistics(self) -> None:
+        """Take in what all workers have seen since the last time."""
+        normalizer = self.algorithm.normalizer
+        if self.workers is not None and normalizer is not None:
+            normalizer.take_in(self.workers.rows(normalizer.seen_since()))
+            self.algorithm.interaction.show_again()
+
+    def has_collected(self, is_preempted: bool) -> bool:
+        """Before an update hear what the others have to say; return whether a signal came to any."""
+        if self.workers is None:
+            return is_preempted
+        self.share_statistics()
+        n_preempted, self._n_untold = map(int, self.workers.totals(is_preempted, len(self._untold)))
+        return n_preempted > 0
+
+    def is_to_stop(self, wanted: bool) -> bool:
+        """Return whether there is to be no further update: what the first worker wants."""
+        return wanted if self.workers is None else self.workers.is_to_stop(wanted, self.orders)
+
+    # -- what the first worker hears --------------------------------------------------------------------
+
+    def take(self, episodes: Iterable[EpisodeRecord]) -> None:
+        """Take note of episodes that ended here; the first of several workers does so when it asks."""
+        if self.workers is not None:
+            self._untold.extend(episodes)
+            return
+        for episode in episodes:
+            self.algorithm.take_note_of(episode)
+
+    def hear_episodes(self) -> None:
+        """Take note of the episodes that have ended since the last time, worker by worker."""
+        if self.workers is None or not self.leads or not self._n_untold:
+            return
+        self.workers.order(EPISODES)
+        monitor, n_envs = self._monitor(), self.algorithm.n_envs
+        start = 0.0 if monitor is None else monitor.start
+        for rank, (began, records) in enumerate(self._told_episodes()):
+            for each in records:
+                record = EpisodeRecord(**each)
+                if rank:
+                    record.env_index += rank * n_envs
+                    record.seconds += began - start
+                    if monitor is not None:
+                        monitor.write(record)
+                self.algorithm.take_note_of(record)
+
+    def hear_metrics(self, own: dict[str, float]) -> dict[str, float]:
+        """Return the means of scalars over the workers that have recorded them."""
+        if self.workers is None or not self.leads:
+            return own
+        self.workers.order(METRICS)
+        values = defaultdict(list)
+        for metrics in self.workers.gathered(own):
+            for name, value in metrics.items():
+                values[name].append(value)
+        return {name: float(np.mean(numbers)) for name, numbers in values.items()}
+
+    def have_all_reset(self) -> None:
+        """Have the others reset their environments, as the first does."""
+        if self.workers is not None and self.leads:
+            self.workers.order(BARRIER)
+
+    def _told_episodes(self) -> list[Any]:
+        """Hand over this worker's episodes, with when its clock started; return those of all."""
+        monitor = self._monitor()
+        assert self.algorithm.envs is not None
+        start = self.algorithm.envs.start if monitor is None else monitor.start
+        records = [dataclasses.asdict(record) for record in self._untold]
+        self._untold, self._n_untold = [], 0
+        return self._told([start, records])
+
+    def _told(self, value: Any) -> list[Any]:
+        assert self.workers is not None
+        return self.workers.gathered(value)
+
+    def _monitor(self) -> EpisodeMonitor | None:
+        assert self.algorithm.envs is not None
+        return self.algorithm.envs.monitor

@@ -1,0 +1,232 @@
+"""Data-parallel workers: processes that learn as one, because all that decides what they do is averaged.
+
+Each has environments of its own. Where an update comes to a gradient, or to anything else on which it depends
+what is done next, it takes the mean over all workers (`averaged`), which is the same for all of them to the
+last bit. So weights that are equal once stay equal. The first worker leads: between two updates it alone
+decides what comes next, and the others do as they are told (`Workers.order`, `Workers.follow`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from zoo.errors import ZooError
+from zoo.optim.state import is_concrete
+
+GO_ON, STOP, END = "go on", "stop", "end"
+"""What the first worker says of the next update, and once there is nothing more to do."""
+
+ORDER_BYTES = 8192
+"""Room for an order."""
+
+PATIENCE = datetime.timedelta(days=30)
+"""How long a worker waits for the others: an evaluation may take hours. One that dies is noticed at once."""
+
+SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3
+"""How long waiting for the others keeps a core busy, and then the longest time between two looks."""
+
+Store = Any
+"""A `torch.distributed.Store`, which type checkers don't know."""
+
+Orders = Mapping[str, Callable[..., Any]]
+"""What a worker can be told to do, by name."""
+
+
+class Workers:
+    """One of ``size`` processes that learn as one, ``n_here`` of them on this machine; ``rank`` 0 leads.
+
+    They meet in ``store``. On GPUs, of which each has its own, gradients go through NCCL, all else through
+    gloo. Raises `ZooError` where this process already is one of several. Every call but `order` has to be
+    made by all workers, in the same order; it raises `RuntimeError` once one of them has died.
+    """
+
+    def __init__(
+        self, rank: int, size: int, store: Store, *, n_here: int | None = None, on_gpus: bool = False
+    ) -> None:
+        if dist.is_initialized():
+            raise ZooError("workers can't be started: this process uses torch.distributed already")
+        self.rank, self.size = rank, size
+        self.n_here = n_here or size
+        backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
+        with _on_loopback() if self.n_here == size else nullcontext():
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one that logs, evaluates and saves."""
+        return self.rank == 0
+
+    def end(self) -> None:
+        """Have the others end; they have to be waiting for orders."""
+        self._say(END)
+        self.totals(0)  # so that none goes before all have heard it
+
+    def close(self) -> None:
+        """Leave the others."""
+        dist.destroy_process_group()
+
+    # -- within updates ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Within the block `averaged` is the mean over these workers."""
+        token = _in_force.set(self)
+        try:
+            yield
+        finally:
+            _in_force.reset(token)
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean of a floating-point tensor over all workers, also in what is being compiled."""
+        if not is_concrete(tensor):
+            from zoo.optim.tracing import traced_sum
+
+            return traced_sum(tensor) / self.size
+        summed = tensor.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(summed)
+        return summed / self.size
+
+    # -- between updates --------------------------------------------------------------------------------
+
+    def totals(self, *numbers: float) -> list[float]:
+        """Return the sum of each number over all workers; signals are heeded meanwhile."""
+        sums = torch.tensor(numbers, dtype=torch.float64)
+        _wait(dist.all_reduce(sums, async_op=True))
+        return [float(total) for total in sums.tolist()]
+
+    def rows(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the vectors (n,) of all workers as (size, n)."""
+        parts = [torch.zeros(len(vector), dtype=torch.float64) for _ in range(self.size)]
+        _wait(dist.all_gather(parts, torch.from_numpy(vector), async_op=True))
+        return torch.stack(parts).numpy()
+
+    def gathered(self, value: Any) -> list[Any]:
+        """Return the plain values of all workers, in their order; what JSON does not know becomes text."""
+        own = torch.frombuffer(bytearray(json.dumps(value, default=str).encode()), dtype=torch.uint8)
+        lengths = [int(length) for length in self.rows(np.array([len(own)], np.float64))[:, 0]]
+        parts = [torch.zeros(max(lengths), dtype=torch.uint8) for _ in lengths]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(own)] = own
+        _wait(dist.all_gather(parts, padded, async_op=True))
+        texts = [bytes(part[:length].numpy()) for part, length in zip(parts, lengths, strict=True)]
+        return [json.loads(text) for text in texts]
+
+    def spread(self, tensors: Sequence[Tensor]) -> None:
+        """Overwrite the tensors with those of the first worker."""
+        for tensor in tensors:
+            _wait(dist.broadcast(tensor, 0, async_op=True))
+
+    def is_to_stop(self, wanted: bool, orders: Orders) -> bool:
+        """Return whether all end before the next update: what the first worker wants.
+
+        The others carry out its ``orders`` until it says.
+        """
+        if self.is_first:
+            self._say(STOP if wanted else GO_ON)
+            return wanted
+        return self.follow(orders) != GO_ON
+
+    def order(self, name: str, **arguments: Any) -> None:
+        """Have the other workers do something, in which this one then takes its part."""
+        assert self.is_first, f"only the first worker gives orders: {name}"
+        self._say(name, **arguments)
+
+    def follow(self, orders: Orders) -> str:
+        """Do what the first worker orders until it says how to go on, and return that."""
+        while True:
+            name, arguments = self._hear()
+            if name == END:
+                self.totals(0)
+            if name in (GO_ON, STOP, END):
+                return name
+            orders[name](**arguments)
+
+    def _say(self, name: str, **arguments: Any) -> None:
+        text = json.dumps([name, arguments], ensure_ascii=False).encode()
+        assert len(text) <= ORDER_BYTES, f"an order of {len(text)} bytes"
+        message = torch.frombuffer(bytearray(text.ljust(ORDER_BYTES)), dtype=torch.uint8)
+        _wait(dist.broadcast(message, 0, async_op=True))
+
+    def _hear(self) -> tuple[str, dict[str, Any]]:
+        message = torch.zeros(ORDER_BYTES, dtype=torch.uint8)
+        _wait(dist.broadcast(message, 0, async_op=True))
+        name, arguments = json.loads(bytes(message.numpy()))
+        return name, arguments
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Within the block gloo takes the way within this machine, whatever network its name leads to."""
+    variable = "GLOO_SOCKET_IFNAME"
+    names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if variable in os.environ or not names:
+        yield
+        return
+    os.environ[variable] = names[0]
+    try:
+        yield
+    finally:
+        del os.environ[variable]
+
+
+_in_force: ContextVar[Workers | None] = ContextVar("workers", default=None)
+
+
+def in_force() -> Workers | None:
+    """Return the workers whose update is under way, None where a process learns alone."""
+    return _in_force.get()
+
+
+def averaged(tensor: Tensor) -> Tensor:
+    """Return the mean of a floating-point tensor over all workers; a process alone has its own."""
+    workers = in_force()
+    return tensor if workers is None else workers.mean(tensor)
+
+
+def averaged_number(number: float) -> float:
+    """Return the mean of a number over all workers."""
+    workers = in_force()
+    return number if workers is None else workers.totals(number)[0] / workers.size
+
+
+def count() -> int:
+    """Return how many workers share the update under way."""
+    workers = in_force()
+    return 1 if workers is None else workers.size
+
+
+def means_loss(error: BaseException | None) -> bool:
+    """Tell whether an error says that another worker has died: they are of no class of their own."""
+    while error is not None:
+        if isinstance(error, RuntimeError) and re.search("gloo|nccl|Connection", str(error), re.IGNORECASE):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _wait(work: Any) -> None:
+    """Wait for what all workers take part in, and let signals through: torch itself would not.
+
+    Raises `RuntimeError` if one of them has died.
+    """
+    started, nap = time.perf_counter(), 0.0
+    while not work.is_completed():
+        time.sleep(nap)
+        if nap or time.perf_counter() - started > SPIN_SECONDS:
+            nap = min(LONGEST_NAP, 2 * nap or SPIN_SECONDS)
+    work.wait()

@@ -1,0 +1,292 @@
+"""The workers of a run, as the first of them starts and ends them: here, or as the tasks of a Slurm job.
+
+Here they are processes that this one starts. In a Slurm job whose step has several tasks, each task runs the
+same command, and becomes one of the workers. A worker that fails leaves word of it in the store where they
+have met; so the run ends with the traceback of what failed, in whichever process that was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.config.sweeps.processes import death
+from zoo.errors import ZooError
+from zoo.files.printing import one_line
+from zoo.training.job import Task, slurm_task
+from zoo.training.problems import tell
+
+if TYPE_CHECKING:
+    from zoo.optim.workers import Store, Workers
+
+START_SECONDS = 600.0
+"""What the other workers have to start in; the tasks of a job may start far apart."""
+
+SECONDS_TO_COME = 60.0
+"""How long tasks of a job that has failed are told so."""
+
+SECONDS_TO_END = 5.0
+"""What they have to end in, before they are killed."""
+
+LEARN = "learn"
+"""The order to learn."""
+
+CONFIG, READY, FAILED, LOST = "config", "ready", "failed", "lost"
+"""What stands in the store: the run's config, and of each worker how far it is, or why it has ended."""
+
+
+def task_of(n_workers: int) -> Task | None:
+    """Return which task of a Slurm job this process is as a worker, None if it starts the others itself.
+
+    Raises `ZooError` for a job with another number of tasks.
+    """
+    task = slurm_task()
+    if task is None or n_workers == 1:
+        return None
+    if task.size != n_workers:
+        raise ZooError(
+            f"workers={n_workers}, but Slurm has started {task.size} tasks: srun --ntasks={n_workers}"
+        )
+    return task
+
+
+def refuse_tasks(n_workers: int) -> None:
+    """Raise `ZooError` where tasks of a job would have to be the workers of one run after the other."""
+    task = slurm_task()
+    if n_workers > 1 and task is not None:
+        raise ZooError(
+            f"workers={n_workers}: every trial starts its own, so a job has to be one task, not {task.size};"
+            " srun --ntasks=1"
+        )
+
+
+def workers_here(n_workers: int) -> int:
+    """Return how many of the workers are on this machine."""
+    task = task_of(n_workers)
+    return n_workers if task is None else task.n_here
+
+
+def config_of(config: Mapping[str, Any], n_here: int, rank_here: int) -> dict[str, Any]:
+    """Return the config of a worker: with a GPU of its own, or the CPU. Raises `ZooError` for too few GPUs.
+
+    On a GPU nothing is compiled unless it is asked for: a CUDA graph would have to hold what NCCL does.
+    """
+    device = _device(config["device"], n_here, rank_here)
+    is_gpu, compiles = device.startswith("cuda"), config["compile"]
+    return {**config, "device": device, "compile": False if is_gpu and compiles == "auto" else compiles}
+
+
+def _device(asked: str, n_here: int, rank_here: int) -> str:
+    import torch
+
+    n_gpus = torch.cuda.device_count() if asked in ("auto", "cuda") else 0
+    if asked == "auto":
+        return f"cuda:{rank_here}" if n_gpus >= n_here else "cpu"
+    if asked == "cuda" and n_gpus < n_here:
+        raise ZooError(f"each worker needs a GPU: there are {n_here} workers here, and {n_gpus}; device=cpu")
+    if asked.startswith("cuda:"):
+        raise ZooError(f"device={asked} is one GPU, and each worker needs one: device=cuda, or device=cpu")
+    return f"cuda:{rank_here}" if asked == "cuda" else asked
+
+
+def open_store(task: Task) -> Store:
+    """Return where the tasks of a job meet, which is with the first of them. Raises `ZooError`."""
+    import torch.distributed as dist
+
+    wait = datetime.timedelta(seconds=START_SECONDS)
+    is_first = task.rank == 0
+    try:
+        where = task.address, task.port, task.size, is_first
+        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False)  # type: ignore[attr-defined]
+    except RuntimeError as error:
+        place = f"{task.address}, port {task.port}"
+        way = "listen at" if is_first else "reach the first one at"
+        raise ZooError(
+            f"worker {task.rank} can't {way} {place} (MASTER_ADDR and MASTER_PORT choose others):"
+            f" {one_line(error)}"
+        ) from error
+
+
+class Crew:
+    """The other workers of a run; ``size`` counts the first one, this process, too."""
+
+    def __init__(self, size: int, task: Task | None) -> None:
+        self.size, self.task = size, task
+        self.n_here = size if task is None else task.n_here
+        self.is_broken = False
+        self._has_called = False
+        self._workers: Workers | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._folder: Path | None = None
+        self._store: Store | None = None
+        if task is not None:  # from now on the others see whether this one lives
+            self._store = open_store(task)
+
+    def start(self, config: Mapping[str, Any], *, on_gpus: bool = False) -> Workers:
+        """Start the others with this config, or meet them, and return this one. Raises what they raise."""
+        from zoo.optim.workers import Workers
+
+        if self._store is None:
+            self._store = self._start_processes()
+        self._store.set(CONFIG, json.dumps(config))
+        self._has_called = True
+        with self.causes_told():
+            self._wait_until_ready()
+            self._workers = Workers(0, self.size, self._store, n_here=self.n_here, on_gpus=on_gpus)
+        return self._workers
+
+    def _start_processes(self) -> Store:
+        import torch.distributed as dist
+
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if self.size > cores:
+            tell(f"{self.size} workers share {cores} core{'s' if cores > 1 else ''}: fewer may be faster")
+        self._folder = Path(tempfile.mkdtemp(prefix="zoo-workers-"))
+        path = str(self._folder / "store")
+        store = dist.FileStore(path, self.size)  # type: ignore[attr-defined]
+        for rank in range(1, self.size):
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _code(path, rank, self.size)], stdin=subprocess.PIPE
+                )
+            except OSError as error:
+                self.close()
+                raise ZooError(
+                    f"worker {rank} of {self.size} can't be started: {error.strerror or error}; fewer may fit"
+                ) from error
+            self._processes.append(process)
+        return store
+
+    def _wait_until_ready(self) -> None:
+        assert self._store is not None
+        deadline = time.monotonic() + START_SECONDS
+        missing = list(range(1, self.size))
+        while missing:
+            failure = self._failure()
+            if failure is not None:
+                raise failure
+            missing = [rank for rank in missing if not self._store.check([f"{READY}/{rank}"])]
+            if missing and time.monotonic() > deadline:
+                raise ZooError(
+                    f"worker {missing[0]} of {self.size} has not started in {START_SECONDS:g} seconds"
+                )
+            time.sleep(0.01 if missing else 0.0)
+
+    def forward(self, number: int) -> None:
+        """Tell the processes that were started here that a signal asks for the end."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+
+    # -- what went wrong --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def causes_told(self) -> Iterator[None]:
+        """Let an error that only says that another worker is gone be the one that this has died of."""
+        try:
+            yield
+        except Exception as error:
+            self.is_broken = True
+            cause = self._cause_of(error)
+            if cause is None:
+                raise
+            raise cause from None
+        except BaseException:
+            self.is_broken = True
+            raise
+
+    def _cause_of(self, error: Exception) -> Exception | None:
+        from zoo.optim.workers import means_loss
+
+        is_loss = means_loss(error)
+        deadline = time.monotonic() + (SECONDS_TO_END if is_loss else 0.0)
+        while True:
+            failure = self._failure()
+            if failure is not None:
+                return failure
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.02)
+        if is_loss:
+            return ZooError(f"a worker has died without a word: {one_line(error)}")
+        if isinstance(error, ZooError) and not str(error).startswith("worker "):
+            return type(error)(f"worker 0: {error}")
+        return None
+
+    def _failure(self) -> Exception | None:
+        """Return why another worker has ended, if one has that was not merely left alone by another one."""
+        dead = [
+            (rank, process.returncode)
+            for rank, process in enumerate(self._processes, 1)
+            if process.poll() is not None
+        ]
+        for rank in range(1, self.size):
+            report = self._word(FAILED, rank)
+            if report is not None:
+                kind, text = json.loads(report)
+                error = ZooError if kind == "mistake" else RuntimeError
+                return error(f"worker {rank}: {text}")
+        for rank, status in dead:
+            if self._word(LOST, rank) is None:
+                return ZooError(f"worker {rank} of {self.size} {death(status)}")
+        return None
+
+    def _word(self, kind: str, rank: int) -> bytes | None:
+        assert self._store is not None
+        key = f"{kind}/{rank}"
+        word: bytes | None = self._store.get(key) if self._store.check([key]) else None
+        return word
+
+    # -- the end ----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the others, by a word if all is well, and wait for those that were started here."""
+        workers, self._workers = self._workers, None
+        if self._store is not None and not self._has_called:
+            self._send_home()
+        if workers is not None:
+            if not self.is_broken:
+                with contextlib.suppress(RuntimeError):
+                    workers.end()
+            workers.close()
+        deadline = time.monotonic() + (SECONDS_TO_END if workers is not None else 0.0)
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
+        self._processes, self._store = [], None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _send_home(self) -> None:
+        """Tell the other tasks of a job that there is no run, which some may ask for only now."""
+        assert self._store is not None
+        self._store.set(CONFIG, json.dumps(None))
+        deadline = time.monotonic() + SECONDS_TO_COME
+        keys = [f"{READY}/{rank}" for rank in range(1, self.size)]
+        while time.monotonic() < deadline and not all(self._store.check([key]) for key in keys):
+            time.sleep(0.05)
+
+
+def _code(path: str, rank: int, size: int) -> str:
+    # Until a worker minds signals it ends by them, without a traceback.
+    return (
+        f"import sys; sys.path[:] = {sys.path!r};"
+        " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+        " signal.signal(signal.SIGTERM, signal.SIG_DFL);"
+        f" from zoo.training.worker_process import main; main({path!r}, {rank}, {size})"
+    )

@@ -37,6 +37,9 @@ class Work:
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     """What peers take for the policy, and Zoo among the hyperparameters."""
+    policy_name: str = "MlpPolicy"
+    policy_fields: dict[str, Any] = field(default_factory=dict)
+    """What all of them take for the policy."""
 
 
 DQN_ON_CARTPOLE = Work(
@@ -91,6 +94,15 @@ WORKS = {
     "td3": OFF_POLICY_ON_PENDULUM,
     "tqc": OFF_POLICY_ON_PENDULUM,
 }  # fmt: skip
+WORKS["recurrent_ppo"] = replace(
+    WORKS["ppo"],
+    interval=2_048,
+    policy_name="MlpLstmPolicy",
+    policy_fields={"lstm_hidden_size": 64},
+)
+
+CONTRIB = {"qrdqn": "QRDQN", "tqc": "TQC", "recurrent_ppo": "RecurrentPPO"}
+"""Works that SB3-Contrib has, and what it calls them."""
 
 SYSTEMS = ("zoo-eager", "zoo-compiled", "sb3", "sbx")
 
@@ -122,7 +134,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm."""
-    return [system for system in SYSTEMS if system != "sbx" or work not in ("a2c", "qrdqn")]
+    return [system for system in SYSTEMS if system != "sbx" or work not in ("a2c", "qrdqn", "recurrent_ppo")]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -165,8 +177,9 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    package = sb3_contrib if work in ("qrdqn", "tqc") else stable_baselines3
-    train_like_sb3(getattr(package, work.upper()), work, folder, clock, arguments.seed)
+    package = sb3_contrib if work in CONTRIB else stable_baselines3
+    algorithm = getattr(package, CONTRIB.get(work, work.upper()))
+    train_like_sb3(algorithm, work, folder, clock, arguments.seed)
 
 
 def train_sbx(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
@@ -192,9 +205,9 @@ def train_like_sb3(
 
     work = WORKS[name]
     model = algorithm(
-        "MlpPolicy",
+        work.policy_name,
         make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=str(folder / "monitor")),
-        policy_kwargs={"net_arch": work.net_arch, **work.policy},
+        policy_kwargs={"net_arch": work.net_arch, **work.policy, **work.policy_fields},
         seed=seed,
         **work.hyperparameters,
     )
@@ -217,6 +230,7 @@ def train_like_sb3(
 # What makes Zoo's algorithm do the same arithmetic as the peers'.
 SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range_vf": None},
+    "recurrent_ppo": {"clip_range_vf": None, "vf_coef": 0.5},
     "a2c": {"rms_prop_tensorflow": False},
     "dqn": {"double": False, "dueling": False},
     "sac": {},
@@ -245,8 +259,8 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
                 algorithm.request_stop("measured")
 
     chosen = WORKS[work]
-    model = algorithm_class("ppo2" if work == "ppo" else work)(
-        {"name": "MlpPolicy", "net_arch": chosen.net_arch},
+    model = algorithm_class({"ppo": "ppo2", "recurrent_ppo": "ppo2"}.get(work, work))(
+        {"name": chosen.policy_name, "net_arch": chosen.net_arch, **chosen.policy_fields},
         make_vec_env(chosen.env, chosen.n_envs, arguments.seed, monitor_dir=folder / "monitor"),
         seed=arguments.seed,
         device="cpu",

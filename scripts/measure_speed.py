@@ -37,6 +37,9 @@ class Work:
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     """What peers take for the policy, and Zoo among the hyperparameters."""
+    policy_name: str = "MlpPolicy"
+    policy_fields: dict[str, Any] = field(default_factory=dict)
+    """What all of them take for the policy."""
 
 
 DQN_ON_CARTPOLE = Work(
@@ -117,6 +120,15 @@ WORKS = {
     "td3": OFF_POLICY_ON_PENDULUM,
     "tqc": OFF_POLICY_ON_PENDULUM,
 }  # fmt: skip
+WORKS["recurrent_ppo"] = replace(
+    WORKS["ppo"],
+    interval=2_048,
+    policy_name="MlpLstmPolicy",
+    policy_fields={"lstm_hidden_size": 64},
+)
+
+CONTRIB = {"qrdqn": "QRDQN", "tqc": "TQC", "recurrent_ppo": "RecurrentPPO", "trpo": "TRPO"}
+"""Works that SB3-Contrib has, and what it calls them."""
 
 SYSTEMS = ("zoo-eager", "zoo-compiled", "sb3", "sbx")
 
@@ -148,8 +160,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm; of ACKTR's, SB3 does A2C's."""
-    sbx = ("sbx",)
-    without = {"acer": ("sb3", "sbx"), "a2c": sbx, "acktr": sbx, "qrdqn": sbx, "trpo": sbx}
+    without = {work: ("sbx",) for work in ("a2c", "acktr", "qrdqn", "recurrent_ppo", "trpo")}
+    without["acer"] = ("sb3", "sbx")
     return [system for system in SYSTEMS if system not in without.get(work, ())]
 
 
@@ -193,8 +205,8 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    package = sb3_contrib if work in ("qrdqn", "tqc", "trpo") else stable_baselines3
-    name = "A2C" if work == "acktr" else work.upper()
+    package = sb3_contrib if work in CONTRIB else stable_baselines3
+    name = "A2C" if work == "acktr" else CONTRIB.get(work, work.upper())
     train_like_sb3(getattr(package, name), work, folder, clock, arguments.seed)
 
 
@@ -221,9 +233,9 @@ def train_like_sb3(
 
     work = WORKS[name]
     model = algorithm(
-        "MlpPolicy",
+        work.policy_name,
         make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=str(folder / "monitor")),
-        policy_kwargs={"net_arch": work.net_arch, **work.policy},
+        policy_kwargs={"net_arch": work.net_arch, **work.policy, **work.policy_fields},
         seed=seed,
         **work.hyperparameters,
     )
@@ -246,6 +258,7 @@ def train_like_sb3(
 # What makes Zoo's algorithm do the same arithmetic as the peers'.
 SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range_vf": None},
+    "recurrent_ppo": {"clip_range_vf": None, "vf_coef": 0.5},
     "a2c": {"rms_prop_tensorflow": False},
     "acer": {},
     "acktr": {"learning_rate": 0.25},
@@ -277,8 +290,8 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
                 algorithm.request_stop("measured")
 
     chosen = WORKS[work]
-    model = algorithm_class("ppo2" if work == "ppo" else work)(
-        {"name": "MlpPolicy", "net_arch": chosen.net_arch},
+    model = algorithm_class({"ppo": "ppo2", "recurrent_ppo": "ppo2"}.get(work, work))(
+        {"name": chosen.policy_name, "net_arch": chosen.net_arch, **chosen.policy_fields},
         make_vec_env(chosen.env, chosen.n_envs, arguments.seed, monitor_dir=folder / "monitor"),
         seed=arguments.seed,
         device="cpu",

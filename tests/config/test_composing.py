@@ -297,3 +297,20 @@ def test_key_is_taken_in_python_as_it_is_typed() -> None:
 def test_unknown_command_is_told_with_the_near_one() -> None:
     with pytest.raises(zoo.ZooError, match=r"unknown command 'trian'; did you mean 'train'"):
         zoo.compose("trian", CARTPOLE)
+
+
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [
+        (["env=CartPoleNoVel-v1"], "MlpLstmPolicy"),
+        (["env=Acrobot-v1"], "MlpLstmPolicy"),
+        (["env=ALE/Pong-v5"], "CnnLstmPolicy"),
+        (["env=CartPole-v1", "policy=MlpLnLstmPolicy"], "MlpLnLstmPolicy"),
+    ],
+)
+def test_a_preset_may_choose_the_policy(words: list[str], policy: str) -> None:
+    config = zoo.compose("train", ["algo=recurrent_ppo", *words])
+    assert config.policy.name == policy
+    assert config.policy.recurrent == "lstm"
+    assert config.policy.lstm_layer_norm == ("Ln" in policy)
+    assert zoo.compose("train", ["algo=ppo", "env=Acrobot-v1"]).policy.name == "MlpPolicy"

@@ -50,7 +50,7 @@ class MaskForm:
     def leave_a_choice(self, masks: Masks) -> Any:
         """Return for each row of masks (…, size) whether every choice has a valid alternative."""
         if len(self.choices) == 1:
-            return masks.any(-1)
+            return np.logical_or.reduce(masks, axis=-1)
         return np.logical_or.reduceat(masks, self._starts, axis=-1).all(-1)
 
     def nothing_left(self, mask: Masks, who: str) -> ZooError:
@@ -90,25 +90,33 @@ class ActionMasks:
             self._form.check_space("`action_mask` in its info")
             self.size = self._form.size
 
-    def of(self, i: int, info: Mapping[str, Any]) -> Masks:
-        """Return which actions an environment allows now. Raises `ZooError` if it does not say so."""
-        method = self._methods[i]
-        if method is None and "action_mask" not in info:
+    def _form_of(self, i: int, given: Any) -> Masks:
+        """Return as one row what an environment gave. Raises `ZooError` for nothing, or another length."""
+        if given is None:
             raise ZooError(f"{self._name(i)} gave no `action_mask` in its info, but did at the first reset")
         try:
-            mask = flat_mask(info["action_mask"] if method is None else method(), self._form.action_space)
+            mask = flat_mask(given, self._form.action_space)
         except (Exception, SystemExit) as error:
             raise env_error(error, self._name(i), "in action_masks()") from error
-        if mask.size != self.size:
-            self._form.check_size(mask.size, self._name(i))
+        self._form.check_size(mask.size, self._name(i))
         return mask
+
+    def _given(self, methods: Sequence[Callable[[], Any] | None], infos: Sequence[Any], first: int) -> Any:
+        """Return what environments, from the ``first`` one on, say that is allowed, in whatever form."""
+        given: list[Any] = []
+        try:
+            for method, info in zip(methods, infos, strict=True):
+                given.append(info.get("action_mask") if method is None else method())
+        except (Exception, SystemExit) as error:
+            raise env_error(error, self._name(first + len(given)), "in action_masks()") from error
+        return given
 
     def at_the_end(self, i: int, info: Mapping[str, Any], *, terminated: bool) -> Masks:
         """Return which actions an environment allows where an episode ends; all, if it is over and none is.
 
         Raises `ZooError` for an episode that is cut short where no action is allowed.
         """
-        mask = self.of(i, info)
+        mask = self._form_of(i, self._given(self._methods[i : i + 1], [info], i)[0]).copy()
         if self._form.leave_a_choice(mask):
             return mask
         if not terminated:
@@ -123,8 +131,12 @@ class ActionMasks:
         if self.size is None:
             return
         assert masks is not None
-        for i, info in enumerate(infos):
-            masks[i] = self.of(i, info)
+        given, shape = self._given(self._methods, infos, 0), masks.shape[1:]
+        if all(type(mask) is np.ndarray and mask.shape == shape for mask in given):
+            np.concatenate(given, out=masks.reshape(-1), casting="unsafe")
+        else:
+            for i, mask in enumerate(given):
+                masks[i] = self._form_of(i, mask)
         has_choice = self._form.leave_a_choice(masks)
         if not has_choice.all():
             i = int(has_choice.argmin())

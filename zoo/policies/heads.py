@@ -67,7 +67,7 @@ class Head(nn.Module, ABC):
         return where(masks, parameters, INVALID)
 
     def _has_choice(self, masks: Array) -> bool:
-        return bool(masks.any(-1).all())
+        return bool(np.logical_or.reduce(masks, axis=-1).all())
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -97,8 +97,12 @@ class ACER(Algorithm[ACERConfig]):
             RMSprop(config.rms_prop_decay, config.rms_prop_eps),
             max_grad_norm=config.max_grad_norm,
         )
-        kind = DiscreteActions if isinstance(policy, ActionValuePolicy) else ContinuousActions
-        self.kind: Kind = kind(policy, config.gamma, config.correction_term)  # type: ignore[arg-type]
+        gamma, truncation = config.gamma, config.correction_term
+        self.kind: Kind = (
+            DiscreteActions(gamma, truncation)
+            if isinstance(policy, ActionValuePolicy)
+            else ContinuousActions(policy, gamma, truncation)
+        )
         state = self.descent.initial_state()
         state["average"] = state["policy"].clone()
         return state
@@ -124,7 +128,7 @@ class ACER(Algorithm[ACERConfig]):
         if config.replay_ratio > 0 and config.replay_start > memory.capacity:
             raise ZooError(
                 f"`algo.replay_start={config.replay_start}` is never reached: `algo.buffer_size="
-                f"{config.buffer_size}` keeps {memory.capacity} transitions of {self.n_envs} envs"
+                f"{config.buffer_size}` keeps {memory.capacity} transitions"
             )
         memory.transforms = () if self.normalizer is None else (self._normalize,)
         self.memory = memory

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zoo.algorithms.retrace import retrace
 from zoo.optim.descent import Differentiable
-from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
+from zoo.policies.action_value_policies import StochasticDuelingPolicy
 from zoo.policies.choosing import pick
 
 EPSILON = 1e-6
@@ -40,17 +40,18 @@ class Terms(NamedTuple):
 
 
 class Kind(Protocol):
-    """How trajectories of one kind of actions are judged. ``policy`` and ``average`` are called on batches.
-
-    ``next_values`` are those of what `Returns` needs beside the batch.
-    """
+    """How trajectories of one kind of actions are judged."""
 
     def state_values(self, parameters: Tensor, values: Tensor) -> Tensor:
         """Return V(s) (…) of what a policy's forward pass gives."""
         ...
 
     def terms(self, policy: Differentiable, average: Tensor, next_values: Tensor, batch: Batch) -> Terms:
-        """Return the terms of an update; ``average`` are the average policy's parameters (…)."""
+        """Return the terms of an update on a batch (sequences, time, …).
+
+        ``average`` are the average policy's parameters there, and ``next_values`` (places,) the values of
+        what followed where the batch does not show it.
+        """
         ...
 
 
@@ -83,7 +84,7 @@ def _next(column: Tensor) -> Tensor:
 class DiscreteActions:
     """Trajectories of Discrete actions: all action values are known, and all probabilities."""
 
-    def __init__(self, policy: ActionValuePolicy, gamma: float, truncation: float) -> None:
+    def __init__(self, gamma: float, truncation: float) -> None:
         self.gamma, self.truncation = gamma, truncation
 
     def state_values(self, parameters: Tensor, values: Tensor) -> Tensor:

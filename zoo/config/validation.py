@@ -90,7 +90,7 @@ def _with_memory_where_one_is(config: Mapping[str, Any]) -> dict[str, Any]:
     if sections.has_replay(name):
         return {**others, "memory": memory or {}}
     if memory:
-        raise ZooError(f"`memory` can't be set: {name} has no replay memory, it learns from its last steps")
+        raise ZooError(f"`memory` can't be set: {name} has no replay memory of single transitions")
     return others
 
 

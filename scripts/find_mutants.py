@@ -5,14 +5,19 @@
 
 Each mutant is one file of a copy of the project with one operator, comparison, number or branch changed. The
 tests of all rooms with arithmetic run once, which notes what lines each of them reaches. Then those that
-reach a mutant's line look at it, the fastest first, until one fails. A mutant that survives is a line that
-nothing holds in place: it gets a test, or, if no test could tell it from the line (a bound that is never
-met), an entry in `EQUIVALENT` with the reason. What only other processes run counts as reached by no test.
+reach a mutant's line look at it, first those that are called after its file, then the fastest, until one
+fails, or, with `--seconds`, until they took that long together: such a mutant is undecided. `--fates` keeps
+in a file what was seen; only the others, and those of files that have changed since, are shown again.
+
+A mutant that survives is a line that nothing holds in place: it gets a test, or, if no test could tell it
+from the line (a bound that is never met), an entry in `EQUIVALENT` with the reason. What only other processes
+run counts as reached by no test.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import queue
@@ -186,7 +191,7 @@ EQUIVALENT = {
 Told = tuple[Mutant, str, str]
 """A mutant, its fate, and the test that saw it."""
 
-LOST = ("SURVIVED", "UNREACHED", "NOT SHOWN")
+LOST = ("SURVIVED", "UNDECIDED", "UNREACHED", "NOT SHOWN")
 """Fates of a mutant that nothing has seen."""
 
 
@@ -195,13 +200,17 @@ def main() -> int:
     arguments = parse_arguments()
     chosen, n = choose(arguments.files, arguments.sample, arguments.seed)
     print(f"{len(chosen)} of {n} mutants, seed {arguments.seed}", flush=True)
+    kept = Fates(arguments.fates)
+    chosen = [mutant for mutant in chosen if not kept.was_seen(mutant)]
+    if kept.path is not None:
+        print(f"{len(chosen)} that were not seen before", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         first = copy_of_project(ROOT, Path(folder) / "0")
         notes = read_notes(first, arguments.rooms, arguments.notes)
         projects = [first]
         for i in range(1, min(arguments.workers, len(chosen))):
             projects.append(copy_of_project(first, Path(folder) / str(i)))
-        lost = show(chosen, projects, arguments.rooms, notes)
+        lost = show(chosen, projects, arguments, notes, kept)
     return 1 if lost else 0
 
 
@@ -216,7 +225,37 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="rooms whose tests look; else all")
     parser.add_argument("--notes", type=Path, help="file that keeps which tests reach which lines")
+    parser.add_argument("--fates", type=Path, help="file that keeps which mutants were seen")
+    parser.add_argument(
+        "--seconds", type=float, help="how long the tests of one mutant may take; else all run"
+    )
     return parser.parse_args()
+
+
+class Fates:
+    """What became of mutants, kept in a file, a line each, for as long as their file stays as it is."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._seen: set[tuple[str, ...]] = set()
+        if path is not None and path.exists():
+            lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+            self._seen = {tuple(line["mutant"]) for line in lines if line["fate"] not in LOST}
+
+    def was_seen(self, mutant: Mutant) -> bool:
+        """Return whether a test has seen this mutant."""
+        return self._name(mutant) in self._seen
+
+    def keep(self, mutant: Mutant, fate: str, test: str) -> None:
+        """Write down what became of one."""
+        if self.path is not None:
+            line = {"mutant": self._name(mutant), "fate": fate, "test": test}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def _name(self, mutant: Mutant) -> tuple[str, ...]:
+        """Return what tells a mutant from all others: its file's name and the digest of its whole source."""
+        return mutant.file, hashlib.sha256(mutant.source.encode()).hexdigest()
 
 
 def choose(files: Sequence[str], sample: str, seed: int) -> tuple[list[Mutant], int]:
@@ -261,18 +300,24 @@ def read_notes(project: Path, rooms: Sequence[str], kept: Path | None) -> dict[s
 
 
 def show(
-    chosen: Sequence[Mutant], projects: Sequence[Path], rooms: Sequence[str], notes: dict[str, Any]
+    chosen: Sequence[Mutant],
+    projects: Sequence[Path],
+    arguments: argparse.Namespace,
+    notes: dict[str, Any],
+    kept: Fates,
 ) -> list[str]:
     """Let a pytest in each project look at a part of the mutants; print their fates, return what survived."""
     told: queue.Queue[Told] = queue.Queue()
     parts = [chosen[i :: len(projects)] for i in range(len(projects))]
     for project, part in zip(projects, parts, strict=True):
-        threading.Thread(target=show_in, args=(project, part, rooms, notes, told), daemon=True).start()
+        to_show = project, part, arguments, notes, told
+        threading.Thread(target=show_in, args=to_show, daemon=True).start()
     fates: Counter[str] = Counter()
     lost = []
     for _ in chosen:
         mutant, fate, test = told.get()
         print(f"{fate:9} {mutant}" + (f"  ({test})" if test else ""), flush=True)
+        kept.keep(mutant, fate, test)
         fates[fate] += 1
         lost += [f"{mutant} in `{mutant.statement}`"] if fate in LOST else []
     print(", ".join(f"{count} {fate}" for fate, count in fates.items()), *lost, sep="\n  ")
@@ -282,7 +327,7 @@ def show(
 def show_in(
     project: Path,
     mutants: Sequence[Mutant],
-    rooms: Sequence[str],
+    arguments: argparse.Namespace,
     notes: dict[str, Any],
     told: queue.Queue[Told],
 ) -> None:
@@ -290,9 +335,10 @@ def show_in(
     task = project.with_name(f"{project.name}-task.json")
     shown = [mutant.as_dict() for mutant in mutants]
     seen_by = str(project.with_name(f"{project.name}-seen_by"))
-    task.write_text(json.dumps({"mutants": shown, "notes": notes, "seen_by": seen_by}), encoding="utf-8")
+    content = {"mutants": shown, "notes": notes, "seen_by": seen_by, "seconds": arguments.seconds}
+    task.write_text(json.dumps(content), encoding="utf-8")
     reading, writing = os.pipe()
-    command = [*pytest_of(project, rooms), "--show-mutants", task, "--fates", str(writing)]
+    command = [*pytest_of(project, arguments.rooms), "--show-mutants", task, "--fates", str(writing)]
     environment = {**environment_of(project), "PYTHONDONTWRITEBYTECODE": "1"}
     with open(reading, encoding="utf-8") as fates:
         process = subprocess.Popen(

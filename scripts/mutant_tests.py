@@ -7,10 +7,13 @@ runs when a file is imported is no function's: such a mutant has a fresh pytest 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import gc
 import importlib.util
+import itertools
 import json
+import math
 import os
 import resource
 import signal
@@ -115,6 +118,7 @@ class Exhibition:
         self._reached: dict[str, dict[str, list[int]]] = task["notes"]["reached"]
         self._fates = fates
         self._seen_by = Path(task["seen_by"])
+        self._seconds: float = task["seconds"] or math.inf
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Show each to its tests, instead of running them all."""
@@ -129,6 +133,7 @@ class Exhibition:
         tests = self._tests_of(mutant)
         if not tests:
             return "UNREACHED"
+        n_left_out = len(tests) - len(tests := self._in_time(tests))
         path = ROOT / mutant["file"]
         original = path.read_bytes()
         try:
@@ -144,22 +149,30 @@ class Exhibition:
             _end_children()
         if status in (-signal.SIGALRM, -signal.SIGPROF):
             return "hangs"
-        return {PASSED: "SURVIVED", NOT_SHOWN: "NOT SHOWN"}.get(status, "seen")
+        survived = "UNDECIDED" if n_left_out else "SURVIVED"
+        return {PASSED: survived, NOT_SHOWN: "NOT SHOWN"}.get(status, "seen")
 
     def _tests_of(self, mutant: Mapping[str, Any]) -> list[tuple[str, float]]:
-        """Return the tests that reach a mutant, the fastest first.
+        """Return the tests that reach a mutant: those that are called after its file, then the fastest first.
 
         What runs at the import, every test reaches that reaches any line of the file; all of its room may.
         """
+        _, room, name = mutant["file"].removesuffix(".py").split("/")
+        own = f"tests/{room}/test_{name}"
         lines = self._reached.get(mutant["file"], {})
         first, last = mutant["lines"]
         if mutant["in_function"]:
             numbers = {number for line in range(first, last + 1) for number in lines.get(str(line), ())}
         else:
-            room = f"tests/{mutant['file'].split('/')[1]}/"
             numbers = {number for each in lines.values() for number in each}
-            numbers |= {n for n, (name, _) in enumerate(self._tests) if name.startswith(room)}
-        return sorted((self._tests[number] for number in numbers), key=lambda test: test[1])
+            numbers |= {n for n, (test, _) in enumerate(self._tests) if test.startswith(f"tests/{room}/")}
+        tests = [self._tests[number] for number in numbers]
+        return sorted(tests, key=lambda test: (not test[0].startswith(own), test[1]))
+
+    def _in_time(self, tests: Sequence[tuple[str, float]]) -> Sequence[tuple[str, float]]:
+        """Return the first of the tests, one at least, that together take no longer than they may."""
+        ends = list(itertools.accumulate(seconds for _, seconds in tests))
+        return tests[: max(1, bisect.bisect_right(ends, self._seconds))]
 
     def _look(
         self, mutant: Mapping[str, Any], tests: Sequence[tuple[str, float]], session: pytest.Session

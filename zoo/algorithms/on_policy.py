@@ -34,7 +34,7 @@ from zoo.policies.state_dependent_exploration import HeldNoise
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
-"""For algorithms that know of actions only how likely they are: those with parts are no other to them."""
+"""For algorithms that know of actions only how likely they are, whatever parts they have."""
 
 PIECE_BYTES = 64 * 2**20
 """What the observations of one forward pass without gradients may take, as floats."""

@@ -54,18 +54,20 @@ def main(path: str, rank: int, size: int) -> NoReturn:
     """Be a worker that the first one has started on this machine, and exit."""
     import torch.distributed as dist
 
-    threading.Thread(target=_end_with_the_first, daemon=True).start()
+    folder = Path(path).parent
+    threading.Thread(target=_end_with_the_first, args=(folder,), daemon=True).start()
     store = dist.FileStore(path, size)  # type: ignore[attr-defined]
     status = _follow(store, rank, size, rank, size)
     if select.select([sys.stdin], [], [], 0)[0]:  # the first one is gone, and can't remove it
-        shutil.rmtree(Path(path).parent, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     sys.exit(status)
 
 
-def _end_with_the_first() -> None:
+def _end_with_the_first(folder: Path) -> None:
     """Wait until the first worker's end of our standard input closes, which means that it is gone."""
     select.select([sys.stdin], [], [])
     time.sleep(SECONDS_LEFT)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(FAILURE)
 
 

@@ -170,6 +170,15 @@ EQUIVALENT = {
     ("zoo/optim/tracing.py", "INDUCTOR_OPTIONS: dict[str, Any] = {", "1", "2"): (
         "how many processes compile changes none of what they compile"
     ),
+    ("zoo/algorithms/resuming.py", "self.predict_rng = np.random.default_rng((seed, 1))", "1", "2"): (
+        "any number gives draws of its own"
+    ),
+    (
+        "zoo/optim/program.py",
+        "return compile_loop(step, self.state, shared, row(rows, 0), capacity)",
+        "0",
+        "1",
+    ): "the row is an example, and a loop has several",
     ("zoo/memory/replay.py", "if self.n_step > 1:", "self.n_step > 1", "self.n_step >= 1"): (
         "the last step of a window of one is its first"
     ),

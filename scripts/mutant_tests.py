@@ -41,10 +41,11 @@ MEMORY = 16 * 1024**3
 """Bytes of addresses that tests may use: a mutant may ask for any number."""
 
 TESTS_OF = {
+    "algorithms/a2c.py": "test_on_policy_",
     "algorithms/base.py": "test_agents_in_python",
     "algorithms/dqn.py": "test_off_policy_updates",
     "algorithms/finite.py": "test_not_finite",
-    "algorithms/ppo2.py": "test_on_policy_updates",
+    "algorithms/ppo2.py": "test_on_policy_",
     "algorithms/resuming.py": "test_reproducibility",
     "envs/env_states.py": "test_env_replay",
     "optim/tracing.py": "test_program",

@@ -167,6 +167,42 @@ EQUIVALENT = {
         "16",
         "17",
     ): "how many a loop holds changes none",
+    ("zoo/optim/tracing.py", "INDUCTOR_OPTIONS: dict[str, Any] = {", "1", "2"): (
+        "how many processes compile changes none of what they compile"
+    ),
+    ("zoo/algorithms/resuming.py", "self.predict_rng = np.random.default_rng((seed, 1))", "1", "2"): (
+        "any number gives draws of its own"
+    ),
+    (
+        "zoo/optim/program.py",
+        "return compile_loop(step, self.state, shared, row(rows, 0), capacity)",
+        "0",
+        "1",
+    ): "the row is an example, and a loop has several",
+    ("zoo/memory/replay.py", "if self.n_step > 1:", "self.n_step > 1", "self.n_step >= 1"): (
+        "the last step of a window of one is its first"
+    ),
+    (
+        "zoo/memory/final_observations.py",
+        "self.columns: dict[str, Column] = {name: allocate(spec, (0,)) for name, spec in self.specs.items()}",
+        "0",
+        "1",
+    ): "where there is room for one more from the beginning, some is made later",
+    ("zoo/policies/gaussian_heads.py", "QUADRATURE = np.polynomial.hermite_e.hermegauss(48)", "48", "49"): (
+        "one point more changes an integral by less than single precision shows"
+    ),
+    (
+        "zoo/policies/actor_critic.py",
+        "next_state = torch.cat([next_state, after], dim=-1)",
+        "-1",
+        "+1",
+    ): "states have two dimensions",
+    (
+        "zoo/policies/numpy_forward.py",
+        "return np.where(values > 0, np.log1p(np.abs(values)) + 1, np.exp(-np.abs(values)))",
+        "values > 0",
+        "values >= 0",
+    ): "at 0 both are 1",
     ("zoo/training/evaluation.py", "self.n_steps += 1", "1", "2"): (
         "it is looked twice as often whether an episode is long; what is told of it is the same"
     ),

@@ -16,11 +16,13 @@ from gymnasium import spaces
 
 import zoo
 from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
+from zoo.agents.agent_folder import read_agent
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.ppo2 import PPO2Config
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.envs import VecNormalize
+from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 
 SMALL = {"net_arch": [8]}
@@ -688,3 +690,22 @@ def test_named_policy_is_where_a_mapping_starts_from() -> None:
     assert model.policy_config.features_dim == 16
     own = PPO2({"name": "mine", "net_arch": [8]}, "CartPole-v1", n_steps=16, seed=0, compile=False)
     assert own.policy_config.encoder == "mlp"
+
+
+def test_an_agent_of_an_unknown_number_of_environments_had_one(tmp_path: Path) -> None:
+    files = read_agent(make("ppo2", n_envs=3).save(tmp_path / "agent"))
+    del files.config["n_envs"]
+    assert PPO2.from_files(files).n_envs == 1
+
+
+@pytest.mark.parametrize(
+    ("normalize", "expected"), [(False, None), (True, 0.5), ({"gamma": 0.9}, 0.9)], ids=str
+)
+def test_another_discount_is_that_of_normalised_rewards_too_unless_they_have_their_own(
+    normalize: Any, expected: float | None, tmp_path: Path
+) -> None:
+    env = EnvConfig(id="Pendulum-v1", normalize=normalize)
+    model = PPO2(SMALL, env, n_envs=1, n_steps=16, seed=0, compile=False, threads=1)
+    loaded = zoo.load(model.save(tmp_path / "agent"), gamma=0.5)
+    assert loaded.config.gamma == 0.5
+    assert (None if loaded.normalizer is None else loaded.normalizer.gamma) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -259,9 +260,8 @@ def with_units(**options: Any) -> DDPG:
         *(SMALL, env),
         seed=0,
         compile=False,
-        normalize_returns=True,
         reward_scale=50.0,
-        **{"enable_popart": True, **settings, **options},
+        **{"normalize_returns": True, "enable_popart": True, **settings, **options},
     )
 
 
@@ -428,3 +428,15 @@ def test_moments_of_small_returns_are_taken() -> None:
     model.set_parameters({**model.get_parameters(), **{name: np.float64(v) for name, v in small.items()}})
     found = model.get_parameters()
     assert {name: float(found[name]) for name in small} == small
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize_returns": False, "enable_popart": False}], ids=str)
+def test_parameters_without_moments_of_returns_are_no_matter_where_units_do_not_jump(
+    options: dict[str, Any],
+) -> None:
+    model = with_units(**options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_parameters(
+            {name: value for name, value in model.get_parameters().items() if not name.startswith("returns.")}
+        )

@@ -179,6 +179,28 @@ def test_resets_are_neither_counted_nor_learned_from(algorithm: Any) -> None:
     assert all(np.isfinite(array).all() for array in model.get_parameters().values())
 
 
+@pytest.mark.parametrize("algorithm", [A2C, PPO2])
+def test_what_was_done_in_steps_that_merely_reset_changes_nothing(algorithm: Any) -> None:
+    class Overwriting(algorithm):  # type: ignore[misc]
+        action, n_overwritten = 0, 0
+
+        def update(self) -> None:
+            resets = ~self.memory.valid
+            self.memory.columns["actions"][resets] = self.action
+            self.n_overwritten += resets.sum()
+            super().update()
+
+    parameters = []
+    for action in (0, 1):
+        vector_env, _ = logged_vector_env("NEXT_STEP")
+        model = Overwriting({"net_arch": [8]}, vector_env, seed=0, compile=False, n_steps=N_STEPS)
+        model.action = action
+        parameters.append(model.learn(60).get_parameters())
+        assert model.n_overwritten > 5
+    for name, array in parameters[0].items():
+        np.testing.assert_array_equal(parameters[1][name], array)
+
+
 def test_environments_are_reset_by_seeds_of_31_bits() -> None:
     model = A2C({"net_arch": [8]}, "CartPole-v1", n_envs=32, seed=0, compile=False, n_steps=1).learn(32)
     seeds = model.interaction._seeds

@@ -289,6 +289,18 @@ def test_env_that_ignores_its_seed_is_named_and_its_episode_cut(where: dict[str,
     again.close()
 
 
+def test_returns_of_an_episode_that_was_cut_are_not_those_that_rewards_are_divided_by() -> None:
+    envs = stepper(Careless, 3, normalize=True)
+    envs.reset([0, 1, 2])
+    walked(envs, [[1] * 3] * 3)
+    state = envs.state()
+    assert envs.normalizer is not None
+    envs.normalizer.returns[:] = 5.0
+    with pytest.warns(UserWarning, match="env 1 came out different"):
+        envs.load_state(state)
+    assert envs.normalizer.returns.tolist() == [5.0, 0.0, 5.0]
+
+
 def test_env_that_refuses_an_action_of_the_replay_is_cut() -> None:
     class Refusing(Careless):
         refuses = False

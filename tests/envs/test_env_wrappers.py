@@ -89,6 +89,8 @@ def test_time_feature_is_the_fraction_that_is_left() -> None:
     env = made("Pendulum-v1", time_feature=True, max_episode_steps=4)
     features = [env.reset()[0][0, -1], *(env.step(np.zeros((1, 1)))[0][0, -1] for _ in range(3))]
     assert features == [1.0, 0.75, 0.5, 0.25]
+    bounds = env.single_observation_space.low[-1], env.single_observation_space.high[-1]
+    assert bounds == (0.0, 1.0)
     assert env.observation_space.contains(env.reset()[0])
     *_, infos = [env.step(np.zeros((1, 1))) for _ in range(4)][-1]
     assert infos["final_obs"][0][-1] == 0.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from gymnasium import spaces
 
-from zoo.envs.step_arrays import StepArrays
+from zoo.envs.step_arrays import StepArrays, of_shape
+from zoo.errors import ZooError
 
 
 def test_arrays_begin_with_zeros_and_without_ends_or_valid_actions() -> None:
@@ -15,3 +17,12 @@ def test_arrays_begin_with_zeros_and_without_ends_or_valid_actions() -> None:
     assert [part.shape for part in parts[:4]] == [(2,), (2, 3), (2,), (2,)]
     assert arrays.action_masks.shape == (2, 3)
     assert not any(part.any() for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("key", "what"), [(None, "^an observation of"), ("place", "^an observation `place` of")]
+)
+def test_another_shape_is_refused_by_the_name_of_its_part(key: str | None, what: str) -> None:
+    assert of_shape((2,), [1, 2], key) == [1, 2]
+    with pytest.raises(ZooError, match=what + r" shape \(1,\); observation_space says \(2,\)"):
+        of_shape((2,), [1], key)

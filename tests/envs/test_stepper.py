@@ -391,3 +391,13 @@ def test_vector_environment_of_somebody_that_cannot_be_closed_is_told(
 
     EnvStepper(Clinging([Counting] * 2)).close()
     assert capsys.readouterr().err == "zoo: Clinging: close() raised OSError: the simulator is gone\n"
+
+
+def test_of_a_step_its_numbers_are_shown_and_not_the_environments() -> None:
+    envs = EnvStepper(make_vec_env(Counting, 2, check=False))
+    envs.reset([0, 1])
+    shown = repr(envs.step(np.zeros(2, np.int64)))
+    assert "rewards=array([1., 1.]" in shown
+    assert "_env" not in shown
+    assert "_infos" not in shown
+    assert "_ends" not in shown

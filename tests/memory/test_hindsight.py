@@ -13,7 +13,8 @@ from experiences import experience
 from zoo.errors import ZooError
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import GOAL_STRATEGIES
-from zoo.memory.hindsight import Hindsight
+from zoo.memory.hindsight import Hindsight, _own_steps
+from zoo.memory.n_step import Windows
 from zoo.memory.replay import ReplayMemory
 from zoo.memory.sampling import Drawn, Rings, UniformSampler
 
@@ -404,3 +405,9 @@ def test_unknown_strategy_is_refused_with_the_nearest() -> None:
         ZooError, match=r"unknown goal strategy 'futur'; did you mean 'future'\? \(known: fut"
     ):
         Hindsight(Asked(), "futur")
+
+
+def test_nothing_is_asked_about_steps_behind_the_end_of_a_window() -> None:
+    places = np.arange(4, 7) + np.zeros((3, 1), np.int64)
+    windows = Windows(np.zeros(3, np.int64), places, np.array([1, 2, 3]), np.array([4, 5, 6]))
+    assert _own_steps(windows).tolist() == [[4, 4, 4], [4, 5, 5], [4, 5, 6]]

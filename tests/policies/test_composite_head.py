@@ -143,6 +143,8 @@ def test_masks_of_the_parts_stand_side_by_side(space: spaces.Space[Any]) -> None
         forbidden[1, start : start + size] = False
         with pytest.raises(ZooError, match="forbids every action"):
             ours.masked(np.zeros((2, ours.parameter_size), np.float32), forbidden)
+        with pytest.raises(ZooError, match="forbids every action"):
+            ours.check_masks(forbidden)
         start += size
 
 

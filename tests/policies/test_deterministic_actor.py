@@ -137,7 +137,7 @@ def test_what_follows_from_a_density_is_refused() -> None:
 
 
 def test_imitating_is_the_squared_distance_to_an_experts_action() -> None:
-    loss = actor().head.imitation_loss(torch.tensor([[0.5, 0.0]]), torch.tensor([[0.0, 1.0]]))
+    loss = actor().head.imitation_loss(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, -0.5]]))
     assert loss.tolist() == [pytest.approx(0.625)]
     assert actor().head.imitation_loss(torch.zeros(4, 3, 2), torch.zeros(4, 3, 2)).shape == (4, 3)
 

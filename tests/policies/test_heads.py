@@ -301,3 +301,15 @@ def test_leading_dimensions_are_free(space: spaces.Space[Any], sizes: list[int])
 def test_pick_is_gather() -> None:
     values, index = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
     assert torch.equal(pick(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(5), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)])
+def test_a_row_without_a_choice_is_found_behind_any_leading_dimensions(
+    space: spaces.Space[Any],
+) -> None:
+    ours = head(space)
+    masks = np.ones((2, 3, 4, ours.mask_size), bool)
+    ours.check_masks(masks)
+    masks[1, 2, 3] = False
+    with pytest.raises(ZooError, match="forbids every action"):
+        ours.check_masks(masks)

@@ -241,3 +241,9 @@ def test_nothing_in_a_file_of_evaluations_is_run(tmp_path: Path) -> None:
     np.savez(tmp_path / "evaluations.npz", timesteps=harmful, results=numbers, ep_lengths=numbers)
     assert read_evaluations(tmp_path / "evaluations.npz") == []
     assert not (tmp_path / "touched").exists()
+
+
+def test_evaluations_that_are_written_nowhere_go_on_after_a_checkpoint() -> None:
+    callback = EvalCallback("CartPole-v1", every=128)
+    callback.load_state({"n_evaluations": 3, "best_mean": 20.0, "rows": 3, "evaluated_at": 30, "last": LAST})
+    assert (callback.n_evaluations, callback.best_mean, callback.evaluated_at) == (3, 20.0, 30)

@@ -146,3 +146,8 @@ def test_no_difference_is_called_impossible_for_it_was_seen_once() -> None:
     first, second = np.arange(10.0), np.arange(10.0) + 100
     found = statistics.chance_of_difference(statistics.mean_of_means, [first], [second], n_draws=99, seed=1)
     assert found == pytest.approx(1 / 100)
+
+
+def test_an_interval_leaves_out_as_much_on_both_sides() -> None:
+    low, high = statistics.interval(np.arange(101.0), 0.9)
+    assert (low, high) == (pytest.approx(5.0), pytest.approx(95.0))

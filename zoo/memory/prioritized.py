@@ -42,7 +42,7 @@ class PrioritizedSampler:
         self._envs = np.arange(n_envs)
         self._largest = 1.0
         self._new: list[Array] = []
-        self._drawn = np.zeros(0, np.int64)
+        self._drawn = np.empty(0, np.int64)
 
     def added(self, positions: Array, envs: Array) -> None:
         """Give the largest priority so far to the transitions that were written there."""

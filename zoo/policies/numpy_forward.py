@@ -226,7 +226,7 @@ def _deviation_by_features(head: StateDependentGaussian) -> ArrayFunction:
 
 
 def _expln(values: Array) -> Array:
-    return np.where(values > 0, np.log1p(np.maximum(values, 0)) + 1, np.exp(np.minimum(values, 0)))
+    return np.where(values > 0, np.log1p(np.abs(values)) + 1, np.exp(-np.abs(values)))
 
 
 def _constant_deviation(mean: nn.Linear, log_std: Tensor) -> ArrayFunction:

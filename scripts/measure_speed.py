@@ -160,7 +160,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm; of ACKTR's, SB3 does A2C's."""
-    without = {work: ("sbx",) for work in ("a2c", "acktr", "qrdqn", "recurrent_ppo", "trpo")}
+    without = dict.fromkeys(("a2c", "acktr", "qrdqn", "recurrent_ppo", "trpo"), ("sbx",))
     without["acer"] = ("sb3", "sbx")
     return [system for system in SYSTEMS if system not in without.get(work, ())]
 

@@ -79,6 +79,7 @@ class ACER(Algorithm[ACERConfig]):
     name = "acer"
     config_class = ACERConfig
     supported_actions = (spaces.Box, spaces.Discrete)
+    can_share = False  # Workers would draw different numbers of replays.
     has_recurrence = True
 
     config: ACERConfig

@@ -160,9 +160,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def systems_for(work: str) -> list[str]:
     """Return the systems that have this work's algorithm; of ACKTR's, SB3 does A2C's."""
-    without = dict.fromkeys(("a2c", "acktr", "qrdqn", "recurrent_ppo", "trpo"), ("sbx",))
-    without["acer"] = ("sb3", "sbx")
-    return [system for system in SYSTEMS if system not in without.get(work, ())]
+    without = {"acer": ("sb3", "sbx")}
+    alone = ("sbx",) if work in ("a2c", "acktr", "qrdqn", "recurrent_ppo", "trpo") else ()
+    return [system for system in SYSTEMS if system not in without.get(work, alone)]
 
 
 def limit_threads(system: str, threads: int) -> None:

@@ -25,6 +25,8 @@ BATCH = 7
 CASES: dict[str, dict[str, Any]] = {
     "a2c": {"n_steps": 7, "normalize_advantage": True, "rms_prop_eps": 1.0},
     "ppo2": {"n_steps": 7, "n_epochs": 2, "n_minibatches": 1, "adam_eps": 1.0, "target_kl": 1e-5},
+    "ppo1": {"n_steps": 7, "n_epochs": 2, "batch_size": 7, "adam_eps": 1.0},
+    "acktr": {"n_steps": 7, "cold_updates": 2, "kfac_update": 1},
     "dqn": {"train_freq": 2, "gradient_steps": 2, "target_update_interval": 4},
     "sac": {"train_freq": 2, "gradient_steps": 2},
     "td3": {"train_freq": 2, "gradient_steps": 3},
@@ -37,20 +39,25 @@ CASES: dict[str, dict[str, Any]] = {
         "enable_popart": True,
     },
 }
-ON_POLICY = ("a2c", "ppo2")
+LED_BY_RESULTS: dict[str, dict[str, Any]] = {
+    "trpo": {"n_steps": 14, "batch_size": 7, "n_critic_updates": 2, "sub_sampling_factor": 2},
+    "a2c with a memory": {**CASES["a2c"], "policy": {"net_arch": [16], "recurrent": "lstm"}},
+}
+"""Cases whose updates are more than steps on batches."""
+
+ON_POLICY = ("a2c", "ppo2", "ppo1", "acktr", *LED_BY_RESULTS)
 
 
 def algorithm(name: str, *, seed: int = 0, n_steps: int | None = None, **options: Any) -> Algorithm[Any]:
-    found = algorithm_class(name)
+    found = algorithm_class(name.split()[0])
     env = "CartPole-v1" if name in (*ON_POLICY, "dqn") else "Pendulum-v1"
-    values = dict(CASES[name])
+    values = {"policy": {"net_arch": [16]}, **(CASES | LED_BY_RESULTS)[name]}
     if name not in ON_POLICY:
         values |= {"batch_size": BATCH, "learning_starts": 20, "buffer_size": 500}
     if n_steps is not None:
         values["n_steps"] = n_steps
     made: Algorithm[Any] = found(
-        {"net_arch": [16]},
-        make_vec_env(env, 1, **options),
+        env=make_vec_env(env, 1, **options),
         seed=seed,
         compile=False,
         threads=1,
@@ -121,7 +128,7 @@ def test_update_of_two_workers_is_that_of_one_with_both_batches(name: str) -> No
         assert np.array_equal(after[key], their_after[key]), f"{key} differs between the workers"
         reference.program.state[key].copy_(torch.from_numpy(tensor))
     for (step, shared, rows), (_, their_shared, their_rows) in zip(given, theirs, strict=True):
-        if name == "ppo2":
+        if name in ("ppo1", "ppo2"):
             rows = torch.cat([rows, their_rows + BATCH], 1)
         elif name != "a2c":
             rows = joined_trees(rows, their_rows)
@@ -146,7 +153,7 @@ def trained(name: str, workers: Workers, n_steps: int) -> tuple[dict[str, np.nda
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *LED_BY_RESULTS])
 def test_workers_have_the_same_weights_and_statistics_and_so_again(name: str) -> None:
     """With 2 × 1 environments; rewards and observations are normalised by what both have seen."""
     n_steps = 140 if name in ON_POLICY else 60

@@ -220,6 +220,8 @@ def test_what_workers_cannot_do_is_told_in_one_line(
     assert "each worker needs a GPU: there are 2 workers here, and 0" in capsys.readouterr().err
     assert status_of([*plain[:-1], "workers=0"]) == 2
     assert "workers" in capsys.readouterr().err
+    assert status_of(["train", "algo=acer", *plain[2:]]) == 2
+    assert "acer can't learn as several processes" in capsys.readouterr().err
     for name, value in {"STEP_NUM_TASKS": "3", "JOB_ID": "5", "PROCID": "0", "LOCALID": "0"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "3")

@@ -85,6 +85,12 @@ EQUIVALENT = {
         "a ring is full only where nothing is stored once; a row at the head of one that is not was never"
         " written there, and has no priority to be taken"
     ),
+    (
+        "zoo/memory/prioritized.py",
+        "empty = empty[self.tree.numbers[empty] > 0]",
+        "self.tree.numbers[empty] > 0",
+        "self.tree.numbers[empty] >= 0",
+    ): "what is 0 already is set to 0 once more",
     ("zoo/memory/sum_tree.py", "self._ends.append(np.zeros((n_nodes, FAN_OUT)))", "np.zeros", "np.ones"): (
         "ends are read only of groups whose sum is positive, and are written with it"
     ),

@@ -77,3 +77,10 @@ def test_pieces_are_views_of_rows_in_their_order() -> None:
     assert all(np.shares_memory(part["b"]["c"], column["b"]["c"]) for part in cut)
     assert [part.tolist() for part in pieces(np.arange(4), 4)] == [[0, 1, 2, 3]]
     assert not list(pieces(np.arange(0), 4))
+
+
+def test_what_was_never_written_is_zero() -> None:
+    column = allocate({"a": ColumnSpec((2,), np.float32), "b": ColumnSpec((), np.int64)}, (3, 4))
+    assert (column["a"].shape, column["b"].shape) == ((3, 4, 2), (3, 4))
+    assert not column["a"].any()
+    assert not column["b"].any()

@@ -519,3 +519,10 @@ def test_nothing_is_kept_apart_where_both_observations_are_stored() -> None:
     memory.cut()
     assert len(memory.state()["final_slots"]) == 0
     assert memory.state()["final"] == {}
+
+
+def test_a_memory_in_which_some_environment_has_nothing_is_taken_over() -> None:
+    for memory in (of_rewards(), of_rewards([1, None])):
+        loaded = of_rewards()
+        loaded.load_state(copy.deepcopy(memory.state()))
+        assert loaded.sizes.tolist() == memory.sizes.tolist()

@@ -15,6 +15,7 @@ from test_replay import World, make_world
 from zoo.files.trees import Lasting, lasting_parts, split
 from zoo.memory import segments
 from zoo.memory.replay import ReplayMemory
+from zoo.memory.segments import Segments
 
 
 def small_world(seed: int, *, n_envs: int, length: int, **options: bool) -> World:
@@ -95,6 +96,16 @@ def test_what_did_not_change_keeps_its_name(optimize: bool, next_step: bool) -> 
     before = contents(world.memory.state())
     world.cut()
     assert 1 <= stored_anew(world.memory, before) <= 2 * n_rows
+
+
+def test_only_segments_with_rows_that_changed_get_new_names() -> None:
+    column = np.zeros((3 * 2**17, 1))  # segments of a mebibyte
+    pieces = Segments({"column": column}, len(column))
+    names = [part.name for part in pieces.state(len(column)).values()]
+    assert len(set(names)) == 3
+    pieces.changed(np.array([2**17, 2**18 - 1]))
+    after = [part.name for part in pieces.state(len(column)).values()]
+    assert [one == other for one, other in zip(names, after, strict=True)] == [True, False, True]
 
 
 def test_rows_keep_their_names_in_a_memory_that_takes_them_over() -> None:

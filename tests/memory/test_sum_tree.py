@@ -111,3 +111,11 @@ def test_the_same_numbers_give_the_same_tree_whatever_was_there_before() -> None
     fresh.set(np.arange(3000), changed.numbers[:3000].copy())
     for ours, theirs in zip(changed._sums + changed._ends, fresh._sums + fresh._ends, strict=True):
         assert ours.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("size", [3, FAN_OUT + 1, FAN_OUT**2 + 1])
+def test_the_smallest_positive_number_may_be_smaller_than_1(size: int) -> None:
+    tree = SumTree(size)
+    assert tree.smallest == np.inf
+    tree.set(np.array([0, 1, size - 1]), np.array([0.0, 2.0, 0.25]))
+    assert tree.smallest == 0.25

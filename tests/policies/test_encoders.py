@@ -235,7 +235,8 @@ def test_the_cnn_suits_large_images_with_channels_alone() -> None:
     assert suits_cnn(IMAGE)
     assert suits_cnn(spaces.Box(0, 255, (12, SIDE, SIDE), np.uint8))
     assert not suits_cnn(spaces.Box(0, 255, (SIDE, SIDE), np.uint8))
-    assert not suits_cnn(spaces.Box(0, 255, (SIDE - 1, SIDE, 3), np.uint8))
+    for shape in ((SIDE - 1, SIDE, 3), (SIDE, SIDE - 1, 3), (3, SIDE - 1, SIDE), (3, SIDE, SIDE - 1)):
+        assert not suits_cnn(spaces.Box(0, 255, shape, np.uint8))
     assert not suits_cnn(spaces.Box(0, 1, (SIDE, SIDE, 3), np.float32))
     assert hidden_after(encoder(IMAGE, "CnnPolicy")) == []
     assert hidden_after(encoder(IMAGE)) == [64, 64]

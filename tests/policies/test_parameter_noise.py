@@ -140,6 +140,7 @@ def test_copies_are_drawn_anew_only_where_an_episode_ended_and_from_the_paramete
     np.testing.assert_array_equal(second[[0, 2]], first[[0, 2]])
     assert (second[1] > first[1] + 90).all()
     perturbed.reset()
+    assert perturbed.state()["copies"] is None
     perturbed.redraw(rng, 2)
     third = perturbed.state()["copies"]
     assert third.shape == (2, parameters.size)

@@ -7,7 +7,7 @@ Each mutant is one file of a copy of the project with one operator, comparison, 
 tests of all rooms with arithmetic run once, which notes what lines each of them reaches. Then those that
 reach a mutant's line look at it, first those that are called after its file, then the fastest, until one
 fails, or, with `--seconds`, until they took that long together: such a mutant is undecided. `--fates` keeps
-in a file what was seen; only the others, and those of files that have changed since, are shown again.
+in a file what was seen; only the others, and those of functions that have changed since, are shown again.
 
 A mutant that survives is a line that nothing holds in place: it gets a test, or, if no test could tell it
 from the line (a bound that is never met), an entry in `EQUIVALENT` with the reason. What only other processes
@@ -276,7 +276,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Fates:
-    """What became of mutants, kept in a file, a line each, for as long as their file stays as it is."""
+    """What became of mutants, kept in a file, a line each, for as long as their function stays as it is."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -287,7 +287,7 @@ class Fates:
 
     def was_seen(self, mutant: Mutant) -> bool:
         """Return whether a test has seen this mutant."""
-        return self._name(mutant) in self._seen
+        return self.path is not None and self._name(mutant) in self._seen
 
     def keep(self, mutant: Mutant, fate: str, test: str) -> None:
         """Write down what became of one."""
@@ -297,8 +297,8 @@ class Fates:
                 file.write(json.dumps(line) + "\n")
 
     def _name(self, mutant: Mutant) -> tuple[str, ...]:
-        """Return what tells a mutant from all others: its file's name and the digest of its whole source."""
-        return mutant.file, hashlib.sha256(mutant.source.encode()).hexdigest()
+        """Return what tells a mutant from all others: its file, and the digest of the function it makes."""
+        return mutant.file, hashlib.sha256(mutant.surroundings().encode()).hexdigest()
 
 
 def choose(files: Sequence[str], sample: str, seed: int) -> tuple[list[Mutant], int]:

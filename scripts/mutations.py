@@ -52,6 +52,20 @@ class Mutant:
         """What it is called wherever its line stands."""
         return self.file, self.statement, self.before, self.after
 
+    def surroundings(self) -> str:
+        """Return the outermost function, or else the statement, in which it stands, as it makes it."""
+        functions = [
+            node
+            for node in ast.walk(ast.parse(self.source))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.lineno <= self.line <= (node.end_lineno or 0)
+        ]
+        first, last = self.lines
+        if functions:
+            outermost = min(functions, key=lambda node: node.lineno)
+            first, last = outermost.lineno, outermost.end_lineno or 0
+        return "\n".join(self.source.splitlines()[first - 1 : last])
+
     def as_dict(self) -> dict[str, Any]:
         """Return its fields for a file."""
         return asdict(self)

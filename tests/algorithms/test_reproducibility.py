@@ -411,10 +411,19 @@ class Peculiar(ActorCritic):
         self.dropout = torch.nn.Dropout(0.3)
         self.register_buffer("n_seen", torch.zeros(()))
 
-    def _features(self, seen: Any, *others: Any) -> Any:
+    def forward(self, seen: Any, state: Any = None) -> Any:
+        return super().forward(self._mixed(seen), state)
+
+    def action_parameters(self, seen: Any, state: Any = None) -> Any:
+        return super().action_parameters(self._mixed(seen), state)
+
+    def values(self, seen: Any, state: Any = None) -> Any:
+        return super().values(self._mixed(seen), state)
+
+    def _mixed(self, seen: Any) -> Any:
         self.n_seen += 1.0
         mixed = self.dropout(self.frozen(seen["observations"])) + 1e-3 * self.n_seen
-        return super()._features({**seen, "observations": mixed}, *others)
+        return {**seen, "observations": mixed}
 
 
 @pytest.mark.parametrize("algorithm", [PPO2, A2C])

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_empty_array
 from logged_envs import Logged
+from own_sight import OwnSight
 
 from zoo import (
     A2C,
@@ -39,7 +40,6 @@ from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
 from zoo.files.trees import join, split
 from zoo.optim.runtime import computing_with
-from zoo.policies.actor_critic import ActorCritic
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
 
@@ -401,7 +401,7 @@ def test_environments_are_replayed_with_the_same_arithmetic(recwarn: pytest.Warn
     assert not resumed.interaction.seen["observations"].any()
 
 
-class Peculiar(ActorCritic):
+class Peculiar(OwnSight):
     """A policy with a frozen layer, a buffer that each update's forward pass moves, and dropout."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -411,19 +411,10 @@ class Peculiar(ActorCritic):
         self.dropout = torch.nn.Dropout(0.3)
         self.register_buffer("n_seen", torch.zeros(()))
 
-    def forward(self, seen: Any, state: Any = None) -> Any:
-        return super().forward(self._mixed(seen), state)
-
-    def action_parameters(self, seen: Any, state: Any = None) -> Any:
-        return super().action_parameters(self._mixed(seen), state)
-
-    def values(self, seen: Any, state: Any = None) -> Any:
-        return super().values(self._mixed(seen), state)
-
-    def _mixed(self, seen: Any) -> Any:
+    def changed(self, observations: torch.Tensor) -> torch.Tensor:
         self.n_seen += 1.0
-        mixed = self.dropout(self.frozen(seen["observations"])) + 1e-3 * self.n_seen
-        return {**seen, "observations": mixed}
+        mixed: torch.Tensor = self.dropout(self.frozen(observations)) + 1e-3 * self.n_seen
+        return mixed
 
 
 @pytest.mark.parametrize("algorithm", [PPO2, A2C])
@@ -447,14 +438,13 @@ def test_frozen_parameters_buffers_and_what_a_policy_draws_itself_are_restored(a
 # Whatever the process did before
 
 
-class Denormal(ActorCritic):
+class Denormal(OwnSight):
     """A policy that sees something else where denormal numbers are not taken for zero."""
 
-    def _features(self, seen: Any, *others: Any) -> Any:
-        observations = seen["observations"]
+    def changed(self, observations: torch.Tensor) -> torch.Tensor:
         wide = observations.repeat(1, 100) * 1e-20 * 1e-19 * 1e38  # many: torch shares them among its threads
         mean = wide.reshape(len(observations), 100, -1).mean(1)
-        return super()._features({**seen, "observations": observations + mean}, *others)
+        return observations + mean
 
 
 TRAINING = f"""
@@ -463,7 +453,7 @@ import sys
 
 import zoo
 
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}
 policy = {{"net_arch": [256], "_target_": "test_reproducibility.Denormal"}}
 model = zoo.PPO2(policy, "CartPole-v1", seed=1, compile=False, threads=2, n_steps=512, n_epochs=1)
 for name, value in model.learn(512).get_parameters().items():

@@ -217,9 +217,8 @@ def test_all_else_goes_through_torch(make: Callable[[], nn.Module], space: space
 
 
 class OwnActorCritic(ActorCritic):
-    def _features(self, *args: Any) -> Any:
-        features, state = super()._features(*args)
-        return 2.0 * features, state
+    def _masked(self, features: Tensor, seen: Any) -> Tensor:
+        return super()._masked(2.0 * features, seen)
 
 
 class OwnQNetwork(QNetwork):

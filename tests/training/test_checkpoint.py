@@ -21,6 +21,7 @@ import pytest
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from own_sight import OwnSight
 
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
@@ -30,7 +31,6 @@ from zoo.algorithms.sac import SAC
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files.plain_data import to_json
-from zoo.policies.actor_critic import ActorCritic
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
 from zoo.training.configured_callbacks import make_callbacks
 from zoo.training.eval_callback import EvalCallback
@@ -136,7 +136,6 @@ def test_run_killed_while_it_writes_checkpoints_leaves_a_whole_one(tmp_path: Pat
 import sys
 from zoo.algorithms.dqn import DQN
 from zoo.files.plain_data import to_json
-from zoo.policies.actor_critic import ActorCritic
 from zoo.training.checkpoint import CheckpointCallback
 model = DQN("MlpPolicy", "CartPole-v1", seed=0, compile=False, learning_starts=10**9, train_freq=1)
 print("starts", flush=True)
@@ -496,12 +495,11 @@ def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone
     assert broken.last.returns.tolist() == watch.last.returns.tolist()
 
 
-class DropoutPolicy(ActorCritic):
+class DropoutPolicy(OwnSight):
     """Draws from torch in each forward pass."""
 
-    def _features(self, seen: Any, *others: Any) -> Any:
-        dropped = torch.nn.functional.dropout(seen["observations"], 0.3)
-        return super()._features({**seen, "observations": dropped}, *others)
+    def changed(self, observations: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(observations, 0.3)
 
 
 def test_a_state_from_before_the_first_step_can_be_loaded() -> None:

@@ -1,0 +1,29 @@
+"""A policy of one's own that changes what it sees before it looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from zoo.policies.actor_critic import ActorCritic
+
+
+class OwnSight(ActorCritic):
+    """An actor-critic that sees ``changed(observations)``."""
+
+    def changed(self, observations: Tensor) -> Tensor:
+        """Return what it sees in the place of ``observations`` (n, …)."""
+        raise NotImplementedError
+
+    def forward(self, seen: Any, state: Any = None) -> Any:
+        return super().forward(self._seen(seen), state)
+
+    def action_parameters(self, seen: Any, state: Any = None) -> Any:
+        return super().action_parameters(self._seen(seen), state)
+
+    def values(self, seen: Any, state: Any = None) -> Any:
+        return super().values(self._seen(seen), state)
+
+    def _seen(self, seen: Any) -> Any:
+        return {**seen, "observations": self.changed(seen["observations"])}

@@ -47,6 +47,7 @@ TESTS_OF = {
     "algorithms/finite.py": "test_not_finite",
     "algorithms/ppo2.py": "test_on_policy_",
     "algorithms/resuming.py": "test_reproducibility",
+    "algorithms/sac.py": "test_off_policy_updates",
     "envs/env_states.py": "test_env_replay",
     "optim/tracing.py": "test_program",
     "policies/numpy_forward.py": "test_acting",

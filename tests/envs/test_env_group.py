@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
+from gymnasium import spaces
 from scripted import Counting
 
 from zoo.envs.env_group import EnvGroup
@@ -35,3 +37,31 @@ def test_it_is_known_which_environment_is_at_work_while_it_is() -> None:
     group.step(np.zeros(2, np.int64))
     assert at_work == ["env 3 (step 1 after seed 7)", "env 4 (step 1 after seed 8)"]
     assert whereabouts.at_work() is None
+
+
+class Told(Counting):
+    """Shows what it is told, and the episode's steps."""
+
+    told = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(lengths=(9,))
+        plain = self.observation_space
+        self.observation_space: Any = spaces.Dict({"steps": plain, "told": spaces.Box(-9.0, 9.0, (1,))})
+
+    def _shown(self) -> Any:
+        return {"steps": super()._shown() * [0, 1], "told": np.full(1, self.told, np.float32)}
+
+
+@pytest.mark.parametrize("told", [0.0, np.nan, 1.0])
+def test_every_part_of_an_observation_says_whether_a_replay_came_out_the_same(told: float) -> None:
+    """A NaN is equal to itself."""
+    group = EnvGroup([Told], reseed_every=1000, renew=False)
+    group.use_arrays(StepArrays.allocate(1, group.observation_space, group.action_space))
+    Told.told = told if np.isnan(told) else 0.0
+    group.reset([7], None, [0])
+    group.step(np.zeros(1, np.int64))
+    state = group.states()
+    Told.told = told
+    assert group.load_states(state) == ([0] if told == 1.0 else [])
+    Told.told = 0.0

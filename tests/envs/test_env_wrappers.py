@@ -80,6 +80,22 @@ def test_boxes_of_a_dictionary_are_stacked() -> None:
     assert env.observation_space["image"].contains(observations["image"])
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "stacked"), [(0.5, 2.0, (0.0, 2.0)), (-2.0, -0.5, (-2.0, 0.0)), (-3.0, 3.0, (-3.0, 3.0))]
+)
+def test_zeros_before_the_start_are_within_the_bounds_of_stacked_frames(
+    low: float, high: float, stacked: tuple[float, float]
+) -> None:
+    class Bounded(Counting):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = spaces.Box(low, high, (2,), np.float32)
+
+    space = made(Bounded, frame_stack=3).single_observation_space
+    assert set(zip(space.low.tolist(), space.high.tolist(), strict=True)) == {stacked}
+    assert space.shape == (6,)
+
+
 def test_discrete_observations_cannot_be_stacked() -> None:
     with pytest.raises(ZooError, match=r"Discrete\(4\) cannot be stacked"):
         made("Zoo/Identity-v0", frame_stack=2)

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from zoo.envs.goals import GoalOutcomes, is_goal_space
+from zoo.envs.goals import Asked, GoalOutcomes, is_goal_space
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.toys import BitFlipping, bit_image
 from zoo.envs.trial import check_env
@@ -114,6 +114,8 @@ def test_one_answer_for_all_counts_where_it_is_that_for_each() -> None:
     assert none is not None
     assert not none.any()
     assert none.shape == (40,)
+    assert Asked(Continuing().compute_terminated, spaces.Box(-1.0, 1.0, (2,)), "ends").takes_many()
+    assert not Asked(Ending().compute_terminated, spaces.Box(-1.0, 1.0, (2,)), "ends").takes_many()
     some = GoalOutcomes(make_vec_env(Ending, 1, check=False)).terminated(achieved, desired)
     np.testing.assert_array_equal(some, np.linalg.norm(achieved - desired, axis=-1) < 0.1)
 
@@ -310,3 +312,12 @@ def test_trial_tells_what_hindsight_would_stumble_over(env: type[Stepping], mess
 @pytest.mark.parametrize("env", [Stepping, BitFlipping, "Zoo/BitFlippingImage-v0"])
 def test_trial_finds_nothing_where_rewards_are_those_of_compute_reward(env: Any) -> None:
     assert check_env(env) == []
+
+
+def test_only_one_answer_a_goal_or_one_for_all_is_taken() -> None:
+    def takes_many(answer: Any) -> bool:
+        return Asked(answer, spaces.Box(-1.0, 1.0, (2,)), "compute_reward").takes_many()
+
+    assert takes_many(lambda achieved, desired, info: achieved[..., 0] - desired[..., 1])
+    assert takes_many(lambda achieved, desired, info: np.full(achieved.shape[:-1], np.nan))
+    assert not takes_many(lambda achieved, desired, info: 0.0 if achieved.ndim == 1 else achieved[:, :1] * 0)

@@ -493,6 +493,23 @@ def test_head_outside_of_its_ring_is_refused(head: int) -> None:
         of_rewards().load_state(state)
 
 
+@pytest.mark.parametrize("name", ["heads", "sizes"])
+@pytest.mark.parametrize("numbers", [[2.0, 2.0], [2], [[2, 2]]], ids=str)
+def test_rings_that_are_no_whole_numbers_one_each_are_refused(name: str, numbers: Any) -> None:
+    state = {**of_rewards([1, 2], [3, 4]).state(), name: np.array(numbers)}
+    with pytest.raises(ValueError, match="its rings are not those of this memory"):
+        of_rewards().load_state(state)
+
+
+@pytest.mark.parametrize(("sizes", "once"), [([2, -1], False), ([2, 3], False), ([2, 3], True)])
+def test_sizes_that_no_ring_has_are_refused(sizes: list[int], once: bool) -> None:
+    """Of three rows, one holds what was shown last where that is stored once."""
+    memory = of_rewards(*[[1, 2]] * (3 if once else 2), capacity=6, once=once)
+    state = {**memory.state(), "sizes": np.array(sizes)}
+    with pytest.raises(ValueError, match="its rings are not those of this memory"):
+        of_rewards(capacity=6, once=once).load_state(state)
+
+
 def test_what_was_stored_before_a_checkpoint_is_not_looked_at_again() -> None:
     memory = of_rewards([1, 2], [3, 4])
     memory.columns["rewards"][1] = np.nan

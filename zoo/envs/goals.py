@@ -129,8 +129,7 @@ class Asked:
             together = self._all_at_once(achieved, desired)
         except Exception:  # It may take one goal only, and fail in any way for more.
             return False
-        constant = together.shape == () and bool((alone == alone[0]).all())
-        return (constant or together.shape == alone.shape) and np.allclose(together, alone, equal_nan=True)
+        return together.shape in ((), alone.shape) and np.allclose(together, alone, equal_nan=True)
 
     def _all_at_once(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(self.answer(achieved, desired, [{}] * len(achieved)), dtype=np.float64)

@@ -31,7 +31,14 @@ ACTIONS: list[spaces.Space[Any]] = [
 N_STEPS, N_ENVS = 8, 2
 N_ROWS = N_STEPS * N_ENVS
 POLICY = {"net_arch": {"shared": [5], "pi": [4], "vf": [3]}, "activation": "tanh"}
-SETTINGS = {"n_steps": N_STEPS, "cold_updates": 2, "kfac_decay": 0.8, "kfac_damping": 0.05, "momentum": 0.7}
+SETTINGS = {
+    "n_steps": N_STEPS,
+    "cold_updates": 2,
+    "kfac_update": 1,
+    "kfac_decay": 0.8,
+    "kfac_damping": 0.05,
+    "momentum": 0.7,
+}
 
 
 def distribution_of(policy: ActorCritic, parameters: Tensor) -> list[distributions.Distribution]:

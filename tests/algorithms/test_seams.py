@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.memory.columns import transform
 from zoo.optim.descent import Descent
-from zoo.optim.natural import conjugate_gradient, fisher_product, line_search
+from zoo.optim.natural import conjugate_gradient, fisher_products, line_search
 from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters
 from zoo.optim.program import Program
@@ -189,7 +189,10 @@ def test_natural_gradient_of_a_policy_against_its_explicit_fisher_matrix(env_id:
     start, bound = natural.parameters.flat.detach().clone(), 0.01
 
     def product(state: State, vector: Tensor) -> Tensor:
-        return fisher_product(natural.kl, state["policy"], vector, DAMPING)
+        at = state["policy"].detach().requires_grad_()
+        outputs = natural.parameters.at(at)({"observations": natural.observations})[0]
+        old, kl = outputs.detach(), natural.policy.head.kl
+        return fisher_products(outputs, at, lambda new: kl(old, new).mean())(vector) + DAMPING * vector
 
     def gradient(state: State) -> Tensor:
         vector = state["policy"].detach().requires_grad_()

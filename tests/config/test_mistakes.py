@@ -39,7 +39,7 @@ MISTAKES = {
     "pull fro=x/y": "unknown key `fro`; did you mean `from`?",
     "pull nothing_near=x/y": "known: from, revision, to",
     "check": "which env?",
-    "train algo=ppo3": "unknown algo 'ppo3'; did you mean 'ppo' or 'ppo2'?",
+    "train algo=ppo3": "unknown algo 'ppo3'; did you mean 'ppo' or 'ppo1' or 'ppo2'?",
     "train algo=dnq env=CartPole-v1": "did you mean 'dqn'?",
     f"train {CARTPOLE} algo.learning_rat=1": "`algo.learning_rat`; did you mean `algo.learning_rate`?",
     f"train {CARTPOLE} tuned=null": "to leave tuned values out: tuned=none",

@@ -56,7 +56,7 @@ def test_a_core_is_one_method() -> None:
 
 
 def test_the_documented_policy_works() -> None:
-    source = re.search(r"```python\n(.*?class MyActorCritic.*?)```", DOCS.read_text(), re.DOTALL)
+    source = re.search(r"```python\n((?:(?!```).)*class MyActorCritic.*?)```", DOCS.read_text(), re.DOTALL)
     assert source is not None
     names: dict[str, Any] = {}
     exec(source[1], names)

@@ -79,8 +79,14 @@ def expected(made: Any, observations: list[np.ndarray]) -> np.ndarray:
 
 CASES = {
     **{f"{algo} of numbers": (algo, VECTOR, NUMBERS) for algo in ("a2c", "ddpg", "sac", "td3", "tqc")},
-    **{f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"]) for algo in ("dqn", "qrdqn", "ppo2")},
+    **{
+        f"{algo} of a choice": (algo, VECTOR, ACTIONS["choice"]) for algo in ("dqn", "qrdqn", "ppo2", "acktr")
+    },
     **{f"ppo2 of {name}": ("ppo2", VECTOR, space) for name, space in ACTIONS.items()},
+    "acer of a choice": ("acer", VECTOR, ACTIONS["choice"]),
+    "acer of numbers": ("acer", VECTOR, NUMBERS),
+    "ppo1 of choices": ("ppo1", VECTOR, ACTIONS["choices"]),
+    "trpo of numbers": ("trpo", VECTOR, NUMBERS),
     "ppo2 of images": ("ppo2", IMAGE, NUMBERS),
     "a2c of dictionaries": ("a2c", PARTS, ACTIONS["choice"]),
     "td3 of pictures and numbers": ("td3", SEEN, NUMBERS),

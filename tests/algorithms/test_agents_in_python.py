@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import re
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -709,3 +711,18 @@ def test_another_discount_is_that_of_normalised_rewards_too_unless_they_have_the
     loaded = zoo.load(model.save(tmp_path / "agent"), gamma=0.5)
     assert loaded.config.gamma == 0.5
     assert (None if loaded.normalizer is None else loaded.normalizer.gamma) == expected
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_that_is_let_go_is_gone_at_once(name: str) -> None:
+    """Its environments' processes end then, and its memory is free for the next one."""
+    algorithm = algorithm_class(name)
+    env_id = "CartPole-v1" if spaces.Discrete in algorithm.supported_actions else "Pendulum-v1"
+    model = algorithm({"net_arch": [4]}, env_id, compile=False)
+    gone = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -51,13 +52,13 @@ class Team:
     """The workers of whom ``algorithm`` is one. ``orders`` are what the first can have the others do."""
 
     def __init__(self, algorithm: Member, workers: Workers | None = None) -> None:
-        self.algorithm = algorithm
+        self.algorithm: Member = weakref.proxy(algorithm)  # no circle: an algorithm let go closes its envs
         self.workers = workers
         self.size = 1 if workers is None else workers.size
         self.orders: dict[str, Any] = {
             EPISODES: self._told_episodes,
-            METRICS: lambda: self._told(algorithm.read_own_metrics()),
-            BARRIER: algorithm.own_barrier,
+            METRICS: lambda: self._told(self.algorithm.read_own_metrics()),
+            BARRIER: lambda: self.algorithm.own_barrier(),
         }
         self._untold: list[EpisodeRecord] = []
         self._n_untold = 0

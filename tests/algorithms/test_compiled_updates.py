@@ -128,7 +128,13 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+DEAR = ("ppo2_lstm",)
+"""Runs that compile for most of a minute."""
+
+MARKED = [pytest.param(name, marks=pytest.mark.slow if name in DEAR else ()) for name in RUNS]
+
+
+@pytest.mark.parametrize("name", MARKED)
 def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
     algorithm, env, hyperparameters, n_timesteps = RUNS[name]
     models = [

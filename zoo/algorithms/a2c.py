@@ -14,7 +14,6 @@ from torch import Tensor
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.memory.columns import transform
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
@@ -47,10 +46,7 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
         return Adam(eps=config.rms_prop_eps)
 
     def update(self) -> None:
-        memory, rollout = self.memory, self.finished_rollout()
-        if "weights" not in rollout and not memory.valid.all():
-            real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])
-            rollout = transform(lambda column: column[real], rollout)
+        rollout = self._without_resets(self.finished_rollout())
         rates = self.rates(self._progress_before)
         self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
 

@@ -19,7 +19,6 @@ from zoo.algorithms.finite import check_parameters
 from zoo.algorithms.on_policy import OnPolicyAlgorithm, RolloutConfig, batch_mean, standardized
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.memory.columns import transform
 from zoo.optim.descent import Descent
 from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum
@@ -80,10 +79,7 @@ class ACKTR(OnPolicyAlgorithm[ACKTRConfig]):
         return State({name: tensor for state in states for name, tensor in state.items()})
 
     def update(self) -> None:
-        memory, rollout = self.memory, self.finished_rollout()
-        if "weights" not in rollout and not memory.valid.all():
-            real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])
-            rollout = transform(lambda column: column[real], rollout)
+        rollout = self._without_resets(self.finished_rollout())
         self._refresh_if_due()
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         noise = self.rng.standard_normal(rollout["returns"].shape, dtype=np.float32)

@@ -212,6 +212,14 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         rollout["returns"] = self._tensors(self.memory.as_rows(returns))
         return rollout
 
+    def _without_resets(self, rollout: dict[str, Any]) -> dict[str, Any]:
+        """Return as many rows, in which others stand in the place of those that merely reset."""
+        memory = self.memory
+        if "weights" in rollout or memory.valid.all():
+            return rollout
+        real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])
+        return transform(lambda column: column[real], rollout)
+
     @torch.inference_mode()
     def _judged(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
         """Return the policy's values of what it saw, and the log-probabilities of what it did."""

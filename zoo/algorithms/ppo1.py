@@ -12,17 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.algorithms.on_policy import (
-    ANY_ACTIONS,
-    OnPolicyAlgorithm,
-    OnPolicyConfig,
-    batch_mean,
-    explained_variance,
-)
-from zoo.algorithms.ppo2 import clipped_surrogate
-from zoo.config.fields import Schedule, hyperparameter, with_defaults
+from zoo.algorithms.clipped_policy import ClippedPolicyAlgorithm, ClippedPolicyConfig, clipped_surrogate
+from zoo.algorithms.on_policy import batch_mean, explained_variance
+from zoo.config.fields import hyperparameter, with_defaults
 from zoo.memory.columns import transform
-from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
 
@@ -31,29 +24,24 @@ Batch = dict[str, Any]
 
 @dataclass
 @with_defaults(
-    learning_rate="lin_1e-3", n_steps=256, normalize_advantage=True, vf_coef=1.0, max_grad_norm=None
+    learning_rate="lin_1e-3",
+    n_steps=256,
+    normalize_advantage=True,
+    vf_coef=1.0,
+    max_grad_norm=None,
+    clip_range="lin_0.2",
 )
-class PPO1Config(OnPolicyConfig):
+class PPO1Config(ClippedPolicyConfig):
     """Hyperparameters of PPO1."""
 
     batch_size: int = hyperparameter(64, "size of a minibatch; what does not fill one is left out", ge=1)
-    n_epochs: int = hyperparameter(4, "passes over each rollout", ge=1)
-    clip_range: Schedule = hyperparameter(
-        "lin_0.2", "change of an action's probability ratio beyond which nothing is gained", gt=0
-    )
-    adam_eps: float = hyperparameter(1e-5, "Adam's epsilon", gt=0)
 
 
-class PPO1(OnPolicyAlgorithm[PPO1Config]):
+class PPO1(ClippedPolicyAlgorithm[PPO1Config]):
     """PPO with clipped surrogate and whole batches standardised, as in Stable-Baselines' PPO1."""
 
     name = "ppo1"
     config_class = PPO1Config
-    supported_actions = ANY_ACTIONS
-    uses_old_log_prob = True
-
-    def _optimizer(self) -> Optimizer:
-        return Adam(eps=self.config.adam_eps)
 
     def update(self) -> None:
         rollout = self.finished_rollout()
@@ -97,13 +85,6 @@ class PPO1(OnPolicyAlgorithm[PPO1Config]):
             "grad_norm": grad_norm,
         }
         return Outcome(state, metrics)
-
-    def gradient_steps_in(self, total_timesteps: int) -> float:
-        n_rollouts = total_timesteps / (self.memory.n_steps * self.n_envs)
-        return n_rollouts * self.config.n_epochs * self._minibatches()[0]
-
-    def _batch_size(self) -> int:
-        return self._minibatches()[1] * self.memory.steps_a_row
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many whole minibatches a rollout has, and their rows."""

@@ -14,54 +14,37 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from zoo.algorithms.on_policy import (
-    ANY_ACTIONS,
-    OnPolicyAlgorithm,
-    OnPolicyConfig,
-    batch_mean,
-    explained_variance,
-    standardized,
-)
+from zoo.algorithms.clipped_policy import ClippedPolicyAlgorithm, ClippedPolicyConfig, clipped_surrogate
+from zoo.algorithms.on_policy import batch_mean, explained_variance, standardized
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.columns import transform
-from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.program import STOPPED, Outcome
 from zoo.optim.state import State
 
 
 @dataclass
 @with_defaults(learning_rate=2.5e-4, normalize_advantage=True)
-class PPO2Config(OnPolicyConfig):
+class PPO2Config(ClippedPolicyConfig):
     """Hyperparameters of PPO2. Stable-Baselines halves the value's error: its ``vf_coef`` is twice ours."""
 
     batch_size: int | None = hyperparameter(
         None, "size of a minibatch; null: n_minibatches decides", unit="steps", ge=2
     )
     n_minibatches: int = hyperparameter(4, "minibatches an epoch, if batch_size is null", ge=1)
-    n_epochs: int = hyperparameter(4, "passes over each rollout", ge=1)
-    clip_range: Schedule = hyperparameter(
-        0.2, "change of an action's probability ratio beyond which nothing is gained", gt=0
-    )
     clip_range_vf: Schedule | Literal["same"] | None = hyperparameter(
         "same", "the same for the change of a value; same: clip_range, null: no clipping", gt=0
     )
     target_kl: float | None = hyperparameter(
         None, "an update ends when the KL divergence to the old policy exceeds 1.5 times this", gt=0
     )
-    adam_eps: float = hyperparameter(1e-5, "Adam's epsilon", gt=0)
 
 
-class PPO2(OnPolicyAlgorithm[PPO2Config]):
+class PPO2(ClippedPolicyAlgorithm[PPO2Config]):
     """PPO with clipped surrogate and, by default, clipped values, as in Stable-Baselines' PPO2."""
 
     name = "ppo2"
     config_class = PPO2Config
-    supported_actions = ANY_ACTIONS
-    uses_old_log_prob = True
-
-    def _optimizer(self) -> Optimizer:
-        return Adam(eps=self.config.adam_eps)
 
     def _make_state(self) -> State:
         state = super()._make_state()
@@ -124,13 +107,6 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
             error = torch.maximum(error, (batch["values"] + change - batch["returns"]).square())
         return batch_mean(error, batch)
 
-    def gradient_steps_in(self, total_timesteps: int) -> float:
-        n_rollouts = total_timesteps / (self.memory.n_steps * self.n_envs)
-        return n_rollouts * self.config.n_epochs * self._minibatches()[0]
-
-    def _batch_size(self) -> int:
-        return self._minibatches()[1] * self.memory.steps_a_row
-
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches an epoch has, and their rows; they repeat as few as they can."""
         memory, n_minibatches, batch_size = self.memory, self.config.n_minibatches, self.config.batch_size
@@ -153,10 +129,3 @@ class PPO2(OnPolicyAlgorithm[PPO2Config]):
             f"{asked} can't be made of {memory.n_rows} sequences of {memory.chunk_length} steps; change"
             " algo.n_steps, n_envs, algo.chunk_length, algo.batch_size or algo.n_minibatches"
         )
-
-
-def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip_range: Tensor) -> Tensor:
-    """Return what actions of these probability ratios gain (…): equation 7 of the paper, within the mean."""
-    ratio = log_ratio.exp()
-    clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
-    return torch.minimum(advantages * ratio, advantages * clipped)

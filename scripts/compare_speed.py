@@ -165,7 +165,7 @@ def summary(measurements: Measurements, arguments: argparse.Namespace) -> dict[s
     }
 
 
-PACKAGES = ("zoo", "torch", "numpy", "gymnasium", "stable-baselines3", "sbx-rl", "jax")
+PACKAGES = ("zoo", "torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib", "sbx-rl", "jax")
 
 
 def installed_version(package: str) -> str | None:

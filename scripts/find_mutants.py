@@ -56,6 +56,7 @@ LEFT_OUT = {
     ),
     "it speaks with other processes, whose lines no test in this process reaches": (
         *("envs/workers.py", "envs/worker_process.py", "envs/denormals.py"),
+        *("training/workers.py", "training/worker_process.py"),
     ),
     "EnvPool is not installed where this runs": ("envs/envpool.py",),
     "it keeps and compares files; killed runs and damaged files are its tests": (
@@ -64,10 +65,13 @@ LEFT_OUT = {
     ),
     "what comes out is held against another system's, number by number": (
         *("training/exporting.py", "training/importing.py", "training/sb3_names.py"),
+        "training/sb3_hyperparameters.py",
         *("training/sb3_normalization.py", "training/deterministic_policy.py"),
         *("policies/deterministic_policy.py",),
     ),
-    "environments to try algorithms on: what is learned on them shows what they are": ("envs/toys.py",),
+    "environments to try algorithms on: what is learned on them shows what they are": (
+        *("envs/toys.py", "envs/action_toys.py"),
+    ),
 }
 """Files of these rooms that are not broken, by the reason."""
 
@@ -103,12 +107,6 @@ EQUIVALENT = {
     ("zoo/memory/hindsight.py", "chosen = np.argpartition(order, n - 1)[:, :n]", "1", "2"): (
         "NumPy's partition leaves the next number in its place as well, though it does not promise to"
     ),
-    (
-        "zoo/memory/hindsight.py",
-        "first_end = np.where(ends.any(-1), ends.argmax(-1) + 1, n_step)",
-        "-1",
-        "+1",
-    ): "this array has two dimensions",
     ("zoo/memory/replay.py", "self._n_added = self._n_added_before = 0", "0", "1"): (
         "only how much these counts grow is looked at"
     ),
@@ -129,26 +127,11 @@ EQUIVALENT = {
     ): "logits that are all equal give equal probabilities, whatever they are",
     ("zoo/memory/episodes.py", "UNDER_WAY = -1", "1", "2"): "any negative number stands for it as well",
     (
-        "zoo/policies/parameter_noise.py",
-        "desired = epsilon_greedy_kl(self.rate(progress), without.shape[-1])",
-        "-1",
-        "+1",
-    ): "this array has two dimensions",
-    (
         "zoo/policies/exploration.py",
         "is_random = rng.random(n_rows(seen)) < self.rate(progress)",
         "rng.random(n_rows(seen)) < self.rate(progress)",
         "rng.random(n_rows(seen)) <= self.rate(progress)",
     ): "both numbers are equal once in 2**53 draws",
-    ("zoo/policies/numpy_forward.py", "return lambda features: np.concatenate(", "-1", "+1"): (
-        "these arrays have two dimensions"
-    ),
-    (
-        "zoo/policies/numpy_forward.py",
-        "return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps)",
-        "-1",
-        "+1",
-    ): "these arrays have two dimensions",
     (
         "zoo/memory/segments.py",
         "name = self._names[segment] = self._names[segment] or secrets.token_hex(16)",
@@ -198,12 +181,6 @@ EQUIVALENT = {
         "one point more changes an integral by less than single precision shows"
     ),
     (
-        "zoo/policies/actor_critic.py",
-        "next_state = torch.cat([next_state, after], dim=-1)",
-        "-1",
-        "+1",
-    ): "states have two dimensions",
-    (
         "zoo/policies/numpy_forward.py",
         "return np.where(values > 0, np.log1p(np.abs(values)) + 1, np.exp(-np.abs(values)))",
         "values > 0",
@@ -228,6 +205,116 @@ EQUIVALENT = {
         "target < each",
         "target <= each",
     ): "where both are equal their loss is 0, and so is its slope",
+    ("zoo/memory/prioritized.py", "MOST_NEW = 1024", "1024", "1025"): (
+        "they all get the same priority, whenever that is"
+    ),
+    ("zoo/memory/final_observations.py", "if n_rows > n_there:", "n_rows > n_there", "n_rows >= n_there"): (
+        "room is made one row earlier, and as much of it"
+    ),
+    ("zoo/memory/sequence_memory.py", "NOWHERE = -1", "1", "2"): "any negative number stands for it as well",
+    (
+        "zoo/memory/final_observations.py",
+        "NOWHERE = -1",
+        "1",
+        "2",
+    ): "any negative number stands for it as well",
+    ("zoo/memory/rollout.py", "if room > len(rows):", "room > len(rows)", "room >= len(rows)"): (
+        "no row is drawn where none is missing"
+    ),
+    (
+        "zoo/memory/rollout.py",
+        "epochs = np.concatenate([epochs, rng.choice(rows, (n_epochs, room - len(rows)))], axis=1)",
+        "room - len(rows)",
+        "room + len(rows)",
+    ): "what is drawn beyond the room is cut off",
+    ("zoo/memory/episodes.py", "self.since = np.zeros((length, n_envs), np.int32)", "np.zeros", "np.ones"): (
+        "it is read only where a transition was written, and is written with it"
+    ),
+    (
+        "zoo/memory/replay.py",
+        "found = final if found is None or final.steps_ago > found.steps_ago else found",
+        "final.steps_ago > found.steps_ago",
+        "final.steps_ago >= found.steps_ago",
+    ): "of two numbers of one step either may be told",
+    ("zoo/policies/numpy_recurrence.py", "restarts = (keep != 1).any((1, 2))", "1", "2"): (
+        "a state that is kept may be multiplied by 1 as well"
+    ),
+    ("zoo/policies/recurrence.py", "_taken_apart.append(True)", "True", "False"): (
+        "only how many blocks are open is looked at"
+    ),
+    ("zoo/policies/recurrence.py", "layer, step = KINDS[kind], 1e-20", "1e-20", "2e-20"): (
+        "the derivative is as exact with any step as small as that"
+    ),
+    (
+        "zoo/policies/multi_heads.py",
+        "return (parameters > 0).view(np.int8)",
+        "parameters > 0",
+        "parameters >= 0",
+    ): ("at 0 both values of a bit are as likely"),
+    (
+        "zoo/policies/exploration.py",
+        "is_random = rng.random((n, 1)) < self.random_share",
+        "rng.random((n, 1)) < self.random_share",
+        "rng.random((n, 1)) <= self.random_share",
+    ): "both numbers are equal once in 2**53 draws",
+    ("zoo/policies/state_dependent_exploration.py", "self._n_steps = 0", "0", "1"): (
+        "it is 0 again with the first draw"
+    ),
+    (
+        "zoo/policies/parameter_noise.py",
+        "vector[part] += torch.from_numpy(np.float32(self.std) * noise).to(vector.device)",
+        "vector[part] += torch.from_numpy(np.float32(self.std) * noise).to(vector.device)",
+        "vector[part] -= torch.from_numpy(np.float32(self.std) * noise).to(vector.device)",
+    ): "normal noise is as likely with the other sign",
+    (
+        "zoo/envs/wrappers.py",
+        "self._actions = np.zeros((horizon, n_action), dtype=np.float32)",
+        "np.zeros",
+        "np.ones",
+    ): "a reset makes them zeros, and comes before anything is shown",
+    (
+        "zoo/envs/wrappers.py",
+        "self._observations = np.zeros((horizon, *space.shape), dtype=np.float32)",
+        "np.zeros",
+        "np.ones",
+    ): "a reset makes them zeros, and comes before anything is shown",
+    ("zoo/envs/goals.py", "space.seed(0)", "0", "1"): "any goals are as good a trial",
+    (
+        "zoo/envs/seeds.py",
+        "return int(np.random.SeedSequence(seed, spawn_key=(1, rank)).generate_state(1)[0])",
+        "1",
+        "2",
+    ): "any number but another stream's gives a stream of its own; its first word is the same in all lengths",
+    (
+        "zoo/training/statistics.py",
+        "rows = max(1, _ELEMENTS // sum(len(scores) for scores in [*first, *second]))",
+        "max",
+        "min",
+    ): "how many deals are made at once changes none",
+    (
+        "zoo/training/statistics.py",
+        "rows = max(1, _ELEMENTS // sum(len(scores) for scores in [*first, *second]))",
+        "1",
+        "2",
+    ): "how many deals are made at once changes none",
+    (
+        "zoo/training/statistics.py",
+        "rows = max(1, _ELEMENTS // sum(len(scores) for scores in [*first, *second]))",
+        "_ELEMENTS // sum((len(scores) for scores in [*first, *second]))",
+        "_ELEMENTS * sum((len(scores) for scores in [*first, *second]))",
+    ): "how many deals are made at once changes none",
+    (
+        "zoo/training/statistics.py",
+        "size = width * max(1, sum(len(scores) for strata in methods for scores in strata))",
+        "max",
+        "min",
+    ): "how many resamples are made at once changes none",
+    (
+        "zoo/training/statistics.py",
+        "as_large += int((differences >= there * (1 - 1e-9)).sum())",
+        "1e-09",
+        "2e-09",
+    ): "either is more than rounding and less than a difference",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

@@ -10,6 +10,7 @@ system. The first interval warms the system up (compilation, caches) and does no
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import tempfile
@@ -87,6 +88,17 @@ WORKS = {
         net_arch=[64, 64],
         hyperparameters={"n_steps": 5, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
     ),
+    "ppo1": Work(
+        env="CartPole-v1",
+        n_envs=8,
+        interval=10_240,
+        log_every=2_048,
+        net_arch=[64, 64],
+        hyperparameters={
+            "n_steps": 256, "batch_size": 64, "n_epochs": 4, "gamma": 0.99, "gae_lambda": 0.95,
+            "learning_rate": 1e-3, "clip_range": 0.2, "ent_coef": 0.01,
+        },
+    ),
     "acer": Work(
         env="CartPole-v1",
         n_envs=8,
@@ -102,6 +114,15 @@ WORKS = {
         log_every=2_048,
         net_arch=[64, 64],
         hyperparameters={"n_steps": 20, "gamma": 0.99, "ent_coef": 0.0},
+    ),
+    "ars": Work(
+        env="CartPole-v1",
+        n_envs=1,
+        interval=10_240,
+        log_every=2_048,
+        net_arch=[],
+        hyperparameters={"n_delta": 8, "learning_rate": 0.02, "delta_std": 0.05},
+        policy_name="LinearPolicy",
     ),
     "trpo": Work(
         env="Pendulum-v1",
@@ -127,8 +148,20 @@ WORKS["recurrent_ppo"] = replace(
     policy_fields={"lstm_hidden_size": 64},
 )
 
-CONTRIB = {"qrdqn": "QRDQN", "tqc": "TQC", "recurrent_ppo": "RecurrentPPO", "trpo": "TRPO"}
+WORKS["maskable_ppo"] = replace(WORKS["ppo"], env="Zoo/Masked-v0")
+
+CONTRIB = {
+    "qrdqn": "QRDQN",
+    "tqc": "TQC",
+    "recurrent_ppo": "RecurrentPPO",
+    "maskable_ppo": "MaskablePPO",
+    "trpo": "TRPO",
+    "ars": "ARS",
+}
 """Works that SB3-Contrib has, and what it calls them."""
+
+NEAREST_IN_SB3 = {"acer": "A2C", "acktr": "A2C", "ppo1": "PPO"}
+"""What of SB3 does the work that is most like that of an algorithm that it does not have."""
 
 SYSTEMS = ("zoo-eager", "zoo-compiled", "sb3", "sbx")
 
@@ -159,10 +192,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def systems_for(work: str) -> list[str]:
-    """Return the systems that have this work's algorithm; of ACKTR's, SB3 does A2C's."""
-    without = {"acer": ("sb3", "sbx")}
-    alone = ("sbx",) if work in ("a2c", "acktr", "qrdqn", "recurrent_ppo", "trpo") else ()
-    return [system for system in SYSTEMS if system not in without.get(work, alone)]
+    """Return the systems that have this work's algorithm, or what is nearest to it."""
+    without_sbx = work == "a2c" or work in NEAREST_IN_SB3 or (work in CONTRIB and work != "tqc")
+    return [system for system in SYSTEMS if not (system == "sbx" and without_sbx)]
 
 
 def limit_threads(system: str, threads: int) -> None:
@@ -173,6 +205,10 @@ def limit_threads(system: str, threads: int) -> None:
     if system == "sbx" and threads:
         # XLA sizes its pool by the cores that it may use, and has no setting that holds on CPUs.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+class MeasuredError(Exception):
+    """Ends the training of a peer."""
 
 
 class IntervalClock:
@@ -206,7 +242,7 @@ def train_sb3(work: str, folder: Path, clock: IntervalClock, arguments: argparse
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     package = sb3_contrib if work in CONTRIB else stable_baselines3
-    name = "A2C" if work == "acktr" else CONTRIB.get(work, work.upper())
+    name = NEAREST_IN_SB3.get(work) or CONTRIB.get(work, work.upper())
     train_like_sb3(getattr(package, name), work, folder, clock, arguments.seed)
 
 
@@ -227,15 +263,23 @@ def train_like_sb3(
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.logger import configure
 
+    import zoo.envs  # noqa: F401  # some works are done in its environments
+
     class Mark(BaseCallback):  # type: ignore[misc]
         def _on_step(self) -> bool:
-            return self.num_timesteps % work.interval != 0 or not clock.mark(self.num_timesteps)
+            if self.num_timesteps % work.interval == 0 and clock.mark(self.num_timesteps):
+                raise MeasuredError  # ARS goes on whatever a callback returns
+            return True
 
+    if name == "maskable_ppo":
+        from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback as EvalCallback
     work = WORKS[name]
     model = algorithm(
         work.policy_name,
         make_vec_env(work.env, n_envs=work.n_envs, seed=seed, monitor_dir=str(folder / "monitor")),
-        policy_kwargs={"net_arch": work.net_arch, **work.policy, **work.policy_fields},
+        policy_kwargs=None
+        if name == "ars"
+        else {"net_arch": work.net_arch, **work.policy, **work.policy_fields},
         seed=seed,
         **work.hyperparameters,
     )
@@ -251,16 +295,20 @@ def train_like_sb3(
     )
     # Off-policy peers count their log interval in episodes: their default of four is kept.
     rollout = work.n_envs * work.hyperparameters.get("n_steps", 0)
-    log_interval = work.log_every // rollout if rollout else 4
-    model.learn(ENDLESS, callback=[evaluation, Mark()], log_interval=log_interval)
+    log_interval = work.log_every // rollout if rollout else 1 if name == "ars" else 4
+    with contextlib.suppress(MeasuredError):
+        model.learn(ENDLESS, callback=[evaluation, Mark()], log_interval=log_interval)
 
 
 # What makes Zoo's algorithm do the same arithmetic as the peers'.
 SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_range_vf": None},
     "recurrent_ppo": {"clip_range_vf": None, "vf_coef": 0.5},
+    "maskable_ppo": {"clip_range_vf": None},
+    "ppo1": {"max_grad_norm": 0.5},
     "a2c": {"rms_prop_tensorflow": False},
     "acer": {},
+    "ars": {},
     "acktr": {"learning_rate": 0.25},
     "trpo": {},
     "dqn": {"double": False, "dueling": False},
@@ -270,6 +318,10 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "td3": {},
     "tqc": {},
 }
+
+
+ZOO_ENVS = {"ars": 16}
+"""Environments of Zoo where the peer has one: its candidates play side by side, SB3-Contrib's in turn."""
 
 
 def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse.Namespace) -> None:
@@ -290,9 +342,11 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
                 algorithm.request_stop("measured")
 
     chosen = WORKS[work]
-    model = algorithm_class({"ppo": "ppo2", "recurrent_ppo": "ppo2"}.get(work, work))(
+    model = algorithm_class("ppo2" if work in ("ppo", "recurrent_ppo", "maskable_ppo") else work)(
         {"name": chosen.policy_name, "net_arch": chosen.net_arch, **chosen.policy_fields},
-        make_vec_env(chosen.env, chosen.n_envs, arguments.seed, monitor_dir=folder / "monitor"),
+        make_vec_env(
+            chosen.env, ZOO_ENVS.get(work, chosen.n_envs), arguments.seed, monitor_dir=folder / "monitor"
+        ),
         seed=arguments.seed,
         device="cpu",
         compile=arguments.system == "zoo-compiled",

@@ -24,7 +24,7 @@ NAMES = {
 }  # fmt: skip
 
 NO_ARITHMETIC = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.arguments)
-NOTHING_COMPUTED = ("strict", "stacklevel", "copy", "fused")
+NOTHING_COMPUTED = ("strict", "stacklevel", "copy", "fused", "repr")
 """Arguments that change nothing of what is computed, only what is refused, told, shared or how fast it is."""
 
 
@@ -160,7 +160,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.AugAssign(node.target, OPERATORS[type(node.op)](), node.value)
     elif isinstance(node, ast.BoolOp):
         yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub | ast.Invert):
+    elif isinstance(node, ast.UnaryOp) and _is_changed(node):
         yield (
             ast.UnaryOp(ast.UAdd(), node.operand)
             if isinstance(node.op, ast.USub)
@@ -172,6 +172,13 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Name(NAMES[node.id], node.ctx)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         yield ast.Constant(not node.value if isinstance(node.value, bool) else other_number(node.value))
+
+
+def _is_changed(node: ast.UnaryOp) -> bool:
+    """Return whether something else may stand for a sign; a number, as -1 of an axis, becomes another one."""
+    if isinstance(node.op, ast.USub):
+        return not isinstance(node.operand, ast.Constant)
+    return isinstance(node.op, ast.Not | ast.Invert)
 
 
 def other_number(value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -11,9 +12,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from zoo.envs import ActionMasker, EnvStepper, make_vec_env
+from zoo.envs import ActionMasker, EnvStepper, check_env, make_vec_env
 from zoo.envs.action_masks import allowed_action, flat_mask
 from zoo.envs.composite_spaces import leaf_spaces, leaves
+from zoo.envs.in_process import InProcessVectorEnv
 from zoo.envs.spaces import choice_sizes, mask_size
 from zoo.errors import ZooError
 
@@ -67,21 +69,26 @@ SPACES = [
 
 
 def assert_masks_are_those_of_the_observations(envs: EnvStepper) -> None:
+    """All is allowed where an episode is over: a next-step environment shows that, others only at the end."""
     shown = envs.reset(range(envs.num_envs))
     assert envs.mask_size == N
-    n_ended = 0
+    n_cut = n_over = 0
     for _ in range(30):
         assert np.array_equal(envs.action_masks(), shown)
         step = envs.step(np.stack([envs.action_space.sample()] * envs.num_envs))
         shown = step.observations
         assert step.action_masks is not None
         assert step.action_masks.dtype == np.bool_
+        if envs.next_step_autoreset:
+            shown = np.where(step.terminated[:, None], 1, shown)
         assert np.array_equal(step.action_masks, shown)
         assert (step.final_action_masks is None) == (len(step.finished) == 0)
         if len(step.finished):
-            assert np.array_equal(step.final_action_masks, step.final_observations)
-        n_ended += len(step.finished)
-    assert n_ended > envs.num_envs
+            is_over = step.terminated[step.finished]
+            expected = np.where(is_over[:, None], 1, step.final_observations)
+            assert np.array_equal(step.final_action_masks, expected)
+            n_cut, n_over = n_cut + (~is_over).sum(), n_over + is_over.sum()
+    assert min(n_cut, n_over) > 1
     envs.close()
 
 
@@ -154,9 +161,12 @@ def test_vector_env_may_say_all_masks_itself() -> None:
         assert np.array_equal(envs.action_masks(), shown)
         step = envs.step([0, 0])
         shown = step.observations
-        assert np.array_equal(step.action_masks, shown)
+        is_over = step.terminated
+        assert np.array_equal(step.action_masks[~is_over], shown[~is_over])
+        assert step.action_masks[is_over].all()
+        shown = step.action_masks
         if len(step.finished):
-            assert np.array_equal(step.final_action_masks, shown[step.finished])
+            assert step.final_action_masks.all()
 
 
 def test_mask_of_a_wrong_size_in_another_vector_env_is_refused() -> None:
@@ -277,16 +287,138 @@ def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make:
             stepped(envs("cut"), 4)
 
 
-def test_masks_that_were_there_before_are_missed() -> None:
-    class Silent(Telling):
-        def step(self, action: Any) -> Any:
-            return *super().step(action)[:4], {}
+class Raising(Telling):
+    """Can't be asked once its episode is over; a time limit or a step before it can."""
 
-    others = EnvStepper(SyncVectorEnv([lambda: Silent(in_info=True)] * 2))
-    ours = EnvStepper(make_vec_env(lambda: Silent(in_info=True), 2, check=False))
+    def step(self, action: Any) -> Any:
+        *rest, truncated, info = super().step(action)
+        self._is_over = rest[-1]
+        return *rest, truncated, {} if self._is_over else info
+
+    def reset(self, **options: Any) -> Any:
+        self._is_over = False
+        return super().reset(**options)
+
+
+class AskedRaising(Raising):
+    def action_masks(self) -> Any:
+        if self._is_over:
+            raise IndexError("there is no card left")
+        return self._mask
+
+
+@pytest.mark.parametrize("mode", [None, *AutoresetMode])
+@pytest.mark.parametrize("make", [AskedRaising, lambda: Raising(in_info=True)], ids=["method", "info"])
+def test_nobody_asks_for_a_mask_where_the_episode_is_over(mode: Any, make: Any) -> None:
+    if mode is None:
+        envs = EnvStepper(make_vec_env(make, 2))
+    else:
+        envs = EnvStepper(SyncVectorEnv([make] * 2, autoreset_mode=mode))
+    steps = stepped(envs, 30)
+    assert sum(int(step.terminated.sum()) for step in steps) > 2
+    assert all(step.action_masks.any(-1).all() for step in steps)
+
+
+# Masks that come too late, or not always
+
+
+class Late(Telling):
+    """Tells masks with its steps alone."""
+
+    def reset(self, **options: Any) -> Any:
+        return super().reset(**options)[0], {}
+
+
+TOO_LATE = (
+    r"gave `action_mask` in a step, but none with the reset; give it there too \(env.mask_actions=false"
+)
+
+
+@pytest.mark.parametrize("options", [{}, WORKERS, {"nan_check": True}], ids=["sync", "workers", "checked"])
+def test_masks_that_begin_with_the_first_step_are_refused(options: dict[str, Any]) -> None:
+    envs = EnvStepper(make_vec_env(lambda: Late(in_info=True), 2, check=False, **options))
+    with pytest.raises(ZooError, match=rf"^env 0 \(step 1 after seed 7\) {TOO_LATE}"):
+        stepped(envs, 1)
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_masks_of_other_vector_envs_that_begin_with_the_first_step_are_refused(mode: Any) -> None:
+    makers = [lambda: Telling(), lambda: Late(in_info=True)]
+    envs = EnvStepper(SyncVectorEnv(makers, autoreset_mode=mode))
+    with pytest.raises(ZooError, match=rf"^env 1 \(step 1 of its episode\) {TOO_LATE}"):
+        stepped(envs, 1)
+
+
+def test_masks_that_begin_with_the_first_step_can_be_ignored() -> None:
+    others = SyncVectorEnv([lambda: Late(in_info=True)] * 2)
+    others.mask_actions = False  # type: ignore[attr-defined]
+    for given in (others, make_vec_env(lambda: Late(in_info=True), 2, mask_actions=False)):
+        assert all(step.action_masks is None for step in stepped(EnvStepper(given), 3))
+
+
+def test_masks_that_begin_with_the_first_step_are_found_by_a_check() -> None:
+    with pytest.raises(ZooError, match=TOO_LATE):
+        check_env(lambda: Late(in_info=True))
+    assert check_env(lambda: Late(in_info=True), mask_actions=False) == []
+
+
+def test_masks_of_actions_that_have_none_are_refused_in_a_step_too() -> None:
+    class LateBox(Moving):
+        action_space: Any = spaces.Box(-1.0, 1.0, (2,))
+
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], {"action_mask": np.ones(2)}
+
+    with pytest.raises(ZooError, match=r"actions of Box\(2,\) float32 cannot be masked"):
+        stepped(EnvStepper(make_vec_env(LateBox, 2, check=False)), 1, np.zeros(2))
+
+
+class Silent(Telling):
+    """Tells no mask with a reset if ``with_reset`` says so, and none with the second step."""
+
+    def __init__(self, *, with_reset: bool = True) -> None:
+        super().__init__(in_info=True)
+        self.with_reset = with_reset
+
+    def reset(self, **options: Any) -> Any:
+        observation, info = super().reset(**options)
+        return observation, info if self.with_reset else {}
+
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        return *rest, {} if self._n_steps == 2 else info
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_one_mask_that_is_left_out_is_missed(ours: bool) -> None:
+    """Gymnasium's arrays of infos have a mask of zeros there."""
+    made = SyncVectorEnv([lambda: Telling(in_info=True), lambda: Silent()])
+    if ours:
+        made = InProcessVectorEnv([lambda: Telling(in_info=True), lambda: Silent()])  # type: ignore[assignment]
+    envs = EnvStepper(made)
+    with pytest.raises(
+        ZooError, match=r"^env 1 \(step 2 .*gave no `action_mask` in its info, but did before"
+    ):
+        stepped(envs, 2)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_one_mask_that_is_left_out_of_the_reset_is_missed(ours: bool) -> None:
+    for silent in (0, 1):
+        makers = [lambda: Telling(in_info=True)] * 2
+        makers[silent] = lambda: Silent(with_reset=False)
+        envs = EnvStepper(InProcessVectorEnv(makers) if ours else SyncVectorEnv(makers))
+        with pytest.raises(ZooError, match=rf"^env {silent} .*gave no `action_mask` .*, but others did"):
+            envs.reset([7, 8])
+
+
+def test_masks_that_were_there_before_are_missed() -> None:
+    others = EnvStepper(SyncVectorEnv([lambda: Silent()] * 2))
+    ours = EnvStepper(make_vec_env(lambda: Silent(), 2, check=False))
     for envs in (ours, others):
-        with pytest.raises(ZooError, match=r"^env 0 .*gave no `action_mask` in its info, but did"):
-            stepped(envs, 1)
+        with pytest.raises(ZooError, match=r"^env 0 .*gave no `action_mask` in its info, but did before"):
+            stepped(envs, 2)
 
 
 # Nested masks, and actions that they allow
@@ -316,11 +448,48 @@ def test_masks_of_parts_may_be_nested_as_the_action_is() -> None:
         ({"arm": ([1, 1, 1],)}, r"masks for 1 parts; Tuple\(Discrete\(3, start=1\), Box.* has 2"),
         ({"arm": ([1, 1], None)}, r"a mask of 2 actions; Discrete\(3, start=1\) takes 3"),
         ({"arm": (None, [1, 1])}, r"a mask of 2 actions; Box\(2,\) float32 takes 0"),
+        (
+            {"gear": [np.ones(3), np.ones(2)]},
+            r"a mask of 3 for choice 1 of MultiDiscrete\(\[2, 3\]\), which has 2",
+        ),
+        ({"gear": [np.ones(2), np.ones(2), [1]]}, r"masks for 3 choices; MultiDiscrete\(\[2, 3\]\) has 2"),
+        ({"arm": {"hand": [1, 1, 1]}}, r"a dictionary of masks for Tuple\(.*its parts have no names"),
+        (([1, 1, 1], None), r"2 masks in a row for Dict\(.*; name its parts in a dictionary"),
     ],
 )
 def test_nested_masks_that_do_not_fit_are_refused(mask: Any, message: str) -> None:
     with pytest.raises(ZooError, match=message):
         flat_mask(mask, PARTS)
+
+
+GRID = spaces.MultiDiscrete([[2, 3], [4, 2]])
+
+
+@pytest.mark.parametrize(
+    ("mask", "space", "message"),
+    [
+        ([np.ones(3), [1, 0]], spaces.MultiDiscrete([2, 3]), "a mask of 3 for choice 1 of"),
+        ([[1, 0], [1, 1, 1, 0]], spaces.MultiDiscrete([2, 3]), "a mask of 4 for choice 2 of .*, which has 3"),
+        ([[1, 1], [1, 1], [1, 1]], spaces.MultiDiscrete([2, 3, 1]), "a mask of 2 for choice 2 of"),
+        ([[1, 1, 1], [1, 1, 1]], spaces.MultiBinary(3), r"masks for 2 choices; MultiBinary\(3\) has 3"),
+        ([[[1, 0], [0, 1, 1, 0]], [[1, 0, 0], [1, 1]]], GRID, "a mask of 4 for choice 2 of"),
+    ],
+)
+def test_choices_whose_masks_have_wrong_lengths_are_named(mask: Any, space: Any, message: str) -> None:
+    """Though together they may be as long as all choices are."""
+    with pytest.raises(ZooError, match=message):
+        flat_mask(mask, space)
+
+
+def test_masks_of_choices_may_be_nested_too() -> None:
+    nested = [[[1, 0], np.array([0, 1, 1])], [(1, 0, 0, 1), [1, 1]]]
+    expected = [1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1]
+    for mask in (nested, expected, np.array(expected), [expected]):
+        assert flat_mask(mask, GRID).astype(int).tolist() == expected
+    several = spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.Box(0.0, 1.0), spaces.Discrete(2)))
+    listed = [[[1, 0], [0, 1, 1]], None, [1, 0]]
+    for mask in (listed, tuple(listed), [1, 0, 0, 1, 1, 1, 0]):
+        assert flat_mask(mask, several).astype(int).tolist() == [1, 0, 0, 1, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -400,6 +569,10 @@ def test_masker_asks_a_function_or_a_method_by_name(function: Any, expected: lis
             "ActionMasker: Moving has no method `valid_move`; a function of a module is",
         ),
         (f"{__name__}.evenness", "has no function `evenness`"),
+        ("os.", "`os.` is neither a method's name nor a function's"),
+        ("my module.evens", "neither a method's name nor a function's"),
+        ("1.5", "neither a method's name nor a function's"),
+        (".evens", "neither a method's name nor a function's"),
         ("no_such_module.evens", "ActionMasker: no_such_module.evens: No module named 'no_such_module'"),
     ],
 )
@@ -408,13 +581,27 @@ def test_masker_without_such_a_function_is_refused(name: str, message: str) -> N
         make_vec_env(Moving, 1, wrappers=[{"_target_": "ActionMasker", "action_mask_fn": name}])
 
 
+def test_masker_imports_nothing_whose_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("masks_here", "masks of it", "77"):
+        (tmp_path / f"{module}.py").write_text(
+            f"import pathlib; pathlib.Path({str(tmp_path)!r}, 'ran').touch()"
+        )
+    for name in ("masks_here.", "masks of it.f", "77.5"):
+        with pytest.raises(ZooError, match="neither a method's name"):
+            ActionMasker(Moving(), name)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_each_mask_is_asked_for_once() -> None:
     envs = EnvStepper(make_vec_env(Asked, 1, check=False))
     envs.reset([0])
-    n_ended = sum(len(envs.step([2]).finished) for _ in range(20))
+    steps = [envs.step([2]) for _ in range(20)]
+    n_cut = sum(int(step.truncated.sum()) for step in steps)
     for _ in range(3):
         envs.action_masks()
-    assert envs.env.get_attr("asked") == (1 + 20 + n_ended,)
+    assert envs.env.get_attr("asked") == (1 + 20 + n_cut,)
+    assert 0 < n_cut < sum(len(step.finished) for step in steps)
 
 
 def test_masks_stay_as_they_were_given() -> None:
@@ -431,6 +618,30 @@ def test_envs_without_masks_have_none() -> None:
     envs.reset([0, 1])
     step = envs.step([0, 0])
     assert (envs.mask_size, envs.action_masks(), step.action_masks, step.final_action_masks) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.array([-1e9, 0.0, 0.0, 0.0]), "True and False, or 1 and 0, and nothing else"),
+        (np.full(4, np.nan), "True and False, or 1 and 0, and nothing else"),
+        (np.array([-1, 0, 1, 1]), "True and False, or 1 and 0, and nothing else"),
+        ("0110", "not a str"),
+        ({"valid": [0, 1]}, "not a dict"),
+        (None, r"env 0.* returned None from action_masks\(\)"),
+    ],
+)
+def test_mask_that_holds_no_truth_is_refused(mask: Any, message: str) -> None:
+    """What is added to logits elsewhere would allow just what it forbids."""
+    env = gym.wrappers.TimeLimit(Telling(spaces.Discrete(4)), 5)
+    vector = make_vec_env(lambda: ActionMasker(env, lambda _: mask), 1, check=False)
+    with pytest.raises(ZooError, match=message):
+        EnvStepper(vector).reset()
+
+
+def test_mask_of_ones_and_zeros_of_any_type_is_one() -> None:
+    for dtype in (np.int8, np.float32, np.uint64, np.bool_):
+        assert flat_mask(np.array([0, 1, 1], dtype), spaces.Discrete(3)).tolist() == [False, True, True]
 
 
 def test_mask_of_a_wrong_size_is_refused() -> None:

@@ -94,6 +94,12 @@ def test_whole_games_end_episodes_if_so_wanted() -> None:
     assert find_wrapper(env.envs[0], FireOnReset) is None
 
 
+def test_the_first_reset_starts_a_game_also_without_a_seed() -> None:
+    game = LifeLoss(gym.make(BREAKOUT))
+    game.reset()
+    assert game.unwrapped.ale.lives() == 5  # type: ignore[attr-defined]
+
+
 def test_a_seed_starts_a_new_game_even_after_a_lost_life() -> None:
     env = make_vec_env(BREAKOUT, 1)
     first, _ = env.reset(seed=5)

@@ -170,8 +170,11 @@ def test_anything_but_an_env_is_refused() -> None:
     def make_list() -> Any:
         return []
 
-    with pytest.raises(ZooError, match=r"make_list made a list; expected a gymnasium\.Env"):
+    with pytest.raises(ZooError, match=r"make_list made a list; expected a gymnasium\.Env$"):
         check_env(make_list)
+    old = type("Old", (type("Env", (), {"__module__": "gym.core"}),), {})
+    with pytest.raises(ZooError, match=r"made a Old; expected a gymnasium\.Env \(it is one of the old `gym`"):
+        check_env(lambda: old())
     with pytest.raises(ZooError, match="env is a int; expected an id"):
         check_env(3)  # type: ignore[arg-type]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -131,3 +132,25 @@ def test_no_more_numbers_are_made_of_a_description_than_16_million() -> None:
     assert space_from_dict(described).shape == (2**24,)
     with pytest.raises(ZooError, match="more than 16,777,216 numbers"):
         space_from_dict({**described, "shape": [2**24 + 1]})
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [-(2**20), 2**20],
+        [-(2**20), -(2**20)],
+        [math.nan, 10**9],
+        [0.5, 10**9],
+        [True, 2],
+        ["3"],
+        "33",
+        {"3": 3},
+        [1] * 33,
+        None,
+    ],
+)
+@pytest.mark.parametrize("kind", ["Box", "MultiBinary"])
+def test_shape_of_other_than_whole_numbers_is_refused_before_any_are_made(kind: str, shape: Any) -> None:
+    described = {"type": kind, "shape": shape, "dtype": "float32", "low": 0, "high": 1}
+    with pytest.raises(ZooError, match=r"no list of whole numbers|more than 32 dimensions"):
+        space_from_dict({"type": "Tuple", "spaces": [described]})

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from scripted import Counting, Noisy
 
 from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.wrappers import FrameStack, wrapper_class
+from zoo.envs.wrappers import FrameStack, History, wrapper_class
 from zoo.errors import ZooError
 
 BOX2D = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")
@@ -181,6 +181,31 @@ def test_history_of_continuous_actions_is_within_its_bounds() -> None:
     observations = env.step(np.full((1, 1), 2.0, dtype=np.float32))[0]
     assert observations[0, -1] == 2.0
     assert env.observation_space.contains(observations)
+
+
+def test_zeros_before_an_episode_are_in_the_space_of_a_history() -> None:
+    env = Counting()
+    env.observation_space = spaces.Box(np.float32([1.0, -3.0]), np.float32([2.0, -1.0]), dtype=np.float32)
+    space = History(env, horizon=2).observation_space
+    assert isinstance(space, spaces.Box)
+    assert space.low.tolist() == [0, -3, 0, -3, 0, 0, 0, 0]
+    assert space.high.tolist() == [2, 0, 2, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
+        spaces.Dict({"a": spaces.Discrete(2)}),
+        spaces.Box(-1.0, 1.0, (0,), np.float32),
+    ],
+    ids=["tuple", "dict", "none"],
+)
+def test_history_of_actions_that_are_no_vector_is_refused(actions: spaces.Space[Any]) -> None:
+    env = Counting()
+    env.action_space = actions
+    with pytest.raises(ZooError, match=r"env\.history: actions of .* cannot be shown as a vector"):
+        History(env)
 
 
 def test_history_of_pictures_is_refused() -> None:

@@ -17,7 +17,7 @@ from zoo.envs.stepper import EnvStepper
 from zoo.envs.toys import BitFlipping, bit_image
 from zoo.envs.trial import check_env
 from zoo.envs.vec_env import make_vec_env
-from zoo.errors import ZooError
+from zoo.errors import NotFiniteError, ZooError
 
 Array = np.ndarray
 
@@ -102,6 +102,30 @@ def test_many_goals_are_one_call_where_that_gives_the_same(env: type[Walk], n_ca
     assert rewards.dtype == np.float32
     np.testing.assert_allclose(rewards, expected, rtol=1e-5)
     assert first.n_calls - before == n_calls
+
+
+@pytest.mark.parametrize("env", [Walk, Continuing])
+def test_a_trial_beforehand_spares_the_first_steps_one(env: type[Walk]) -> None:
+    envs = make_vec_env(env, 2, check=False)
+    outcomes, first = GoalOutcomes(envs), envs.unwrapped.envs[0].unwrapped  # type: ignore[attr-defined]
+    outcomes.try_out()
+    before = first.n_calls
+    assert before > 1
+    outcomes.rewards(*goals())
+    assert first.n_calls == before + 1
+
+
+def test_rewards_that_are_not_finite_are_named_with_the_first_goal() -> None:
+    class Wrong(Walk):
+        def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+            return np.where(achieved[..., 0] > 2, np.nan, 0.0)
+
+    achieved, desired = goals(4)
+    achieved[1:3], desired[1] = [[3.0, 0.5], [4.0, 0.5]], [0.0, 0.25]
+    with pytest.raises(
+        NotFiniteError, match=r"gave nan for achieved_goal \[3.0, 0.5\] and desired_goal \[0.0, 0.25\]"
+    ):
+        GoalOutcomes(make_vec_env(Wrong, 1, check=False)).rewards(achieved, desired)
 
 
 def test_an_env_that_does_not_tell_of_ends_leaves_them_as_they_were() -> None:

@@ -133,6 +133,25 @@ def test_envs_with_different_spaces_are_refused() -> None:
         make_vec_env(lambda: makers.pop(0)(), 2, check=False)
 
 
+def test_options_of_a_reset_reach_the_envs_but_for_which_are_reset() -> None:
+    class Asked(Counting):
+        options: Any = "never reset"
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            self.options = options
+            return super().reset(seed=seed)
+
+    vector_env = make_vec_env(Asked, 2, check=False)
+
+    def seen() -> list[Any]:
+        return [env.unwrapped.options for env in vector_env.unwrapped.envs]  # type: ignore[attr-defined]
+
+    vector_env.reset(seed=0, options={"level": 3})
+    assert seen() == [{"level": 3}] * 2
+    vector_env.reset(options={"reset_mask": np.array([True, False])})
+    assert seen() == [None, {"level": 3}]
+
+
 def test_only_the_masked_envs_are_reset() -> None:
     env = make_vec_env(Counting, 3, check=False)
     env.reset(seed=0)

@@ -141,7 +141,13 @@ def test_monitor_of_another_number_of_environments_is_refused(tmp_path: Path) ->
         EpisodeMonitor(tmp_path, 1).truncate([1, 2, 3])
 
 
-@pytest.mark.parametrize("damage", [b"\xff\x00\x01", b"r,l,t\n1,2,3\n", b'#{"env_id": ""}\nr,l,t\n', b"#{\n"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(b"\xff\x00\x01", b"r,l,t\n1,2,3\n", b'#{"env_id": ""}\nr,l,t\n', b"#{\n"),
+        *(b'#{"t_start": 1.0, "env_id": ""}\nr,l', b'{"t_start": 1.0, "env_id": ""}\nr,l,t\n'),
+    ],
+)
 def test_file_with_a_damaged_header_is_kept_and_another_one_begun(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
 ) -> None:

@@ -151,6 +151,22 @@ def test_final_observations_are_normalised_as_the_others() -> None:
     assert np.array_equal(infos["final_obs"][0], expected)
 
 
+def test_final_observations_may_come_in_one_array_or_a_dict_of_them() -> None:
+    """As some vector environments give them, those of unfinished episodes too."""
+    plain, parts = Normalizer(VECTOR), Normalizer(DICT)
+    rows = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    plain.update_observations(rows)
+    vector = VecNormalize(make_vec_env("Pendulum-v1", 2), normalizer=plain)
+    final = vector._normalized_final(rows)
+    assert final.dtype == np.float32
+    np.testing.assert_array_equal(final, plain.normalize_observations(rows))
+    dicts = VecNormalize(make_vec_env("Pendulum-v1", 2), normalizer=parts)
+    seen = {"a": rows, "b": np.ones((2, 2, 2))}
+    final = dicts._normalized_final(seen)
+    for key, values in parts.normalize_observations(seen).items():
+        np.testing.assert_array_equal(final[key], values)
+
+
 def test_frozen_statistics_stand_still() -> None:
     env = make_vec_env("Pendulum-v1", 2, seed=0, normalize=True, training=False)
     before = env.normalizer.state()["arrays"]
@@ -200,6 +216,59 @@ def test_running_returns_begin_anew_with_another_number_of_environments() -> Non
     normalizer.update_returns(np.array([5.0, 5.0, 5.0]), np.zeros(3, np.bool_))
     normalizer.update_returns(np.array([1.0, 2.0]), np.zeros(2, np.bool_))
     assert normalizer.returns.tolist() == [1.0, 2.0]
+
+
+DICT = spaces.Dict({"a": VECTOR, "b": spaces.Box(-np.inf, np.inf, (2, 2), np.float64)})
+
+
+def seen_by(worker: int, step: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return what one of several workers sees in a step: observations of three environments, and rewards."""
+    generator = np.random.default_rng((worker, step))
+    observations = {"a": generator.normal(worker, 2.0, (3, 3)), "b": generator.normal(5.0, 1.0, (3, 2, 2))}
+    return observations, generator.normal(worker - 1.0, 1.0, 3)
+
+
+def see(normalizer: Normalizer, observations: dict[str, np.ndarray], rewards: np.ndarray) -> None:
+    normalizer.update_observations(observations)
+    normalizer.update_returns(rewards, np.zeros(len(rewards), np.bool_))
+
+
+def assert_same_statistics(one: Normalizer, other: Normalizer) -> None:
+    ours, theirs = (each.state()["arrays"] for each in (one, other))
+    assert ours.keys() == theirs.keys()
+    for name in ours.keys() - {"returns"}:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-9, atol=1e-12)
+
+
+def test_workers_that_share_have_the_statistics_of_all_that_they_saw() -> None:
+    """The third of them sees nothing until the second exchange."""
+    alone, workers = Normalizer(DICT, gamma=0.0), [Normalizer(DICT, gamma=0.0) for _ in range(3)]
+    for worker in workers:
+        worker.share()
+    for exchange in range(3):
+        for number, worker in enumerate(workers[: 2 + (exchange > 0)]):
+            for step in range(1 + number):
+                seen = seen_by(number, 10 * exchange + step)
+                see(worker, *seen)
+                see(alone, *seen)
+        seen_since = np.stack([worker.seen_since() for worker in workers])
+        for worker in workers:
+            worker.take_in(seen_since)
+            assert_same_statistics(worker, alone)
+
+
+def test_what_a_worker_sees_counts_only_when_all_take_it_in_or_none_share_any_more() -> None:
+    sharing, alone, before = (Normalizer(DICT, gamma=0.0) for _ in range(3))
+    sharing.share()
+    for step in range(2):
+        see(sharing, *seen_by(0, step))
+        assert_same_statistics(sharing, before)
+        see(alone, *seen_by(0, step))
+    sharing.share_no_more()
+    assert_same_statistics(sharing, alone)
+    for each in (sharing, alone):
+        see(each, *seen_by(0, 2))
+    assert_same_statistics(sharing, alone)
 
 
 def test_state_survives_json_and_goes_on_identically() -> None:

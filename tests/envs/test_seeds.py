@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zoo.envs.seeds import small_seeds
+from zoo.envs.seeds import derived_seeds, small_seeds, worker_seed
 
 
 def test_one_number_seeds_each_simulator_in_its_turn_and_none_is_too_large_for_one() -> None:
@@ -12,3 +12,11 @@ def test_one_number_seeds_each_simulator_in_its_turn_and_none_is_too_large_for_o
     assert small_seeds([9, 4], 2) == [9, 4]
     largest = 2**31 - 1
     assert small_seeds(largest - 2, 4) == [largest - 2, largest - 1, 0, 1]
+
+
+def test_each_worker_of_each_run_has_a_seed_of_its_own() -> None:
+    """Also one that no other stream of the run has."""
+    seeds = [worker_seed(seed, rank) for seed in range(20) for rank in range(8)]
+    others = [each for seed in range(20) for each in derived_seeds(seed, 8)]
+    assert len({*seeds, *others}) == 2 * 20 * 8
+    assert worker_seed(3, 2) == worker_seed(3, 2)

@@ -12,6 +12,7 @@ from zoo.memory.columns import (
     ColumnSpec,
     allocate,
     assign,
+    find_not_finite,
     join,
     n_bytes,
     observation_spec,
@@ -67,6 +68,7 @@ def test_transform_join_and_names_treat_both_forms_alike() -> None:
     }
     assert join([plain, plain]).tolist() == [1, 2, 1, 2]
     assert join([both, both])["a"].tolist() == [1, 2, 1, 2]
+    assert join([plain]).tolist() == [1, 2]
 
 
 def test_pieces_are_views_of_rows_in_their_order() -> None:
@@ -84,3 +86,16 @@ def test_what_was_never_written_is_zero() -> None:
     assert (column["a"].shape, column["b"].shape) == ((3, 4, 2), (3, 4))
     assert not column["a"].any()
     assert not column["b"].any()
+
+
+def test_of_all_that_is_not_finite_the_earliest_is_told_and_of_one_step_the_first_column() -> None:
+    columns: dict[str, Any] = {name: np.zeros((5, 2), np.float32) for name in ("a", "b", "c")}
+    columns["parts"] = {"d": np.zeros((5, 2, 3)), "numbers": np.zeros((5, 2), np.int64)}
+    assert find_not_finite(columns) is None
+    columns["c"][3, 0] = -np.inf
+    assert find_not_finite(columns) == ("c", 1, 0, -np.inf)
+    columns["parts"]["d"][1, 1, 2] = np.inf
+    columns["a"][2, 0] = np.nan
+    assert find_not_finite(columns) == ("parts", 3, 1, np.inf)
+    columns["b"][1, 0] = np.inf
+    assert find_not_finite(columns) == ("b", 3, 0, np.inf)

@@ -407,7 +407,10 @@ def test_unknown_strategy_is_refused_with_the_nearest() -> None:
         Hindsight(Asked(), "futur")
 
 
-def test_nothing_is_asked_about_steps_behind_the_end_of_a_window() -> None:
-    places = np.arange(4, 7) + np.zeros((3, 1), np.int64)
-    windows = Windows(np.zeros(3, np.int64), places, np.array([1, 2, 3]), np.array([4, 5, 6]))
-    assert _own_steps(windows).tolist() == [[4, 4, 4], [4, 5, 5], [4, 5, 6]]
+@pytest.mark.parametrize("n_step", [1, 2, 3])
+def test_nothing_is_asked_about_steps_behind_the_end_of_a_window(n_step: int) -> None:
+    places = np.arange(4, 4 + n_step) + np.zeros((3, 1), np.int64)
+    lengths = np.minimum([1, 2, 3], n_step)
+    windows = Windows(np.zeros(3, np.int64), places, lengths, 3 + lengths)
+    expected = np.array([[4, 4, 4], [4, 5, 5], [4, 5, 6]])[:, :n_step]
+    assert _own_steps(windows).tolist() == expected.tolist()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zoo.errors import ZooError
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
-from zoo.memory.n_step import Windows
+from zoo.memory.n_step import Windows, windows_of
 from zoo.memory.prioritized import PrioritizedSampler
 from zoo.memory.replay import Batch, ReplayMemory, ring_length
 from zoo.memory.sampling import UniformSampler
@@ -29,6 +29,14 @@ SPECS = {
 GAMMA = 0.5
 
 each_example = settings(deadline=None, derandomize=True, max_examples=80)
+
+
+def test_a_window_of_one_step_begins_and_ends_with_it() -> None:
+    positions, envs = np.array([[3, 0], [1, 2]]), np.zeros((2, 2), np.int64)
+    windows = windows_of(positions, envs, 1, np.zeros(1, np.int64), 4, np.ones((4, 1), np.bool_))
+    assert (windows.lengths == 1).all()
+    for places in (windows.steps[..., 0], windows.first, windows.last):
+        np.testing.assert_array_equal(places, positions)
 
 
 def memory_of(capacity: int, n_envs: int, n_step: int, *, once: bool = False, **options: Any) -> ReplayMemory:

@@ -256,11 +256,28 @@ def test_priorities_take_the_bytes_that_are_told_beforehand() -> None:
     assert allocated == pytest.approx(200_000 * BYTES_EACH, rel=0.03)
 
 
-@pytest.mark.parametrize("priorities", [np.array([1.0, np.inf]), np.ones(10_000)], ids=["infinite", "more"])
-def test_priorities_of_another_memory_are_refused(priorities: Array) -> None:
+def test_priorities_of_a_memory_that_is_full_are_taken_over() -> None:
+    full, fresh = (PrioritizedSampler(PLAIN, 24, 2) for _ in range(2))
+    for position in range(24):
+        full.added(np.full(2, position), np.arange(2))
+    priorities = full.state()["priorities"]
+    assert len(priorities) == len(full.tree.numbers) == 48
+    fresh.load_state(full.state())
+    np.testing.assert_array_equal(fresh.state()["priorities"], priorities)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"priorities": np.array([1.0, np.inf])}, {"priorities": np.array([1.0, -1.0])}),
+        *({"priorities": np.ones(10_000)}, {"largest": 0.0}, {"largest": np.inf}, {"largest": np.nan}),
+    ],
+    ids=["infinite", "negative", "more", "largest is 0", "largest is infinite", "largest is NaN"],
+)
+def test_priorities_of_another_memory_are_refused(other: dict[str, Any]) -> None:
     memory = memory_of(8, 2)
     Numbered(memory).add()
-    state = {**memory.sampler.state(), "priorities": priorities}
+    state = {**memory.sampler.state(), **other}
     with pytest.raises(ValueError, match="its priorities are not those of this memory"):
         memory.sampler.load_state(state)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from experiences import experience
@@ -86,9 +88,9 @@ SPECS = {
 }
 
 
-def filled(n_steps: int, n_envs: int, valid: Array | None = None) -> RolloutMemory:
+def filled(n_steps: int, n_envs: int, valid: Array | None = None, **sequences: Any) -> RolloutMemory:
     """Return a rollout whose entries say where they are: 10 × step + env."""
-    memory = RolloutMemory(n_steps, n_envs, SPECS)
+    memory = RolloutMemory(n_steps, n_envs, SPECS, **sequences)
     memory.start()
     for step in range(n_steps):
         where = 10 * step + np.arange(n_envs)
@@ -96,6 +98,7 @@ def filled(n_steps: int, n_envs: int, valid: Array | None = None) -> RolloutMemo
         ended = where % 3 == 0
         mask = None if valid is None else valid[step].copy()
         columns = {"observations": shown, "actions": where, "more_than_is_kept": where}
+        columns["states"] = np.stack([where + 0.25, where + 0.5], 1)
         rewards = where.astype(np.float32)
         memory.add(experience(columns, shown, rewards, ended, ended, mask), rewards)
     return memory
@@ -106,6 +109,36 @@ def test_rows_go_step_by_step_through_the_environments() -> None:
     assert rows["actions"].tolist() == [0, 1, 10, 11, 20, 21]
     assert rows["observations"]["b"].tolist() == [0, 1, 10, 11, 20, 21]
     assert rows["observations"]["a"].tolist() == [[i, -i] for i in (0, 1, 10, 11, 20, 21)]
+
+
+def test_a_sequence_is_of_one_environment_with_the_state_before_its_first_step() -> None:
+    memory = filled(6, 2, chunk_length=3, state_size=2)
+    rows = memory.rows()
+    assert rows["actions"].tolist() == [[0, 10, 20], [1, 11, 21], [30, 40, 50], [31, 41, 51]]
+    assert rows["observations"]["a"].tolist() == [[[i, -i] for i in row] for row in rows["actions"].tolist()]
+    assert rows["states"].tolist() == [[0.25, 0.5], [1.25, 1.5], [30.25, 30.5], [31.25, 31.5]]
+    assert "weights" not in rows
+    assert memory.as_steps(rows["actions"]).tolist() == memory.columns["actions"].tolist()
+    assert memory.n_rows == len(rows["states"])
+    assert memory.steps_a_row == 3
+
+
+def test_only_steps_within_sequences_need_weights() -> None:
+    """Others that merely reset are in no minibatch."""
+    valid = np.array([[True, True], [False, True], [True, True], [True, False]])
+    rows = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True).rows()
+    assert rows["weights"].tolist() == [[1, 0], [1, 1], [1, 1], [1, 0]]
+    single = filled(4, 2, valid, weighs=True)
+    assert set(single.rows()) == {"observations", "actions"}
+    assert (single.n_rows, single.steps_a_row) == (8, 1)
+    assert single.as_steps(single.rows()["actions"]).tolist() == single.columns["actions"].tolist()
+
+
+def test_only_sequences_of_nothing_but_resets_are_in_no_minibatch() -> None:
+    valid = np.array([[True, False], [False, False], [True, True], [False, True]])
+    memory = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True)
+    batches = memory.minibatch_rows(np.random.default_rng(0), 4, 1, 4)
+    assert all(set(batch) == {0, 2, 3} for batch in batches.tolist())
 
 
 def test_memory_keeps_copies() -> None:
@@ -138,6 +171,17 @@ def test_truncations_name_step_environment_and_final_observation() -> None:
     assert final_observations.tolist() == [[5.0], [6.0], [7.0]]
     memory.start()
     assert memory.truncations() is None
+
+
+def test_truncations_name_a_policys_state_after_them() -> None:
+    memory = filled(2, 3, chunk_length=2, state_size=2)
+    for n_truncated in (1, 2):
+        final = np.zeros((n_truncated, 1), np.float32)
+        memory.add_truncations(np.arange(n_truncated), final, np.full((n_truncated, 2), n_truncated))
+        truncations = memory.truncations()
+        assert truncations is not None
+        assert truncations.states is not None
+        assert truncations.states.tolist() == [[1, 1], [2, 2], [2, 2]][: 2 * n_truncated - 1]
 
 
 def test_a_reset_row_ends_what_is_before_it() -> None:

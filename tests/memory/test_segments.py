@@ -98,6 +98,18 @@ def test_what_did_not_change_keeps_its_name(optimize: bool, next_step: bool) -> 
     assert 1 <= stored_anew(world.memory, before) <= 2 * n_rows
 
 
+def test_a_full_segment_keeps_its_name_when_rows_come_behind_it() -> None:
+    world = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False)
+    before: list[str] = []
+    for n_segments in range(1, 30):
+        for _ in range(-(-300 // segments.MOST_SEGMENTS)):
+            world.step()
+        names = list(contents(world.memory.state()))
+        assert len(names) == n_segments
+        assert names[:-1] == before
+        before = names
+
+
 def test_only_segments_with_rows_that_changed_get_new_names() -> None:
     column = np.zeros((3 * 2**17, 1))  # segments of a mebibyte
     pieces = Segments({"column": column}, len(column))

@@ -258,3 +258,7 @@ def test_places_of_another_memory_are_refused(n_places: int) -> None:
         world(2, 9, 3, next_step=False, seed=0).memory.load_state(
             {**made.memory.state(), "n_places": n_places}
         )
+    same = world(2, 9, 3, next_step=False, seed=0).memory
+    for most in (2, made.memory.n_places, 11):
+        same.load_state({**made.memory.state(), "n_places": most})
+        assert same.n_places == most

@@ -273,6 +273,16 @@ def without_bias(policy: Any) -> None:
     policy.actor[0] = nn.Linear(3, 64, bias=False)
 
 
+def test_a_layer_without_bias_gives_in_numpy_what_it_gives_in_torch() -> None:
+    policy: Any = changed(discrete, without_bias)
+    seen = {"observations": observed()}
+    acting = ActingPolicy(policy)
+    assert acting.uses_numpy
+    with torch.no_grad():
+        theirs, _ = policy.action_parameters({"observations": torch.from_numpy(seen["observations"])}, None)
+    np.testing.assert_allclose(acting.parameters(seen)[0], theirs.numpy(), rtol=1e-5, atol=1e-6)
+
+
 def ends_linearly(policy: Any) -> None:
     policy.actor[0] = nn.ReLU()
     policy.actor[2] = nn.Linear(3, 64)
@@ -301,7 +311,6 @@ SOMEBODYS_OWN: dict[str, Callable[[], nn.Module]] = {
     "layer of a squashed gaussian": lambda: with_class(squashed, "head.log_std", OwnLinear),
     "layer of a deterministic head": lambda: with_class(deterministic, "head.action", OwnLinear),
     "layer of the advantages": lambda: with_class(q_network, "advantages.0", OwnLinear),
-    "no bias": lambda: changed(discrete, without_bias),
     "non-linearity first": lambda: changed(discrete, ends_linearly),
     "old weight norm": lambda: changed(discrete, normalises_weights),
     "hook": lambda: changed(
@@ -325,6 +334,19 @@ def test_whatever_may_do_anything_goes_through_torch(make: Callable[[], nn.Modul
     parameters, _ = acting.parameters(seen)
     np.testing.assert_allclose(parameters, by_modules(policy, seen), rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(seen["observations"], before)
+
+
+def test_whole_numbers_and_double_precision_are_read_in_single_precision() -> None:
+    acting, numbers = ActingPolicy(discrete()), np.arange(3 * N).reshape(N, 3)
+    expected, _ = acting.parameters({"observations": numbers.astype(np.float32)})
+    for dtype in (np.int64, np.float64, np.uint8):
+        parameters, _ = acting.parameters({"observations": numbers.astype(dtype)})
+        assert parameters.dtype == np.float32
+        np.testing.assert_array_equal(parameters, expected)
+
+
+def test_what_is_not_all_in_the_processors_memory_goes_through_torch() -> None:
+    assert not ActingPolicy(changed(discrete, lambda policy: policy.actor.to("meta"))).uses_numpy
 
 
 @pytest.mark.parametrize("cls", [None, OwnActorCritic])

@@ -56,6 +56,14 @@ def test_an_algorithm_has_widths_of_its_own_where_the_config_names_none() -> Non
     assert layers == [40, 30, 1]
 
 
+def test_orthogonal_weights_come_if_asked_for_and_leave_values_as_large_as_features() -> None:
+    asked, usual = (critics(2, net_arch=[8], ortho_init=ortho_init).critics for ortho_init in (True, None))
+    for critic in asked:
+        norms = [torch.linalg.matrix_norm(critic[i].weight, 2).item() for i in (0, -1)]  # type: ignore[index]
+        assert norms == pytest.approx([math.sqrt(2), 1.0], rel=1e-4)
+    assert all(critic[0].bias.any() for critic in usual)  # type: ignore[index]
+
+
 def test_the_first_critics_can_be_asked_alone() -> None:
     network = critics(3, net_arch=[8])
     pairs = torch.randn(5, 3), torch.randn(5, 2)

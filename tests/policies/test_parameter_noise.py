@@ -264,14 +264,14 @@ def test_noise_of_a_q_network_settles_where_it_explores_as_much_as_its_rate() ->
     for _ in range(1500):
         part.act(seen(8), rng, 0.0)
     distances = [mean_softmax_kl(*part.perturbed.compared(seen(8), rng)) for _ in range(300)]
-    assert np.median(distances) == pytest.approx(epsilon_greedy_kl(0.3, 4), rel=0.35)
+    assert np.median(distances) == pytest.approx(epsilon_greedy_kl(0.3, np.array(4)), rel=0.35)
 
 
 def test_desired_distance_is_that_of_epsilon_greedy_in_closed_form() -> None:
-    assert epsilon_greedy_kl(1.0, 7) == pytest.approx(math.log(7))
-    assert epsilon_greedy_kl(0.0, 7) == 0.0
+    assert epsilon_greedy_kl(1.0, np.array([7, 1, 2])) == pytest.approx([math.log(7), 0.0, math.log(2)])
+    assert (epsilon_greedy_kl(0.0, np.array([7, 1])) == 0.0).all()
     greedy, epsilon = np.array([1.0, 0.0, 0.0]), np.array([0.8, 0.1, 0.1])
-    assert epsilon_greedy_kl(0.3, 3) == pytest.approx(greedy[0] * math.log(greedy[0] / epsilon[0]))
+    assert epsilon_greedy_kl(0.3, np.array(3)) == pytest.approx(greedy[0] * math.log(greedy[0] / epsilon[0]))
 
 
 def test_divergence_is_that_of_the_softmax_as_torch_has_it() -> None:
@@ -282,6 +282,7 @@ def test_divergence_is_that_of_the_softmax_as_torch_has_it() -> None:
     assert mean_softmax_kl(values, others) == pytest.approx(expected.item(), rel=1e-6)
     shifted = others + generator.normal(size=(50, 1)).astype(np.float32)  # a dueling network's state value
     assert mean_softmax_kl(values, shifted) == pytest.approx(expected.item(), rel=1e-4)
+    assert mean_softmax_kl(values, others.astype(np.float64) + 1000) == pytest.approx(expected.item())
 
 
 def test_masked_actions_are_not_chosen_and_do_not_count() -> None:
@@ -294,6 +295,40 @@ def test_masked_actions_are_not_chosen_and_do_not_count() -> None:
     assert mean_softmax_kl(values, values[:, [3, 1, 2, 0]]) == pytest.approx(
         mean_softmax_kl(values[:, [0, 3]], values[:, [3, 0]])
     )
+
+
+MASKS = np.array([[True, False, False, True], [False, True, False, False]])
+
+
+def test_noise_settles_where_it_explores_as_much_as_its_rate_among_valid_actions() -> None:
+    """Half of the environments choose between two, the others not at all; among four it would grow on."""
+    part, _ = noisy_greedy(0.8)
+    rng, shown = np.random.default_rng(0), {**seen(8), "action_masks": np.tile(MASKS, (4, 1))}
+    desired = -math.log(0.2 + 0.8 / 2) / 2
+    for _ in range(1500):
+        part.act(shown, rng, 0.0)
+    distances = [mean_softmax_kl(*part.perturbed.compared(shown, rng)) for _ in range(300)]
+    assert np.median(distances) == pytest.approx(desired, rel=0.35)
+
+
+@pytest.mark.parametrize(("distance", "grows"), [(0.25, True), (0.26, False)])
+def test_wanted_distance_is_the_mean_over_what_each_environment_may_choose_among(
+    distance: float, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """−log(0.2 + 0.8 / 2) of two actions is 0.511, of one it is 0; of four it would be 0.916."""
+    monkeypatch.setattr(parameter_noise, "mean_softmax_kl", lambda values, others: distance)
+    part, _ = noisy_greedy(0.8)
+    part.act({**seen(2), "action_masks": MASKS}, np.random.default_rng(0), 0.0)
+    assert (part.perturbed.std > 0.01) is grows
+
+
+def test_noise_stays_as_it_is_where_nobody_has_a_choice() -> None:
+    part, _ = noisy_greedy(0.8)
+    shown = {**seen(2), "action_masks": MASKS[[1, 1]]}
+    assert part.act(shown, np.random.default_rng(0), 0.0).tolist() == [1, 1]
+    assert part.perturbed.std == 0.01
+    part.act({**shown, "action_masks": MASKS}, np.random.default_rng(0), 0.0)
+    assert part.perturbed.std != 0.01
 
 
 def test_configs_are_checked() -> None:

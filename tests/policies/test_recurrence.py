@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.policies import recurrence
 from zoo.policies.config import PolicyConfig
@@ -128,6 +129,60 @@ def test_second_derivatives_are_those_of_single_steps(kind: str) -> None:
         products.append(torch.autograd.grad(loss_of(slopes), inputs))
     for one, other in zip(*products, strict=True):
         torch.testing.assert_close(one, other)
+
+
+class Seen(TorchDispatchMode):
+    """Notes the names of all operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@KINDS
+def test_a_layer_is_one_operation_but_for_whoever_wants_each_product(kind: str) -> None:
+    (read, state, *weights), keep = inputs_of(kind)
+    with Seen() as at_once:
+        recurrence.run(kind, read, state, keep, weights)
+    with recurrence.taken_apart(), Seen() as apart:
+        recurrence.run(kind, read, state, keep, weights)
+    with Seen() as afterwards:
+        recurrence.run(kind, read, state, keep, weights)
+    assert "zoo::recurrence" in at_once.names
+    assert at_once.names == afterwards.names
+    assert "zoo::recurrence" not in apart.names
+    assert len(apart.names) > TIME > len(at_once.names)
+
+
+@KINDS
+def test_one_step_is_made_of_operations_that_can_be_exported(kind: str) -> None:
+    core, features = core_of(kind).float(), given()[0].float()
+    with Seen() as one:
+        core(features[:, :1])
+    with Seen() as all_steps:
+        core(features)
+    assert "zoo::recurrence" in all_steps.names
+    assert not any(name.startswith("zoo::") for name in one.names)
+
+
+@KINDS
+def test_compiled_updates_expect_what_comes_out(kind: str) -> None:
+    """The shapes that are told to a compiler are those of the results."""
+    inputs, keep = inputs_of(kind)
+    read, state, *weights = (each.detach() for each in inputs)
+    outputs, last, tape = recurrence._forward(kind, read, state, keep, weights)
+    backward = kind, outputs, last, read, state, keep, weights, tape
+    twice = kind, [read, state, *weights], [outputs, last], [read, state, *weights], keep
+    for operation, arguments in (
+        (recurrence._forward, (kind, read, state, keep, weights)),
+        (recurrence._backward, backward),
+        (recurrence._backward_twice, twice),
+    ):
+        torch.library.opcheck(operation, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 @KINDS

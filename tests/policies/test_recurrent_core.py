@@ -46,6 +46,7 @@ def test_sequences_give_what_single_steps_give(policy_class: type[ActorCritic], 
     assert batch["episode_starts"][:, 1:].any()
     start = network.initial_state(N)
     assert start is not None
+    assert not start.any()
     first = torch.randn_like(start)  # what earlier steps left; it counts where no episode starts
     state: Any = first
     parameters, values = [], []

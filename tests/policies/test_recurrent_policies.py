@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from zoo import A2C, DQN, PPO2, SAC
+from zoo import A2C, DQN, PPO2, SAC, TRPO
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
@@ -188,6 +188,11 @@ def test_dictionaries_make_of_it_what_reads_them() -> None:
             "`policy.critic_lstm=shared` .* needs `policy.share_encoder=true`",
         ),
         (PPO2, {"recurrent": "rnn"}, "recurrent"),
+        (
+            TRPO,
+            {"recurrent": "lstm", "critic_lstm": "shared"},
+            "`policy.critic_lstm=shared`: trpo's critic moves nothing .* take detached",
+        ),
     ],
 )
 def test_memories_that_there_are_not_are_refused(

@@ -221,9 +221,10 @@ POLICIES: dict[str, Any] = {
 
 @KINDS
 @CURVES
+@pytest.mark.parametrize("clip_mean", [0.5, 0.0])
 @pytest.mark.parametrize("name", POLICIES)
-def test_numpy_gives_what_torch_gives(name: str, full_std: bool, use_expln: bool) -> None:
-    policy = POLICIES[name](net_arch=[8], full_std=full_std, use_expln=use_expln, clip_mean=0.5)
+def test_numpy_gives_what_torch_gives(name: str, clip_mean: float, full_std: bool, use_expln: bool) -> None:
+    policy = POLICIES[name](net_arch=[8], full_std=full_std, use_expln=use_expln, clip_mean=clip_mean)
     acting, rng = ActingPolicy(policy), np.random.default_rng(0)
     assert acting.uses_numpy
     for _ in range(2):

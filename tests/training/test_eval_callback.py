@@ -247,3 +247,9 @@ def test_evaluations_that_are_written_nowhere_go_on_after_a_checkpoint() -> None
     callback = EvalCallback("CartPole-v1", every=128)
     callback.load_state({"n_evaluations": 3, "best_mean": 20.0, "rows": 3, "evaluated_at": 30, "last": LAST})
     assert (callback.n_evaluations, callback.best_mean, callback.evaluated_at) == (3, 20.0, 30)
+
+
+@pytest.mark.parametrize(("n_envs", "made"), [(1, 1), (2, 2), (5, 3)])
+def test_no_more_environments_are_made_than_episodes_are_played(n_envs: int, made: int) -> None:
+    callback = EvalCallback("CartPole-v1", every=64, n_eval_episodes=3, n_envs=n_envs, seed=0)
+    assert callback._envs().num_envs == made  # type: ignore[union-attr]

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.in_process import InProcessVectorEnv
+from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.evaluation import (
@@ -71,6 +72,16 @@ class Recorder:
 
 def two_lengths() -> InProcessVectorEnv:
     return InProcessVectorEnv([lambda: Fixed(1), lambda: Fixed(10)])
+
+
+@pytest.mark.parametrize("said", [[], [True], [True, False], [None], [True, None], [None, False]])
+def test_successes_are_there_where_every_episode_says_so(said: list[bool | None]) -> None:
+    infos = [{} if each is None else {"is_success": each} for each in said]
+    evaluation = Evaluation.from_episodes([EpisodeRecord(0, 2.5, 3, 0.1, info) for info in infos])
+    assert evaluation.returns.tolist() == [2.5] * len(said)
+    assert evaluation.lengths.tolist() == [3] * len(said)
+    successes = None if evaluation.successes is None else evaluation.successes.tolist()
+    assert successes == (None if None in said else said)
 
 
 def test_each_env_plays_its_share_so_that_short_episodes_count_no_more_than_long_ones() -> None:

@@ -45,6 +45,7 @@ def test_statistics_of_resamples_are_those_of_each_resample() -> None:
     ):
         assert np.allclose(statistic(resamples), [statistic(strata) for strata in each])
     others = [scores[RNG.integers(7, size=(4, 7))] for scores in FIVE_OTHERS]
+    others[0][:, :3] = resamples[0][:, 1:4]  # some of them draw
     together = statistics.probability_of_improvement(resamples, others)
     apart = [statistics.probability_of_improvement(each[row], [o[row] for o in others]) for row in range(4)]
     assert np.allclose(together, apart)
@@ -142,6 +143,11 @@ def test_equal_methods_are_rarely_called_different() -> None:
     assert np.mean(np.array(chances) <= 0.05) < 0.08
 
 
+def test_methods_that_never_differ_are_certainly_not_called_different() -> None:
+    same = [np.full(4, 3.0), np.full(2, 5.0)]
+    assert statistics.chance_of_difference(statistics.mean_of_means, same, same, n_draws=50) == 1.0
+
+
 def test_no_difference_is_called_impossible_for_it_was_seen_once() -> None:
     first, second = np.arange(10.0), np.arange(10.0) + 100
     found = statistics.chance_of_difference(statistics.mean_of_means, [first], [second], n_draws=99, seed=1)
@@ -151,3 +157,20 @@ def test_no_difference_is_called_impossible_for_it_was_seen_once() -> None:
 def test_an_interval_leaves_out_as_much_on_both_sides() -> None:
     low, high = statistics.interval(np.arange(101.0), 0.9)
     assert (low, high) == (pytest.approx(5.0), pytest.approx(95.0))
+
+
+def test_an_interval_needs_an_environment_with_two_runs_of_each_method() -> None:
+    once, twice = [np.array([1.0]), np.array([2.0])], [np.array([1.0]), np.array([2.0, 3.0])]
+
+    def found(*methods: list[NDArray[Any]]) -> Any:
+        def statistic(*each: Any) -> Any:
+            return sum(statistics.mean_of_means(strata) for strata in each)
+
+        return statistics.bootstrap_interval(statistic, *methods, n_resamples=200)
+
+    assert found(once) is None
+    assert found(once, twice) is None
+    assert found(twice, once) is None
+    low, high = found(twice)
+    assert (low, high) == (pytest.approx(1.5), pytest.approx(2.0))
+    assert found(twice, twice) is not None

@@ -61,6 +61,18 @@ def test_before_the_first_evaluation_there_is_nothing_to_compare(
     assert no_better.state()["n_seen"] == 1
 
 
+def test_an_evaluation_counts_once_however_often_it_is_seen(
+    ppo2: Callable[..., PPO2], evaluation: EvalCallback
+) -> None:
+    no_better = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=5)
+    no_better.load_state(ALREADY_PERFECT)
+    model = ppo2().learn(64, [evaluation, no_better])
+    counted = no_better.state()
+    assert counted == {"n_seen": 1, "n_without": 1, "best": 500.0}
+    no_better.on_steps(model)
+    assert no_better.state() == counted
+
+
 def test_the_first_reason_to_stop_stays(ppo2: Callable[..., PPO2], evaluation: EvalCallback) -> None:
     class Stopping(Callback):
         every = 64

@@ -53,7 +53,10 @@ def make_model(kind: str, **hyperparameters: Any) -> ACER:
     model.descent.optimizer, model.descent._slot_names = Plain(), {}
     state = model.program.state
     generator = torch.Generator().manual_seed(1)
-    state["average"] += 0.3 * torch.randn(state["average"].shape, generator=generator, dtype=torch.float64)
+    if model.config.trust_region:
+        state["average"] += 0.3 * torch.randn(
+            state["average"].shape, generator=generator, dtype=torch.float64
+        )
     return model
 
 
@@ -137,7 +140,7 @@ class _Discrete:
         self.model, self.batch, config = model, batch, model.config
         f, q = self.evaluated(batch["observations"])
         next_f, next_q = self.evaluated(batch["next_observations"])
-        average, _ = self.evaluated(batch["observations"], "average")
+        average, _ = self.evaluated(batch["observations"], "average" if config.trust_region else "policy")
         mu = softmax(batch["behaviour"].numpy())
         actions = batch["actions"].numpy()
         values, following = (f * q).sum(-1), (next_f * next_q).sum(-1)
@@ -181,7 +184,7 @@ class _Box:
         self.model, self.batch, config = model, batch, model.config
         observations, behaviour = batch["observations"], batch["behaviour"].numpy()
         parameters, _ = self.evaluated(observations)
-        average, _ = self.evaluated(observations, "average")
+        average, _ = self.evaluated(observations, "average" if config.trust_region else "policy")
         drawn = parameters[..., :2] + np.exp(parameters[..., 2:]) * batch["noise"].numpy()
         self.actions = np.concatenate([batch["actions"].numpy()[None], drawn])
         values, taken, fresh = self.judged(model.program.state["policy"])

@@ -254,6 +254,24 @@ def test_average_policy_is_that_of_parameters_that_are_set() -> None:
     np.testing.assert_array_equal(model.program.state["average"], model.program.state["policy"])
 
 
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_without_a_trust_region_there_is_no_average_policy(env: str) -> None:
+    model = small(env, trust_region=False)
+    evaluations, at = [], model.descent.parameters.at
+
+    def noted(vector: Tensor) -> Any:
+        evaluations.append(vector)
+        return at(vector)
+
+    model.descent.parameters.at = noted  # type: ignore[method-assign]
+    model.learn(60)
+    assert model.n_updates > 3
+    assert len(evaluations) == model.n_updates, "for the values of what followed, and nothing else"
+    assert "average" not in model.program.state
+    assert "train/average_kl" not in model.read_metrics()
+    model.set_parameters({name: value + 1.0 for name, value in model.get_parameters().items()})
+
+
 def counted(model: ACER, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many updates come after each rollout, as they will come; none changes anything."""
     counts: list[int] = []
@@ -355,6 +373,8 @@ def test_native_cartpole_gives_whole_windows_of_real_steps() -> None:
         ("CartPole-v1", {"buffer_size": 50, "replay_start": 49}, "`algo.replay_start=49` is never reached"),
         ("CartPole-v1", {"alpha": 1.1}, r"`acer\.alpha=1.1` is out of range"),
         ("CartPole-v1", {"delta": 0.0}, r"`acer\.delta=0` is out of range"),
+        ("CartPole-v1", {"trust_region": False, "delta": 0.1}, "`algo.delta` is of the trust region, which"),
+        ("CartPole-v1", {"trust_region": False, "alpha": 0.9}, "`algo.alpha` is of the trust region, which"),
         ("CartPole-v1", {"memory": {}}, "unknown"),
         ("CartPole-v1", {"use_sde": True}, "unknown key `acer.use_sde`"),
         ("CartPole-v1", {"rprop_alpha": 0.9}, "`rprop_alpha` is `acer.rms_prop_decay` here"),

@@ -42,7 +42,7 @@ def peer(name: str) -> type[Any]:
 
 def make(name: str, policy: str, env: Any, **options: Any) -> Any:
     """Return an agent of this algorithm whose actions differ from one observation to the next."""
-    if name not in ("A2C", "PPO", "MaskablePPO", "RecurrentPPO", "TRPO"):
+    if name not in ("A2C", "ARS", "PPO", "MaskablePPO", "RecurrentPPO", "TRPO"):
         options = {"buffer_size": 10, **options}
     torch.manual_seed(0)
     model = peer(name)(policy, env, seed=0, device="cpu", **options)

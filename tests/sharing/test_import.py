@@ -73,6 +73,31 @@ CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = 
         *("RecurrentPPO", "MultiInputLstmPolicy", PARTS, CHOICE),
         {"policy_kwargs": {"lstm_hidden_size": 8}},
     ),
+    "ars": ("ARS", "LinearPolicy", VECTOR, CHOICE, {}),
+    "ars of numbers": ("ARS", "LinearPolicy", VECTOR, CONTINUOUS, {}),
+    "ars of numbers with layers": ("ARS", "MlpPolicy", VECTOR, CONTINUOUS, {"zero_policy": False}),
+    "ars with a layer": (
+        "ARS",
+        "MlpPolicy",
+        VECTOR,
+        CHOICE,
+        {"policy_kwargs": {"net_arch": [16]}, "zero_policy": False},
+    ),
+    "ars of numbers as they are": (
+        *("ARS", "MlpPolicy", VECTOR, CONTINUOUS),
+        {"policy_kwargs": {"with_bias": False, "squash_output": False, "activation_fn": nn.Tanh}},
+    ),
+    "ars of numbers without layers": (
+        "ARS",
+        "MlpPolicy",
+        VECTOR,
+        CONTINUOUS,
+        {"policy_kwargs": {"net_arch": []}},
+    ),
+    "ars of numbers, linear with all": (
+        *("ARS", "LinearPolicy", VECTOR, CONTINUOUS),
+        {"policy_kwargs": {"with_bias": True, "squash_output": True}},
+    ),
     "dqn": ("DQN", "MlpPolicy", VECTOR, CHOICE, {}),
     "dqn of images": ("DQN", "CnnPolicy", IMAGE, CHOICE, {}),
     "dqn of dictionaries": ("DQN", "MultiInputPolicy", PARTS, CHOICE, {}),
@@ -99,7 +124,7 @@ CASES: dict[str, tuple[str, str, spaces.Space, spaces.Space, dict[str, Any]]] = 
 
 
 def test_every_algorithm_can_be_imported() -> None:
-    without_peer = {"acer", "acktr", "ppo1"}
+    without_peer = {"acer", "acktr", "bc", "ppo1"}
     assert set(NAMES) == set(LAYERS) == set(ALGORITHMS) - without_peer
     assert {name.split()[0].replace("ppo", "ppo2") for name in CASES} == set(NAMES)
 
@@ -223,8 +248,61 @@ def test_hyperparameters_come_too_and_others_are_named(tmp_path: Path) -> None:
     config = imported.algorithm.config
     assert (config.gamma, config.clip_range, config.n_steps) == (0.9, 0.3, 64)
     assert imported.algorithm.num_timesteps == 1234
+    options = {"n_delta": 5, "n_top": 3, "delta_std": 0.125, "zero_policy": False, "alive_bonus_offset": -1}
+    config = import_sb3(
+        saved(make("ARS", "LinearPolicy", Still(VECTOR, CHOICE), **options), tmp_path)
+    ).algorithm.config
+    assert {name: getattr(config, name) for name in options} == options
     model = make("PPO", "MlpPolicy", Still(VECTOR, CHOICE), learning_rate=lambda left: left * 1e-3)
     assert "learning_rate" in import_sb3(saved(model, tmp_path)).unknown
+
+
+@pytest.mark.parametrize(
+    ("action_space", "n_dimensions"),
+    [(spaces.Box(-1.0, 1.0, (2, 3), np.float32), 6), (spaces.MultiBinary(4), 4), (CHOICE, 1)],
+    ids=str,
+)
+def test_trust_region_is_as_large_as_it_was(
+    action_space: spaces.Space, n_dimensions: int, tmp_path: Path
+) -> None:
+    """SB3-Contrib takes the mean divergence of numbers and bits, where here it is their sum."""
+    model = make("TRPO", "MlpPolicy", Still(VECTOR, action_space), target_kl=0.02, cg_damping=0.3)
+    imported = import_sb3(saved(model, tmp_path))
+    config = imported.algorithm.config
+    assert imported.unknown == []
+    assert config.target_kl == pytest.approx(0.02 * n_dimensions)
+    assert config.cg_damping == pytest.approx(0.3 * n_dimensions)
+
+
+def test_steps_are_those_of_the_same_optimizer(tmp_path: Path) -> None:
+    """Here A2C and DDPG have others by default, which the file does not name as hyperparameters."""
+    model = make("A2C", "MlpPolicy", Still(VECTOR, CHOICE), rms_prop_eps=1e-3)
+    config = import_sb3(saved(model, tmp_path)).algorithm.config
+    assert (config.use_rms_prop, config.rms_prop_tensorflow, config.rms_prop_eps) == (True, False, 1e-3)
+    assert config.rms_prop_decay == 0.99
+    model = make("A2C", "MlpPolicy", Still(VECTOR, CHOICE), use_rms_prop=False)
+    assert not import_sb3(saved(model, tmp_path)).algorithm.config.use_rms_prop
+    from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+
+    kwargs = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.9, "eps": 1e-4}}
+    model = make("A2C", "MlpPolicy", Still(VECTOR, CHOICE), policy_kwargs=kwargs)
+    config = import_sb3(saved(model, tmp_path)).algorithm.config
+    assert (config.use_rms_prop, config.rms_prop_tensorflow, config.rms_prop_eps) == (True, True, 1e-4)
+    assert config.rms_prop_decay == 0.9
+    model = make("DDPG", "MlpPolicy", Still(VECTOR, CONTINUOUS), learning_rate=2e-3)
+    config = import_sb3(saved(model, tmp_path)).algorithm.config
+    assert (config.learning_rate, config.actor_learning_rate) == (2e-3, None)
+
+
+@pytest.mark.parametrize("algo", [None, "recurrent_ppo"])
+def test_agent_of_recurrent_ppo_has_its_preset(algo: str | None, tmp_path: Path) -> None:
+    options = {"policy_kwargs": {"lstm_hidden_size": 8}}
+    model = make("RecurrentPPO", "MlpLstmPolicy", Still(VECTOR, CHOICE), **options)
+    imported = import_sb3(saved(model, tmp_path), algo=algo).algorithm
+    assert (imported.name, imported.preset) == ("ppo2", "recurrent_ppo")
+    assert zoo.load(imported.save(tmp_path / "imported")).preset == "recurrent_ppo"
+    with pytest.raises(ZooError, match="its policy has no memory; if it is of PPO, say algo=ppo"):
+        import_sb3(saved(make("PPO", "MlpPolicy", Still(VECTOR, CHOICE)), tmp_path), algo="recurrent_ppo")
 
 
 @pytest.mark.parametrize("observation_space", [VECTOR, spaces.Dict({"goal": VECTOR, "state": VECTOR})])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from zoo.errors import ZooError
 from zoo.files.opening import DamagedFileError
 from zoo.files.pickled import read_pickle
 from zoo.files.torch_files import read_state_dict
-from zoo.training.sb3_names import Layout, renamed, widths
+from zoo.training.sb3_names import Layout, renamed, widths, with_joined_critic
 
 SECONDS = 20
 """A refusal takes less than one; the attacks took from 15 seconds to for ever, or gigabytes."""
@@ -119,6 +120,41 @@ def test_layers_that_do_not_fit_each_other_are_refused(shapes: list[tuple[int, i
     tensors = {f"net.{2 * index}.weight": np.zeros(shape, np.float32) for index, shape in enumerate(shapes)}
     with pytest.raises(ZooError, match="do not fit each other"):
         widths(tensors, "net")
+
+
+def critic_of(*, vf: int, hidden: int = 1, read: int = 4, **others: tuple[int, ...]) -> dict[str, Any]:
+    """A policy with a linear layer for the critic's LSTM, of these widths; others replace them."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "lstm_actor.weight_ih_l0": (4 * hidden, read),
+        "lstm_actor.weight_hh_l0": (4 * hidden, hidden),
+        "critic.weight": (hidden, read),
+        "critic.bias": (hidden,),
+        "mlp_extractor.value_net.0.weight": (vf, hidden),
+        "mlp_extractor.value_net.0.bias": (vf,),
+    }
+    shapes |= {name.replace("__", "."): shape for name, shape in others.items()}
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+
+def test_thin_layers_are_not_joined_to_one_of_any_size() -> None:
+    joined = with_joined_critic(critic_of(vf=64, hidden=8, read=512))
+    assert joined["mlp_extractor.value_net.0.weight"].shape == (64, 512)
+    assert with_joined_critic(critic_of(vf=1024, read=1024))["mlp_extractor.value_net.0.weight"].size == 2**20
+    wrong = {"critic__weight": (1, 5)}, {"critic__weight": (4,)}, {"lstm_actor__weight_ih_l0": (4,)}
+    tracemalloc.start()
+    for tensors, problem in [
+        (critic_of(vf=1024, read=1025), "more numbers than there are"),
+        (critic_of(vf=20_000, read=4, critic__weight=(1, 20_000)), "does not fit its LSTM"),
+        *((critic_of(vf=8, **each), "does not fit its LSTM") for each in wrong),
+        (critic_of(vf=8, hidden=2, lstm_actor__weight_hh_l0=(8, 3)), "does not fit its LSTM"),
+        (critic_of(vf=8, critic__bias=(2,)), "does not fit its LSTM"),
+        (critic_of(vf=8, mlp_extractor__value_net__0__bias=()), "does not fit its LSTM"),
+    ]:
+        tracemalloc.reset_peak()
+        with pytest.raises(ZooError, match=problem):
+            with_joined_critic(tensors)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
 
 
 def test_long_name_of_a_tensor_is_refused_at_once() -> None:

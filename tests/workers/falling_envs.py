@@ -30,6 +30,8 @@ def fall() -> None:
     what = os.environ.get("FALL")
     if what == "raise":
         raise ValueError("the pole is broken")
+    if what == "lose":
+        raise RuntimeError("Connection to the simulator is lost")
     if what == "exit":
         os._exit(7)
     if what == "kill":

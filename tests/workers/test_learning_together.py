@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -12,12 +13,13 @@ import torch
 from forked_workers import together
 
 from zoo.algorithms.base import Algorithm
+from zoo.algorithms.on_policy import standardized
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs import NormalizeConfig, Normalizer, make_vec_env
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import State
 from zoo.optim.tensor_trees import leaves, mapped
-from zoo.optim.workers import Workers, averaged, averaged_number, count
+from zoo.optim.workers import Workers, averaged, averaged_number, count, each_alone
 
 BATCH = 7
 """A size that nothing else has: where arrays are that long, they hold the samples of a batch."""
@@ -301,6 +303,143 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
         return metrics, unfinished, model.runtime.shared_by, model.num_timesteps
 
     assert together(work) == [({"x": 2.0, "y": 7.0}, 0, 1, 14), ({}, 0, 1, 14)]
+
+
+def test_what_is_seen_at_a_barrier_is_in_the_checkpoint_after_it() -> None:
+    """Environments that can't be replayed are reset before a checkpoint; their first observations count."""
+
+    def made() -> Algorithm[Any]:
+        return algorithm("a2c", seed=3, n_steps=8, vectorization="native", normalize=True)
+
+    def on(model: Algorithm[Any], workers: Workers, *, barrier: bool = False) -> None:
+        model.learn(64, reset_num_timesteps=False)
+        if workers.is_first:
+            if barrier:
+                model.barrier()
+            workers.end()
+        else:
+            workers.follow(model.team.orders)
+
+    def ended(model: Algorithm[Any]) -> Any:
+        assert model.normalizer is not None
+        return numbers(model.program.state), model.normalizer.state()["arrays"]
+
+    def work(workers: Workers) -> Any:
+        model = made()
+        model.join(workers)
+        on(model, workers, barrier=True)
+        state = copy.deepcopy(model.state())
+        on(model, workers)
+        resumed = made()
+        resumed.join(workers)
+        resumed.load_state(state)
+        on(resumed, workers)
+        return [ended(model), ended(resumed)]
+
+    for (weights, statistics), (resumed_weights, resumed_statistics) in together(work):
+        assert statistics["observations.count"] == resumed_statistics["observations.count"]
+        for name, array in (weights | statistics).items():
+            assert np.array_equal(array, (resumed_weights | resumed_statistics)[name]), name
+
+
+def trpo(n_envs: int) -> Any:
+    return algorithm_class("trpo")(
+        {"net_arch": [16]},
+        make_vec_env("CartPole-v1", n_envs),
+        seed=0,
+        compile=False,
+        threads=1,
+        n_steps=16,
+        batch_size=16,
+    )
+
+
+def step_of(model: Any, rollout: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the policy before and after its step on a rollout."""
+    before = model.program.state["policy"].clone()
+    model._move_policy({**rollout, "advantages": standardized(rollout["advantages"], rollout)})
+    return before, model.program.state["policy"].clone()
+
+
+def test_step_of_trpo_with_two_workers_is_that_with_both_rollouts() -> None:
+    def work(workers: Workers) -> Any:
+        model = trpo(1)
+        model.join(workers)
+        model._reset_envs()
+        model.total_timesteps = 100
+        with workers.in_force():
+            model.collect()
+            rollout = model.finished_rollout()
+            return rollout, *step_of(model, rollout)
+
+    (one, before, after), (two, their_before, their_after) = together(work)
+    assert torch.equal(before, their_before)
+    assert torch.equal(after, their_after)
+    alone = trpo(2)
+    alone.program.state["policy"].copy_(before)
+    _, expected = step_of(alone, {name: torch.cat([one[name], two[name]]) for name in one})
+    moved = (after - before).abs().max()
+    assert moved > 1e-3
+    assert (after - expected).abs().max() < 1e-3 * moved
+
+
+def test_each_worker_of_ppo1_standardises_its_own_advantages() -> None:
+    def work(workers: Workers) -> Any:
+        model: Any = algorithm("ppo1")
+        advantages = torch.tensor([1.0, 2.0, 6.0]) * 10**workers.rank
+        model.memory.valid[:] = True
+        with workers.in_force():
+            return model._standardized({"advantages": advantages}), advantages
+
+    for found, own in together(work):
+        torch.testing.assert_close(found, (own - own.mean()) / own.std())
+
+
+def test_standardised_is_all_that_counts_of_all_workers_but_in_a_block_of_ones_own() -> None:
+    own = [torch.tensor([1.0, 2.0, 1e6]), torch.tensor([4.0, 1e6, 1e6])]
+    weights = [torch.tensor([1.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 0.0])]
+
+    def work(workers: Workers) -> Any:
+        batch = {"weights": weights[workers.rank]}
+        with workers.in_force():
+            shared = standardized(own[workers.rank], batch)
+            with each_alone():
+                alone = standardized(own[workers.rank], {})
+            assert count() == 2
+        return shared, alone
+
+    results = together(work)
+    real = torch.tensor([1.0, 2.0, 4.0])
+    expected = (real - real.mean()) / real.std()
+    torch.testing.assert_close(results[0][0][:2], expected[:2])
+    torch.testing.assert_close(results[1][0][:1], expected[2:])
+    for (_, alone), each in zip(results, own, strict=True):
+        torch.testing.assert_close(alone, (each - each.mean()) / each.std())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a2c", "trpo"])
+def test_compiled_updates_of_two_workers_are_the_eager_ones(name: str) -> None:
+    def trained(workers: Workers, compiles: bool) -> Any:
+        options: dict[str, Any] = {"policy": {"net_arch": [8]}, "n_steps": 16}
+        if name == "trpo":
+            options |= {"batch_size": 16, "n_critic_updates": 2}
+        model = algorithm_class(name)(
+            env=make_vec_env("CartPole-v1", 1), seed=0, compile=compiles, threads=1, **options
+        )
+        start = numbers(model.program.state)
+        learn(model, workers, 96)
+        assert model.runtime.compiles == compiles
+        return start["policy"], numbers(model.program.state)
+
+    (start, eager), (_, also_eager) = together(lambda workers: trained(workers, False))
+    (_, compiled), (_, also_compiled) = together(lambda workers: trained(workers, True))
+    moved = np.abs(eager["policy"] - start).max()
+    assert moved > 1e-4
+    for key, array in eager.items():
+        assert np.array_equal(array, also_eager[key]), key
+        assert np.array_equal(compiled[key], also_compiled[key]), f"{key} differs between the workers"
+    assert np.abs(compiled["policy"] - eager["policy"]).max() < 1e-2 * moved
 
 
 def test_cores_are_divided_among_the_workers_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:

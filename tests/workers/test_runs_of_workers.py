@@ -20,8 +20,15 @@ from safetensors.numpy import load_file
 import zoo
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.training.checkpoint_files import read_files, read_files_of_worker
-from zoo.training.job import first_host, slurm_task, tasks_on_nodes
+from zoo.training.checkpoint_files import (
+    check_workers,
+    read_files,
+    read_files_of_worker,
+    write_arrays,
+    write_files,
+)
+from zoo.training.job import Task, first_host, slurm_task, tasks_on_nodes
+from zoo.training.workers import CONFIG, READY, Crew, config_of
 
 COMMON = [
     *("workers=2", "tuned=none", "seed=3", "threads=1", "compile=false", "verbose=0", "logger=csv"),
@@ -138,6 +145,7 @@ FALLING = [
     ("fall", "told"),
     [
         ("raise", ["worker 1: env ", "ValueError", "the pole is broken", "in fall"]),
+        ("lose", ["worker 1: env ", "RuntimeError", "Connection to the simulator is lost", "in fall"]),
         pytest.param("exit", ["worker 1 of 2", "exit status 7"], marks=pytest.mark.slow),
         ("kill", ["worker 1 of 2", "SIGKILL"]),
     ],
@@ -242,6 +250,11 @@ def test_places_of_workers_come_from_the_job(monkeypatch: pytest.MonkeyPatch) ->
     assert task is not None
     assert (task.rank, task.size, task.rank_here, task.n_here) == (4, 5, 1, 2)
     assert (task.address, task.port) == ("gpu07", 15_000 + (41_000 + 62) % 16_000)
+    assert task.gpus_here is None
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "4")
+    task = slurm_task()
+    assert task is not None
+    assert task.gpus_here == 4
     monkeypatch.setenv("MASTER_ADDR", "login")
     monkeypatch.setenv("MASTER_PORT", "4711")
     task = slurm_task()
@@ -250,3 +263,70 @@ def test_places_of_workers_come_from_the_job(monkeypatch: pytest.MonkeyPatch) ->
     assert first_host("rack1n[3,5-9]x,rack2") == "rack1n3x"
     assert first_host("login1,login2") == "login1"
     assert tasks_on_nodes("2(x3),1") == [2, 2, 2, 1]
+
+
+def some_task(n_here: int, gpus_here: int | None = None) -> Task:
+    return Task(1, 2 * n_here, 1, n_here, "127.0.0.1", 15_000, gpus_here)
+
+
+@pytest.mark.parametrize(
+    ("asked", "n_gpus", "of", "device"),
+    [
+        ("auto", 2, None, "cuda:1"),
+        ("cuda", 2, None, "cuda:1"),
+        ("auto", 0, None, "cpu"),
+        ("auto", 2, some_task(2), "cuda:1"),
+        ("auto", 1, some_task(2), "cuda:0"),
+        ("cuda", 1, some_task(2), "cuda:0"),
+        ("auto", 1, some_task(2, gpus_here=2), "cuda:0"),
+        ("auto", 0, some_task(2), "cpu"),
+        ("cpu", 2, some_task(2), "cpu"),
+    ],
+)
+def test_each_worker_has_a_gpu_of_its_own(
+    asked: str, n_gpus: int, of: Task | None, device: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A task of a job may see its own alone, which is the first one that it sees."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    config = config_of({"device": asked, "compile": "auto"}, 2, 1, of)
+    assert config == {"device": device, "compile": "auto" if device == "cpu" else False}
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("of", [None, some_task(2, gpus_here=1)], ids=["processes", "tasks that share one"])
+def test_gpus_that_are_too_few_are_told_and_left(
+    of: Task | None, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert config_of({"device": "auto", "compile": True}, 2, 0, of)["device"] == "cpu"
+    assert "2 workers here, and 1 GPU: all learn on the CPU" in capsys.readouterr().err
+    with pytest.raises(ZooError, match="each worker needs a GPU: there are 2 workers here, and 1"):
+        config_of({"device": "cuda", "compile": True}, 2, 0, of)
+
+
+@pytest.mark.parametrize(
+    ("asked", "on_gpus", "told"),
+    [("auto", True, "cuda"), ("auto", False, "cpu"), ("cpu", False, "cpu"), ("cuda", True, "cuda")],
+)
+def test_first_worker_chooses_between_gpus_and_processors_for_all(
+    asked: str, on_gpus: bool, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On every node, as gradients have to go one way."""
+    met: list[Any] = []
+    monkeypatch.setattr("zoo.optim.workers.Workers", lambda *place, **options: met.append(options))
+    crew = Crew(2, None)
+    crew._store = torch.distributed.HashStore()
+    crew._store.set(f"{READY}/1", "")
+    crew.start({"device": asked}, Path("/runs/checkpoint"), on_gpus=on_gpus)
+    assert json.loads(crew._store.get(CONFIG)) == [{"device": told}, "/runs/checkpoint"]
+    assert met == [{"n_here": 2, "on_gpus": on_gpus}]
+
+
+def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:
+    """A config that somebody has edited does not make another run of this one, with a part of its state."""
+    values = {"timesteps": 8, "algorithm": {}}
+    write_files(tmp_path, {}, values, {}, lambda: lambda: [write_arrays(tmp_path, 8, {}, {})])
+    check_workers(tmp_path, 2)
+    for n_workers in (1, 3):
+        with pytest.raises(ZooError, match=rf"of workers=2, and can't go on with workers={n_workers}"):
+            check_workers(tmp_path, n_workers)

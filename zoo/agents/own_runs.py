@@ -56,6 +56,11 @@ def is_own_run(run: Path, config: Mapping[str, Any]) -> bool:
     return _signed_config(Path(os.path.realpath(run))) == config
 
 
+def is_own_as_it_stands(run: Path) -> bool:
+    """Tell whether a run is of this user's own, with the config that it was started with."""
+    return _signed_config(Path(os.path.realpath(run))) is not None
+
+
 def _signed_config(run: Path) -> dict[str, Any] | None:
     """Return the config of a run if this user's key has signed it."""
     key_file = key_file_of_user()

@@ -34,6 +34,14 @@ CODE_KEYS = (
 WRITES_FILES = ("RecordVideo",)
 """Wrappers that write where their arguments say."""
 
+MASK_FUNCTION = "action_mask_fn"
+MASK_METHODS = (
+    *("action_mask", "action_masks", "get_action_mask", "get_action_masks"),
+    *("valid_action_mask", "valid_action_masks", "valid_actions", "valid_moves"),
+    *("legal_actions", "legal_moves"),
+)
+"""What a stranger's `ActionMasker` may call before each step: nothing that does more than tell."""
+
 _ARGUMENTS = ("env.kwargs", "env.wrappers", "env.render_mode")
 _ENV_ID = re.compile(r"(envpool:)?[\w.+-]+(/[\w.+-]+)*")
 _CLASS_PATH = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+")
@@ -125,16 +133,18 @@ def _refuse_code_in_data(value: Any, where: str, origin: str) -> None:
     for path, key, item in _walk(value, where):
         if key in HYDRA_KEYS or (where.startswith("env") and key in CODE_KEYS):
             raise _untrusted(path, item, origin, "it could name code to run")
+        if key == MASK_FUNCTION and item not in MASK_METHODS:
+            raise _untrusted(path, item, origin, "it is none of the usual names of a method that gives masks")
         for text in (key, item):
             if isinstance(text, str) and "${" in text:
                 raise _untrusted(path, text, origin, "it is an interpolation")
         if path.startswith(_ARGUMENTS) and isinstance(item, str):
             if len(item) > TEXT_LIMIT:
                 raise _untrusted(path, item, origin, f"it has more than {TEXT_LIMIT:,} characters")
-            if _could_name_code(item):
-                raise _untrusted(path, item, origin, "an environment could take it for the name of code")
             if item.startswith(("/", "~", ".")) or ".." in item or "\\" in item:
                 raise _untrusted(path, item, origin, "an environment could take it for a file")
+            if _could_name_code(item):
+                raise _untrusted(path, item, origin, "an environment could take it for the name of code")
 
 
 def _refuse_files_and_sizes(env: Mapping[str, Any], origin: str) -> None:
@@ -152,25 +162,17 @@ def _refuse_files_and_sizes(env: Mapping[str, Any], origin: str) -> None:
         name = path.rpartition(".")[2].partition("[")[0]
         limit = LARGEST.get(name, NUMBER_LIMIT if path.startswith(_ARGUMENTS) else None)
         is_count = isinstance(item, int) or (isinstance(item, float) and name in LARGEST)
-        if limit is not None and is_count and abs(item) > limit:
+        if limit is not None and is_count and not abs(item) <= limit:  # nor is it NaN
             raise _untrusted(path, item, origin, f"it is more than {limit:,}")
 
 
 def _could_name_code(text: str) -> bool:
     """Tell whether a text is like ``module:Name`` or ``module.Name``, whatever a module may be called.
 
-    Some environments import what their arguments name so. Numbers such as ``1.5`` are no names.
+    Some environments import what their arguments name so, and a module's file may have any name: with blanks,
+    of digits, before nothing at all. Only no module has a slash in its name.
     """
-    if "\\" in text or any(character.isspace() for character in text):
-        return False
-    module = text.partition("/")[0]
-    separators = [index for index, character in enumerate(module) if character in ".:"]
-    inner = [index for index in separators if 0 < index < len(text) - 1]
-    return bool(inner) and (_has_letter(text[: inner[-1]]) or _has_letter(text[inner[0] + 1 :]))
-
-
-def _has_letter(text: str) -> bool:
-    return any(character not in "./:" and not character.isdecimal() for character in text)
+    return any(separator in text.partition("/")[0][1:] for separator in ".:")
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

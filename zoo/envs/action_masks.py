@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from zoo.envs.composite_spaces import is_composite, leaf_spaces, leaves, nested
 from zoo.envs.env_error import env_error
+from zoo.envs.goals import is_goal_space
 from zoo.envs.spaces import Space, choice_sizes, describe
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 Env = gym.Env[Any, Any]
 Masks = NDArray[np.bool_]
@@ -62,6 +64,18 @@ class MaskForm:
             f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
         )
 
+    @property
+    def everything(self) -> Masks:
+        """The mask that allows all."""
+        return np.ones(self.size, np.bool_)
+
+    def come_too_late(self, who: str) -> ZooError:
+        """Return the error for masks in the infos of steps where those of the reset had none."""
+        self.check_space("`action_mask` in its info")
+        return ZooError(
+            f"{who} gave `action_mask` in a step, but none with the reset; give it there too ({IGNORING})"
+        )
+
 
 class ActionMasks:
     """The masks of some environments with the same actions.
@@ -75,6 +89,7 @@ class ActionMasks:
     ) -> None:
         self._form, self._name, self._used = MaskForm(action_space), name, used
         self._methods = [_mask_method(env) if used else None for env in envs]
+        self._has_goals = is_goal_space(envs[0].observation_space)
         self.size: int | None = None
         if self._methods[0] is not None:
             self._form.check_space("a method `action_masks`")
@@ -85,15 +100,32 @@ class ActionMasks:
         self._methods[i] = _mask_method(env) if self._used else None
 
     def look_for_them(self, infos: Sequence[Mapping[str, Any]]) -> None:
-        """Find out from the infos of a reset whether there are masks."""
-        if self._used and self.size is None and "action_mask" in infos[0]:
+        """Find out from the infos of a reset whether there are masks.
+
+        Raises `ZooError` where only some environments have one.
+        """
+        if not self._used or self.size is not None:
+            return
+        given = ["action_mask" in info for info in infos]
+        if any(given):
             self._form.check_space("`action_mask` in its info")
             self.size = self._form.size
+        if any(given) and not all(given):
+            raise ZooError(
+                f"{self._name(given.index(False))} gave no `action_mask` in its info, but others did"
+            )
+
+    def come_too_late(self) -> None:
+        """Raise `ZooError` if masks are used: the first environment has one, but had none with the reset."""
+        if self._used:
+            raise self._form.come_too_late(self._name(0))
 
     def _form_of(self, i: int, given: Any) -> Masks:
         """Return as one row what an environment gave. Raises `ZooError` for nothing, or another length."""
+        if given is None and self._methods[i] is not None:
+            raise ZooError(f"{self._name(i)} returned None from action_masks()")
         if given is None:
-            raise ZooError(f"{self._name(i)} gave no `action_mask` in its info, but did at the first reset")
+            raise ZooError(f"{self._name(i)} gave no `action_mask` in its info, but did before")
         try:
             mask = flat_mask(given, self._form.action_space)
         except (Exception, SystemExit) as error:
@@ -112,16 +144,19 @@ class ActionMasks:
         return given
 
     def at_the_end(self, i: int, info: Mapping[str, Any], *, terminated: bool) -> Masks:
-        """Return which actions an environment allows where an episode ends; all, if it is over and none is.
+        """Return which actions an environment allows where an episode ends; all if it is over.
 
-        Raises `ZooError` for an episode that is cut short where no action is allowed.
+        Then nobody acts any more, so it is not asked, unless there are goals: with another one, in hindsight,
+        the episode may go on. Raises `ZooError` for an episode that is cut short where no action is allowed.
         """
+        if terminated and not self._has_goals:
+            return self._form.everything
         mask = self._form_of(i, self._given(self._methods[i : i + 1], [info], i)[0]).copy()
         if self._form.leave_a_choice(mask):
             return mask
         if not terminated:
             raise self._form.nothing_left(mask, self._name(i))
-        return np.ones_like(mask)
+        return self._form.everything
 
     def write(self, masks: Masks | None, infos: Sequence[Mapping[str, Any]]) -> None:
         """Write the mask of every environment into its row, if there are any.
@@ -132,8 +167,8 @@ class ActionMasks:
             return
         assert masks is not None
         given, shape = self._given(self._methods, infos, 0), masks.shape[1:]
-        if all(type(mask) is np.ndarray and mask.shape == shape for mask in given):
-            np.concatenate(given, out=masks.reshape(-1), casting="unsafe")
+        if all(type(mask) is np.ndarray and mask.shape == shape and mask.dtype == np.bool_ for mask in given):
+            np.concatenate(given, out=masks.reshape(-1))
         else:
             for i, mask in enumerate(given):
                 masks[i] = self._form_of(i, mask)
@@ -147,15 +182,54 @@ def flat_mask(mask: Any, action_space: Space) -> Masks:
     """Return a mask as one row.
 
     The choices of a MultiDiscrete action may come as a list of arrays, the parts of a Tuple or Dict action
-    nested as it is; a part that is None, or that a dictionary lacks, may take any value.
+    nested as it is; a part that is None, or that a dictionary lacks, may take any value. Raises `ZooError`
+    for parts that are not those of the action.
     """
-    if is_composite(action_space) and isinstance(mask, Mapping | tuple):
+    if is_composite(action_space) and _is_nested(mask, action_space):
         parts = dict(leaves(action_space, _complete(mask, action_space)))
         spaces_of_parts = leaf_spaces(action_space)
         return np.concatenate([_part_of_mask(parts[path], leaf) for path, leaf in spaces_of_parts])
+    rows = list(_rows_in(mask))
+    if len(rows) == 1:
+        return rows[0]
+    sizes, space = choice_sizes(action_space), describe(action_space)
+    if len(rows) != len(sizes):
+        raise ZooError(f"masks for {len(rows)} choices; {space} has {len(sizes)}")
+    for number, (row, size) in enumerate(zip(rows, sizes, strict=True), start=1):
+        if len(row) != size:
+            raise ZooError(f"a mask of {len(row)} for choice {number} of {space}, which has {size}")
+    return np.concatenate(rows)
+
+
+def _is_nested(mask: Any, space: Space) -> bool:
+    """Whether a mask is nested as the actions are; a list may be one, or all alternatives in a row."""
+    return isinstance(mask, Mapping | tuple) or (
+        isinstance(space, spaces.Tuple)
+        and isinstance(mask, list)
+        and any(part is None or not np.isscalar(part) for part in mask)
+    )
+
+
+def _rows_in(mask: Any) -> Iterator[Masks]:
+    """Return a row for each part of a list, of lists too."""
     if isinstance(mask, list | tuple) and len(mask) and isinstance(mask[0], np.ndarray | list | tuple):
-        return np.concatenate([np.asarray(part, dtype=np.bool_).ravel() for part in mask])
-    return np.asarray(mask, dtype=np.bool_).ravel()
+        for part in mask:
+            yield from _rows_in(part)
+    else:
+        yield _row(mask)
+
+
+def _row(mask: Any) -> Masks:
+    """Return a row of truth values. Raises `ZooError` for anything else, as what is added to logits."""
+    row = np.asarray(mask).ravel()
+    if row.dtype == np.bool_:
+        return row
+    if row.dtype.kind not in "iuf":
+        raise ZooError(f"a mask is an array of True and False, not a {type(mask).__name__}")
+    valid = row == 1
+    if not (valid | (row == 0)).all():
+        raise ZooError("a mask holds True and False, or 1 and 0, and nothing else")
+    return valid
 
 
 def _complete(mask: Any, space: Space) -> Any:
@@ -164,12 +238,18 @@ def _complete(mask: Any, space: Space) -> Any:
         return False if mask is None else mask
     if isinstance(space, spaces.Dict):
         given = {} if mask is None else mask
+        if not isinstance(given, Mapping):
+            raise ZooError(
+                f"{len(given)} masks in a row for {describe(space)}; name its parts in a dictionary"
+            )
         unknown = [key for key in given if key not in space.spaces]
         if unknown:
             raise ZooError(f"a mask for `{unknown[0]}`, which is no part of {describe(space)}")
         return {key: _complete(given.get(key), part) for key, part in space.items()}
     assert isinstance(space, spaces.Tuple)
     given = [None] * len(space) if mask is None else mask
+    if isinstance(given, Mapping):
+        raise ZooError(f"a dictionary of masks for {describe(space)}; its parts have no names")
     if len(given) != len(space):
         raise ZooError(f"masks for {len(given)} parts; {describe(space)} has {len(space)}")
     return tuple(_complete(part, inner) for part, inner in zip(given, space, strict=True))
@@ -193,6 +273,28 @@ def allowed_action(space: Space, mask: Masks) -> Any:
         drawn[path] = _allowed_part(leaf, mask[start : start + size])
         start += size
     return nested(space, drawn)
+
+
+class AllowedActions:
+    """Random actions of one environment, of those that it allows; ``masked=False``: of all in ``space``.
+
+    ``info`` is that of the reset before the first action. Raises `ZooError` for a wrong mask.
+    """
+
+    def __init__(self, env: Env, space: Space, info: Mapping[str, Any], *, masked: bool) -> None:
+        self._space = space
+        self._masks = ActionMasks([env], space, lambda _: "the environment", used=masked)
+        self._masks.look_for_them([info])
+
+    def draw(self, info: Mapping[str, Any]) -> Any:
+        """Return an action for what is shown with this info."""
+        if self._masks.size is None:
+            if "action_mask" in info:
+                self._masks.come_too_late()
+            return self._space.sample()
+        row = np.empty((1, self._masks.size), np.bool_)
+        self._masks.write(row, [info])
+        return allowed_action(self._space, row[0])
 
 
 def _allowed_part(space: Space, mask: Masks) -> Any:
@@ -233,6 +335,11 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
                 "a function of a module is named with it: action_mask_fn=my_module.my_function"
             )
         return lambda env: _value(env.get_wrapper_attr(name))
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ZooError(
+            f"ActionMasker: `{one_line(name, 80)}` is neither a method's name nor a function's, such as "
+            "my_module.my_function"
+        )
     try:
         found = getattr(importlib.import_module(module_name), function_name, None)
     except ImportError as error:

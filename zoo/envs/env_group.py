@@ -96,6 +96,8 @@ class EnvGroup:
         self._log = ActionLog(n, self.action_space, first_index)
         self._returns = np.zeros(n)
         self._first_steps = [0] * n
+        self._once = [False] * n
+        self._standing: set[int] = set()
         self._has_flags = False  # whether an episode ended in the last step, or it was interrupted
 
     def use_arrays(self, arrays: StepArrays) -> None:
@@ -131,7 +133,7 @@ class EnvGroup:
                 if terminated or truncated:
                     end = self._end(i, observation, terminated, truncated, info)
                     ends.append(end)
-                    observation, info = self._next_episode(i, end.info)
+                    observation, info = self._next_episode(i, end)
                 if plain is not None and getattr(observation, "shape", ()) == shape:
                     plain[i] = observation
                 else:
@@ -144,19 +146,30 @@ class EnvGroup:
         for end in ends:
             if not end.info.get("episode_continues"):
                 self._start_record(end.env_index)
-        self._has_flags = len(ends) > 0
+        self._has_flags = bool(ends)
         self.last_infos = infos
         if self.masks.size is not None:
             self.masks.write(self._arrays.action_masks, infos)
+        elif infos[0] and "action_mask" in infos[0]:
+            self.masks.come_too_late()
         return ends
 
     def reset(
-        self, seeds: Sequence[int | None], options: dict[str, Any] | None, rows: Sequence[int]
+        self,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        rows: Sequence[int],
+        *,
+        once: bool = False,
     ) -> list[Info]:
         """Reset the environments ``rows`` and return the infos of all.
 
-        A seed begins a new sequence; without one, the environment is reset with the next of its own.
+        A seed begins a new sequence; without one, the environment is reset with the next of its own. One
+        that is to be played ``once`` stands still after the episode, until it is reset again.
         """
+        if once:
+            for i in self._standing:
+                self._log.start(i)
         infos: list[Info] = [{} for _ in self.envs]
         for i in rows:
             seed = seeds[i]
@@ -170,6 +183,7 @@ class EnvGroup:
             self._whereabouts.now[0] = i
             try:
                 observation, infos[i] = self._seeded_reset(i, options)
+                self._once[i] = once
                 self._show(i, observation)
             except (Exception, SystemExit) as error:
                 raise env_error(error, self._name(i), "in a reset") from error
@@ -253,9 +267,14 @@ class EnvGroup:
             self._log.n_steps - self._first_steps[i],
         )
 
-    def _next_episode(self, i: int, last_info: Info) -> tuple[Any, Info]:
+    def _next_episode(self, i: int, end: EpisodeEnd) -> tuple[Any, Info]:
         """Reset an environment whose episode ended; with its next seed, once a whole one has ended."""
-        if self._log.steps_since_start(i) < self._reseed_every or last_info.get("episode_continues"):
+        goes_on = end.info.get("episode_continues")
+        if self._once[i] and not goes_on and self.masks.size is None:  # else nobody knows what it may do
+            self._standing.add(i)
+            self._steps[i] = lambda action: (end.observation, 0.0, False, False, {})
+            return end.observation, {}
+        if self._log.steps_since_start(i) < self._reseed_every or goes_on:
             return self.envs[i].reset()
         self._n_reseeded[i] += 1
         return self._seeded_reset(i)
@@ -267,6 +286,9 @@ class EnvGroup:
         if self._renew and self._used[i]:
             self._make_anew(i)
         self._used[i] = True
+        self._once[i] = False
+        self._standing.discard(i)
+        self._steps[i] = self.envs[i].step
         self._log.start(i)
         spaces_of_env = self._spaces[i]
         seed, space_seeds = seeds_of(first, self._n_reseeded[i], len(spaces_of_env))

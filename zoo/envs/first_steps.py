@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.action_masks import ActionMasks, allowed_action
+from zoo.envs.action_masks import AllowedActions
 from zoo.envs.composite_spaces import leaf_spaces
 from zoo.envs.env_error import env_error
 from zoo.envs.goal_check import GoalCheck
@@ -41,6 +41,7 @@ class _Trial:
     def __init__(self, env: Any, name: str, seed: int, *, masked: bool) -> None:
         self.env, self.name, self.seed, self._masked = env, name, seed, masked
         self._info: Mapping[str, Any] = {}
+        self._actions: AllowedActions | None = None
         self.findings: list[str] = []
         self._goals: GoalCheck | None = None
         self._told_of_bounds: set[int] = set()
@@ -169,7 +170,11 @@ class _Trial:
 
     def _action(self) -> Any:
         try:
-            return chosen_action(self.env, self.env.action_space, self._info, masked=self._masked)
+            if self._actions is None:
+                self._actions = AllowedActions(
+                    self.env, self.env.action_space, self._info, masked=self._masked
+                )
+            return self._actions.draw(self._info)
         except ZooError as error:
             raise self._fail(str(error)) from error
 
@@ -267,19 +272,3 @@ def _kind(value: Any) -> str:
 def _fits(array: Any, dtype: Any) -> bool:
     """Whether whole numbers of another kind survive the conversion to ``dtype``."""
     return bool(array.dtype.kind in "biu" and (array.astype(dtype) == array).all())
-
-
-def chosen_action(env: Any, space: Space, info: Mapping[str, Any], *, masked: bool) -> Any:
-    """Return a random action of ``space``, one that the environment allows if it is ``masked``.
-
-    Raises `ZooError` for a wrong mask.
-    """
-    if not masked:
-        return space.sample()
-    masks = ActionMasks([env], space, lambda _: "the environment")
-    masks.look_for_them([info])
-    if masks.size is None:
-        return space.sample()
-    row = np.empty((1, masks.size), np.bool_)
-    masks.write(row, [info])
-    return allowed_action(space, row[0])

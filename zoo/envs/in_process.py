@@ -45,10 +45,15 @@ class InProcessVectorEnv(SameStepVectorEnv):
         return self._transition(ends, self.group.last_infos)
 
     def reset_rows(
-        self, seeds: Sequence[int | None], options: dict[str, Any] | None, rows: Sequence[int]
+        self,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        rows: Sequence[int],
+        *,
+        once: bool = False,
     ) -> tuple[Observations, list[Info]]:
         """Reset the environments ``rows``."""
-        infos = self.group.reset(seeds, options, rows)
+        infos = self.group.reset(seeds, options, rows, once=once)
         self.mask_size = self.group.masks.size
         return copied(self._arrays.observations), infos
 

@@ -149,8 +149,8 @@ def _start_of(path: Path) -> float | None:
             header, columns = file.readline(), file.readline()
         if not header:
             return None
-        if not header.startswith(b"#") or not columns.endswith(b"\n"):
-            raise ValueError("it has no header")
+        if not columns.endswith(b"\n"):
+            raise ValueError("its header is cut off")
         return float(parse_json(header[1:])["t_start"])
     except FileNotFoundError:
         return None

@@ -144,6 +144,13 @@ class Normalizer:
         clipped = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
         return np.asarray(clipped, dtype=np.float32)
 
+    def normalize_transitions(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return the batch with observations, those that followed and rewards normalised in place."""
+        for name in ("observations", "next_observations"):
+            batch[name] = self.normalize_observations(batch[name])
+        batch["rewards"] = self.normalize_rewards(batch["rewards"])
+        return batch
+
     def reset_returns(self) -> None:
         """Start the running return of each environment anew, as all of them are reset."""
         self.returns[:] = 0.0
@@ -168,6 +175,11 @@ class Normalizer:
 
     def take_in(self, seen: NDArray[np.float64]) -> None:
         """Take in what each worker has seen since the last time, (workers, n), one after the other."""
+        self.merge(seen)
+        self.share()
+
+    def merge(self, seen: NDArray[np.float64]) -> None:
+        """Take in vectors of the form of `seen_since`, (…, n), one after the other."""
         for row in seen:
             start = 0
             for moments in self._named_moments().values():
@@ -178,7 +190,6 @@ class Normalizer:
                         float(n), mean.reshape(moments.mean.shape), squares.reshape(moments.mean.shape)
                     )
                 start += 1 + 2 * size
-        self.share()
         self._scales.clear()
 
     def state(self) -> dict[str, Any]:

@@ -71,9 +71,17 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
 
     @abc.abstractmethod
     def reset_rows(
-        self, seeds: Sequence[int | None], options: dict[str, Any] | None, rows: Sequence[int]
+        self,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        rows: Sequence[int],
+        *,
+        once: bool = False,
     ) -> tuple[Observations, list[Info]]:
-        """Reset the environments ``rows``; return the observations of all and one info for each."""
+        """Reset the environments ``rows``; return the observations of all and one info for each.
+
+        Those that are to be played ``once`` stand still after an episode, until they are reset again.
+        """
 
     @abc.abstractmethod
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -142,6 +150,17 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         observations, infos = self.reset_rows(seeds, options or None, rows)
         self.last_stepped_by = None
         return observations, self.merged_infos(infos, [])
+
+    def begin(self, seeds: Mapping[int, int]) -> Observations:
+        """Begin an episode in some environments, each by its own seed alone; return the observations of all.
+
+        Afterwards each stands still, without reward or end, until it is reset: unless it masks actions, for
+        then it would have to say which may be taken.
+        """
+        each = [seeds.get(i) for i in range(self.num_envs)]
+        observations, _ = self.reset_rows(each, None, sorted(seeds), once=True)
+        self.last_stepped_by = None
+        return observations
 
     def step(
         self, actions: Any

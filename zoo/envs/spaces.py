@@ -21,6 +21,8 @@ PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 SIZE_LIMIT = 2**24
 """Numbers that one observation or action of an agent in a file may have: a few words can name many more."""
 
+DIMENSION_LIMIT = 32
+
 
 def space_to_dict(space: Space) -> dict[str, Any]:
     """Return ``space`` as JSON data; bounds that are the same everywhere become one number."""
@@ -188,7 +190,7 @@ def action_array(space: Space, *leading: int) -> Any:
 def _space_from_dict(data: Mapping[str, Any]) -> Space:
     kind = data["type"]
     if kind == "Box":
-        dtype, shape = _type_of_numbers(data["dtype"]), tuple(data["shape"])
+        dtype, shape = _type_of_numbers(data["dtype"]), _shape(data["shape"])
         low, high = (_bound_from_json(data[name], shape, dtype) for name in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
@@ -196,7 +198,7 @@ def _space_from_dict(data: Mapping[str, Any]) -> Space:
     if kind == "MultiDiscrete":
         return spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
     if kind == "MultiBinary":
-        shape = tuple(data["shape"])
+        shape = _shape(data["shape"])
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == "Dict":
         return spaces.Dict(
@@ -220,7 +222,16 @@ def _n_numbers(data: Mapping[str, Any]) -> int:
         return sum(_n_numbers(inner) for inner in data["spaces"].values())
     if data["type"] == "Tuple":
         return sum(_n_numbers(inner) for inner in data["spaces"])
-    return math.prod(data["shape"]) if "shape" in data else 1
+    return math.prod(_shape(data["shape"])) if "shape" in data else 1
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    """Return the shape that a file gives; with other numbers than those of a shape nothing can be counted."""
+    if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 0 for size in sizes):
+        raise ValueError(f"the shape {one_line(sizes, 40)} is no list of whole numbers from 0 on")
+    if len(sizes) > DIMENSION_LIMIT:
+        raise ValueError(f"more than {DIMENSION_LIMIT} dimensions")
+    return tuple(sizes)
 
 
 def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
@@ -256,7 +267,7 @@ def _dicts_differ(a: spaces.Dict, b: spaces.Dict) -> str | None:
 def _bounds_differ(a: spaces.Box, b: spaces.Box) -> str | None:
     for name in ("low", "high"):
         first, second = getattr(a, name), getattr(b, name)
-        if not np.allclose(first, second, rtol=1e-5, atol=1e-8):
+        if not np.allclose(first, second):
             return f"{name} {_shortened(first)} is not {_shortened(second)}"
     return None
 

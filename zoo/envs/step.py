@@ -22,8 +22,8 @@ class Step:
 
     ``final_observations`` are the rows for ``finished``, in that order: what the episodes ended with, which
     ``observations`` shows no more where the environment was reset within the step. ``valid`` is None if all
-    rows are real transitions; a row that merely reset its environment is False there and belongs in no
-    memory and no count.
+    rows are real transitions; a row that merely reset its environment, or stood idle, is False there and
+    belongs in no memory and no count.
 
     ``action_masks`` says which actions are valid for ``observations``, (num_envs, mask_size), and
     ``final_action_masks`` which were for ``final_observations``; both are None without masks.

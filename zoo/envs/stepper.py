@@ -34,7 +34,7 @@ class EnvStepper:
     Same-step, next-step and disabled autoreset come out alike, but for ``valid`` (see `Step`). Actions are
     values of the action space itself: those of ``Discrete(3, start=1)`` are 1, 2 and 3. A `VecNormalize`
     is unwrapped: ``env`` and all values are raw, ``normalizer`` is its statistics. ``monitor`` defaults to
-    the one that `make_vec_env` attached.
+    the one that `make_vec_env` attached. What environments do that are ``idle`` counts for nothing.
 
     ``observations`` is what the environments show now, None before the first reset; ``mask_size`` the length
     of a mask of valid actions, None without masks (known after the first reset at the latest).
@@ -68,6 +68,7 @@ class EnvStepper:
         self.mask_size: int | None = None if self._own is None else self._own.mask_size
         self.start = self.monitor.start if self.monitor is not None else time.time()
         self._n_steps = 0
+        self.idle: NDArray[np.bool_] = np.zeros(self.num_envs, dtype=np.bool_)
         self._begin_episodes()
         self._seed_form = 0
         self._token = object()
@@ -102,9 +103,20 @@ class EnvStepper:
             observations, infos = self._reset_with([int(seed) for seed in seeds])
         refuse_other_shapes(observations, self.observation_space, self.num_envs)
         self.observations = observations
+        if self._foreign_masks is not None:
+            self._foreign_masks.look_for_them(infos)
         self._take_masks(infos)
         self._stepped.last_stepped_by = self._token
         return observations
+
+    def begin(self, seeds: Mapping[int, int]) -> Observations:
+        """Begin an episode in some environments, if these are replayable: see `SameStepVectorEnv.begin`."""
+        own, rows = self._replayable(), list(seeds)
+        self.observations = own.begin(seeds)
+        self._returns[rows], self._first_steps[rows] = 0.0, self._n_steps
+        self._action_masks, self.mask_size = own.action_masks(), own.mask_size
+        self._stepped.last_stepped_by = self._token
+        return self.observations
 
     def _begin_episodes(self) -> None:
         self._returns = np.zeros(self.num_envs)
@@ -128,7 +140,7 @@ class EnvStepper:
             truncated,
             NOTHING_FINISHED,
             None,
-            None,
+            self._counted(None),
             [],
             masks,
             None,
@@ -232,7 +244,7 @@ class EnvStepper:
             truncated,
             NOTHING_FINISHED,
             None,
-            valid,
+            self._counted(valid),
             [],
             self._action_masks,
             None,
@@ -242,6 +254,11 @@ class EnvStepper:
         if done.any():
             self._finish(step, np.flatnonzero(done))
         return step
+
+    def _counted(self, valid: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        if not self.idle.any():
+            return valid
+        return ~self.idle if valid is None else valid & ~self.idle
 
     def _finish(self, step: Step, finished: NDArray[np.int64]) -> None:
         """Fill in what the ends of episodes add to a step of a vector environment that is not our own."""
@@ -313,6 +330,8 @@ class EnvStepper:
                 total, length = float(episode["r"]), int(episode["l"])
             self._returns[index] = 0.0
             self._first_steps[index] = self._n_steps
+            if self.idle[index]:
+                continue
             record = EpisodeRecord(index, total, length, time.time() - self.start, self._logged(info))
             if self.monitor is not None:
                 self.monitor.write(record)

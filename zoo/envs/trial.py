@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from zoo.envs.action_masks import AllowedActions
 from zoo.envs.config import EnvConfig, env_config, is_renewed
 from zoo.envs.env_error import env_error
-from zoo.envs.first_steps import chosen_action, try_out
+from zoo.envs.first_steps import try_out
 from zoo.envs.seeds import random_seed, seed_spaces
 from zoo.envs.single_env import make_env, source_of
 
@@ -140,11 +141,12 @@ def _traced(env: Env, config: EnvConfig, actions: Sequence[Any] | None = None, s
     try:
         observation, info = env.reset(seed=seed)
         shown = [_flat(observation)]
+        allowed = AllowedActions(env, space, info, masked=config.mask_actions)
         while len(done) < (REPEATED_STEPS if actions is None else len(actions)):
             if actions is None and time.monotonic() > deadline:
                 break
             if actions is None:
-                action = chosen_action(env, space, info, masked=config.mask_actions)
+                action = allowed.draw(info)
             else:
                 action = actions[len(done)]
             done.append(copy.deepcopy(action))

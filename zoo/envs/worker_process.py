@@ -122,7 +122,7 @@ def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: ran
     own = arrays.rows(rows.start, rows.stop)
     group.use_arrays(own)
     commands: dict[str, Callable[..., Any]] = {
-        "reset": lambda *arguments: (group.reset(*arguments), group.masks.size),
+        "reset": lambda *given: (group.reset(*given[:-1], once=given[-1]), group.masks.size),
         "states": group.states,
         "load_states": lambda states: (group.load_states(states), group.masks.size),
         "call": lambda name, args, kwargs: group.call(name, *args, **kwargs),

@@ -123,14 +123,19 @@ class WorkersVectorEnv(SameStepVectorEnv):
         return self._transition(ends, infos)
 
     def reset_rows(
-        self, seeds: Sequence[int | None], options: dict[str, Any] | None, rows: Sequence[int]
+        self,
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        rows: Sequence[int],
+        *,
+        once: bool = False,
     ) -> tuple[Observations, list[Info]]:
         """Reset the environments ``rows``."""
         commands = []
         for worker in self._workers:
             own_seeds = [seeds[i] for i in worker.rows]
             own_rows = [i - worker.rows.start for i in rows if i in worker.rows]
-            commands.append(message("reset", own_seeds, options, own_rows))
+            commands.append(message("reset", own_seeds, options, own_rows, once))
         infos: list[Info] = []
         for own_infos, mask_size in self._ask_all(commands, self._step_timeout):
             infos.extend(own_infos)

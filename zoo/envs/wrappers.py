@@ -352,7 +352,8 @@ def _wrapped_by_name(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
     except TypeError as error:
         raise ZooError(f"env.wrappers: {name}: {error}") from error
     except gym.error.DependencyNotInstalled as error:
-        command = 'pip install "zoo[video]"' if make is gym.wrappers.RecordVideo else "a package"
+        is_video = issubclass(make, gym.wrappers.RecordVideo)
+        command = 'pip install "zoo[video]"' if is_video else "a package"
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
 
 
@@ -374,7 +375,7 @@ def _with_part(space: Space, key: str | None, part: Space) -> Space:
 
 
 def _check_action_vector(space: Space) -> None:
-    if isinstance(space, spaces.Dict | spaces.Tuple) or not math.prod(space.shape or (1,)):
+    if isinstance(space, spaces.Dict | spaces.Tuple) or not math.prod(space.shape or ()):
         raise ZooError(f"env.history: actions of {describe(space)} cannot be shown as a vector")
 
 

@@ -335,15 +335,13 @@ class ReplayMemory:
         used = int(self._sizes.max(initial=0))
         if self.optimize_memory_usage and used:
             used += 1
-        final, places = self._final, np.empty(0, np.int64)
-        if final is not None:
-            places = final.places
+        final = self._final
         rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}
         return {
             **rings,
             "segments": self._segments.state(used),
-            "final_slots": places,
-            "final": {} if final is None or not len(places) else final.all(),
+            "final_slots": np.empty(0, np.int64) if final is None else final.places,
+            "final": {} if final is None else final.all(),
             "sampler": self.sampler.state(),
         }
 

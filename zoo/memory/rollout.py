@@ -63,7 +63,7 @@ class RolloutMemory:
         self.columns: dict[str, Column] = {
             name: allocate(spec, (n_steps, n_envs)) for name, spec in specs.items()
         }
-        n_chunks = 0 if chunk_length is None else n_steps // chunk_length
+        n_chunks = n_steps // self.steps_a_row
         self.states: Array = allocate(ColumnSpec((state_size,), np.float32), (n_chunks, n_envs))
         self._weighs = weighs
         self.rewards: Array = allocate(ColumnSpec((), np.float32), (n_steps, n_envs))
@@ -115,9 +115,8 @@ class RolloutMemory:
     def first_not_finite(self) -> NotFinite | None:
         """Return the first number of the rollout, as far as it goes, that is NaN or infinite."""
         columns = {**self.columns, "rewards": self.rewards}
-        if self._step < self.n_steps:
-            columns = {name: transform(itemgetter(slice(self._step)), part) for name, part in columns.items()}
-        found = find_not_finite(columns)
+        added = itemgetter(slice(self._step))
+        found = find_not_finite({name: transform(added, column) for name, column in columns.items()})
         for step, indices, final, _ in self._truncations if found is None else ():
             found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
             if found is not None:
@@ -126,16 +125,17 @@ class RolloutMemory:
         return found
 
     def rows(self) -> dict[str, Column]:
-        """Return all columns with one entry a step, (n_steps × n_envs, …), as views, without copying.
+        """Return all columns with one entry a step, (n_steps × n_envs, …): views, so nothing is copied.
 
-        For a recurrent policy with one entry a sequence, (n_sequences, chunk_length, …), besides ``states``
-        (n_sequences, state_size), those before each sequence, and ``weights`` where steps may merely reset.
+        For a recurrent policy copies with one entry a sequence, (n_sequences, chunk_length, …), besides
+        ``states`` (n_sequences, state_size), those before each sequence, and ``weights`` where steps may
+        merely reset.
         """
         rows = {name: transform(self.as_rows, column) for name, column in self.columns.items()}
         if self.chunk_length is not None:
             rows["states"] = self.states.reshape(self.n_rows, -1)
-        if self.chunk_length is not None and self._weighs:
-            rows["weights"] = self.as_rows(self.valid).astype(np.float32)
+            if self._weighs:
+                rows["weights"] = self.as_rows(self.valid).astype(np.float32)
         return rows
 
     def as_rows(self, steps: Array) -> Array:

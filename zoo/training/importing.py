@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
 from zoo.agents.sb3_spaces import UnknownSpaceError, printed_space
-from zoo.agents.sb3_zip import Sb3Files, is_pickled, read_sb3, read_vecnormalize
+from zoo.agents.sb3_zip import Sb3Files, read_sb3, read_vecnormalize
 from zoo.algorithms.registry import algorithm_class
 from zoo.algorithms.saving import agent_config
 from zoo.config.fields import build
@@ -27,6 +26,7 @@ from zoo.files.tensors import Arrays
 from zoo.memory.config import memory_config
 from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
 from zoo.policies.networks import activation_class
+from zoo.training.sb3_hyperparameters import hyperparameters
 from zoo.training.sb3_names import (
     LAYERS,
     NAMES,
@@ -42,11 +42,13 @@ from zoo.training.sb3_normalization import normalization, normalize_section
 Space = spaces.Space[Any]
 
 ON_POLICY = ("a2c", "ppo2", "trpo")
+RECURRENT = "recurrent_ppo"
 
 _MODULES = {
     "stable_baselines3.dqn.policies": ("dqn",),
     "stable_baselines3.sac.policies": ("sac",),
     "stable_baselines3.td3.policies": ("td3", "ddpg"),
+    "sb3_contrib.ars.policies": ("ars",),
     "sb3_contrib.qrdqn.policies": ("qrdqn",),
     "sb3_contrib.tqc.policies": ("tqc",),
     "stable_baselines3.common.policies": ("ppo2", "a2c", "trpo"),
@@ -56,12 +58,10 @@ _MODULES = {
 """Which algorithms the policies of a module of SB3 belong to."""
 
 _ELSEWHERE = {
-    "sb3_contrib.ars.policies": "ARS",
     "sb3_contrib.crossq.policies": "CrossQ",
 }
 
 _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
-_CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+\d.e]+)\)+")
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,10 @@ def _imported(
     activation: str | None,
 ) -> ImportedAgent:
     name, masks_actions = _algorithm(files, algo), _masks_actions(files, algo)
+    preset = "maskable_ppo" if masks_actions else _recurrent_preset(files, algo)
     observation_space, action_space = _spaces(files, env_spaces)
     _check_spaces(name, files, observation_space, action_space)
-    config, unknown = _hyperparameters(name, files, action_space)
+    config, unknown = hyperparameters(name, files, action_space)
     policy = _policy(name, files, observation_space, activation)
     statistics = None if normalize is None else read_vecnormalize(normalize)
     if env is not None and statistics is not None:
@@ -121,7 +122,7 @@ def _imported(
         config=agent_config(
             *(name, config, policy, env, _whole(files.plain("n_envs")) or 1, observation_space, action_space),
             memory_config(None) if algorithm_type.has_replay else None,
-            "maskable_ppo" if masks_actions else None,
+            preset,
             masks_actions=masks_actions,
         ),
         tensors=_tensors(name, files, observation_space, action_space, masks_actions=masks_actions),
@@ -146,7 +147,7 @@ def _whole(value: Any) -> int | None:
 
 def _algorithm(files: Sb3Files, given: str | None) -> str:
     if given is not None:
-        name = "ppo2" if given in ("ppo", "maskable_ppo") else given
+        name = "ppo2" if given in ("ppo", "maskable_ppo", RECURRENT) else given
         if name not in NAMES:
             raise ZooError(f"unknown algorithm '{given}'{nearest(name, NAMES)} (known: {', '.join(NAMES)})")
         return name
@@ -172,6 +173,15 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
 def _masks_actions(files: Sb3Files, given: str | None) -> bool:
     """Whether it is an agent of MaskablePPO."""
     return given == "maskable_ppo" or ".maskable." in str(files.printed("policy_class").get("__module__"))
+
+
+def _recurrent_preset(files: Sb3Files, given: str | None) -> str | None:
+    """Return the preset of RecurrentPPO for an agent of it."""
+    if memory_of(files.tensors):
+        return RECURRENT
+    if given == RECURRENT:
+        raise ZooError("its policy has no memory; if it is of PPO, say algo=ppo")
+    return None
 
 
 def _actor_critic(files: Sb3Files) -> str:
@@ -238,61 +248,6 @@ def _check_spaces(name: str, files: Sb3Files, observation_space: Space, action_s
             raise ZooError("it reads images that are not divided by 255 (normalize_images=False)")
 
 
-# Hyperparameters
-
-
-def _hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[Any, list[str]]:
-    """Return the config as far as the file says it, and what it does not say."""
-    config_class = algorithm_class(name).config_class
-    values: dict[str, Any] = {"dqn": {"double": False, "dueling": False}}.get(name, {})
-    unknown = []
-    for each in dataclasses.fields(config_class):
-        if each.name in values or each.name not in files.data:
-            continue
-        value = _value(files.data[each.name])
-        try:
-            build(config_class, {each.name: value}, "algo")
-        except ZooError:
-            unknown.append(each.name)
-        else:
-            values[each.name] = value
-    return build(config_class, {**values, **_sizes(name, files, action_space)}, "algo"), unknown
-
-
-def _value(value: Any) -> Any:
-    """Return a plain value, or the number of a printed constant schedule; else what no config takes."""
-    if not is_pickled(value):
-        return value
-    match = _CONSTANT.fullmatch(str(value.get("value_schedule", "")))
-    try:
-        return object() if match is None else float(match[1])
-    except ValueError:
-        return object()
-
-
-def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
-    """Return what tensors' shapes say: the numbers of critics and of quantiles."""
-    critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
-    sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
-    if name == "tqc":
-        sizes["n_quantiles"] = _outputs(files.tensors, "critic.qf0")
-    if name == "qrdqn":
-        assert isinstance(action_space, spaces.Discrete)
-        sizes["n_quantiles"] = _outputs(files.tensors, "quantile_net.quantile_net") // int(action_space.n)
-    return sizes
-
-
-def _outputs(tensors: Arrays, prefix: str) -> int:
-    found = [
-        (int(match[1]), len(tensor))
-        for name, tensor in tensors.items()
-        if (match := re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.bias", name)) and tensor.ndim == 1
-    ]
-    if not found:
-        raise ZooError(f"it has no `{prefix}`")
-    return max(found)[1]
-
-
 # Networks
 
 
@@ -318,7 +273,7 @@ def _policy(name: str, files: Sb3Files, observation_space: Space, activation: st
     features = [tensor.size for key, tensor in tensors.items() if key.endswith("linear.0.bias")]
     sizes = {net: widths(tensors, *prefix) for net, prefix in LAYERS[name].items()}
     options: dict[str, Any] = {
-        "net_arch": sizes["qf"] if set(sizes) == {"qf"} else sizes,
+        "net_arch": next(iter(sizes.values())) if len(sizes) == 1 else sizes,
         "activation": activation or _activation(name, kwargs),
         "features_dim": features[0] if features else policy.features_dim,
         "share_encoder": name not in ON_POLICY or not has_critic_encoder(tensors),
@@ -356,10 +311,10 @@ def _tensors(
     name: str, files: Sb3Files, observation_space: Space, action_space: Space, *, masks_actions: bool
 ) -> Arrays:
     tensors = with_joined_critic(files.tensors)
-    network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c"}
+    network = {"actor.mu": "td3", "mlp_extractor.value_net": "a2c", "action_net": "ars"}
     prefix = next((each for each, family in network.items() if LAYERS[family] is LAYERS[name]), None)
     layout = Layout(
-        action="mean" if isinstance(action_space, spaces.Box) else "logits",
+        action={"ars": "action"}.get(name, "mean") if isinstance(action_space, spaces.Box) else "logits",
         output=0 if prefix is None else 2 * len(widths(tensors, prefix)),
         has_critic_encoder=name in ON_POLICY and has_critic_encoder(tensors),
         keys=list(observation_space) if isinstance(observation_space, spaces.Dict) else [],

@@ -31,6 +31,11 @@ _DETERMINISTIC_ACTOR = {
     r"actor\.features_extractor\.(.+)": r"actor.encoder.\1",
     **_CRITICS,
 }
+_SEARCHED = {
+    r"action_net\.<output>\.(weight|bias)": r"head.<action>.\1",
+    r"action_net\.(\d+\.\w+)": r"trunk.\1",
+    r"action_net\.(weight|bias)": r"head.<action>.\1",  # linear policies before version 1.7
+}
 _ACTOR_CRITIC = {
     r"mlp_extractor\.shared_net\.(\d+\.\w+)": r"shared.\1",
     r"mlp_extractor\.policy_net\.(\d+\.\w+)": r"actor.\1",
@@ -47,6 +52,7 @@ _ACTOR_CRITIC = {
 
 NAMES: dict[str, dict[str, str]] = {
     "a2c": _ACTOR_CRITIC,
+    "ars": _SEARCHED,
     "ppo2": _ACTOR_CRITIC,
     "trpo": _ACTOR_CRITIC,
     "dqn": {
@@ -75,6 +81,7 @@ LAYERS: dict[str, dict[str, tuple[str, ...]]] = {
         "pi": ("mlp_extractor.policy_net",),
         "vf": ("mlp_extractor.value_net",),
     },
+    "ars": {"pi": ("action_net",)},
     "dqn": {"qf": ("q_net.q_net",)},
     "qrdqn": {"qf": ("quantile_net.quantile_net",)},
     "sac": {"pi": ("actor.latent_pi",), "qf": ("critic.qf0",)},
@@ -83,11 +90,14 @@ LAYERS: dict[str, dict[str, tuple[str, ...]]] = {
 LAYERS |= {"ppo2": LAYERS["a2c"], "trpo": LAYERS["a2c"], "tqc": LAYERS["sac"], "ddpg": LAYERS["td3"]}
 """Where the layers of each of our networks stand."""
 
-WITH_OUTPUT = ("q_net.q_net", "quantile_net.quantile_net", "critic.qf0", "actor.mu")
+WITH_OUTPUT = ("q_net.q_net", "quantile_net.quantile_net", "critic.qf0", "actor.mu", "action_net")
 """Those whose last layer is the network's output, not a hidden one."""
 
 NAME_LIMIT = 1_000
 """Characters that a tensor's name may have; patterns take long for a stranger's longer ones."""
+
+JOINED_LIMIT = 2**20
+"""Numbers that two layers joined to one may have even if there are fewer in the file."""
 
 _ENCODER = re.compile(
     r"(?P<before>.*encoder\.)(?:extractors\.(?P<key>.+)\.)?(?P<layer>cnn\.[024]|linear\.0)\.(?P<kind>\w+)"
@@ -100,7 +110,7 @@ class Layout:
     """What names depend on beside the algorithm."""
 
     action: str
-    """The head's layer: ``mean`` or ``logits``."""
+    """The head's layer: ``mean``, ``action`` or ``logits``."""
     output: int
     """The place of the output layer among those of its network."""
     has_critic_encoder: bool
@@ -194,12 +204,26 @@ def with_joined_critic(tensors: Arrays) -> Arrays:
     first = "mlp_extractor.value_net.0" if "mlp_extractor.value_net.0.weight" in tensors else "value_net"
     joined = {name: tensor for name, tensor in tensors.items() if not name.startswith("critic.")}
     weight, bias = (tensors[f"{first}.{kind}"].astype(np.float64) for kind in ("weight", "bias"))
-    widths_fit = weight.shape[1:] == tensors["critic.weight"].shape[:1] == tensors["critic.bias"].shape
-    if weight.ndim != 2 or not widths_fit:
-        raise ZooError("its `critic` and the layer after it do not fit each other")
+    if not _fits(tensors, weight.shape, bias.shape):
+        raise ZooError("its `critic` does not fit its LSTM, or the layer after it")
+    # Two thin layers make a thick one, of any size.
+    size = bias.size * tensors["critic.weight"].shape[1]
+    if size > max(JOINED_LIMIT, sum(tensor.size for tensor in tensors.values())):
+        raise ZooError("its `critic`, joined with the layer after it, has more numbers than there are in it")
     joined[f"{first}.weight"] = weight @ tensors["critic.weight"]
     joined[f"{first}.bias"] = bias + weight @ tensors["critic.bias"]
     return joined
+
+
+def _fits(tensors: Arrays, weight: tuple[int, ...], bias: tuple[int, ...]) -> bool:
+    """Whether the critic's linear layer is as wide as an LSTM there, and this layer can follow it."""
+    nothing = np.zeros(0)
+    lstm = [tensors.get(f"lstm_actor.weight_{each}_l0", nothing).shape[1:] for each in ("hh", "ih")]
+    if any(len(shape) != 1 for shape in (*lstm, bias)):
+        return False
+    (given,), (read,) = lstm
+    shapes = tensors["critic.weight"].shape, tensors["critic.bias"].shape, weight
+    return shapes == ((given, read), (given,), (*bias, given))
 
 
 def has_critic_encoder(tensors: Arrays) -> bool:

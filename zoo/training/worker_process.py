@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.config.fields import build
 from zoo.errors import INTERRUPTED, ZooError
+from zoo.files.printing import one_line
 from zoo.training.checkpoint import CHECKPOINT, RESTORE, restore_share, write_share
 from zoo.training.configured_algorithm import make_algorithm
 from zoo.training.signals import stop_on_signals
+from zoo.training.signed_words import Words
 from zoo.training.workers import (
     CONFIG,
     FAILED,
@@ -35,6 +37,7 @@ from zoo.training.workers import (
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
     from zoo.optim.workers import Store, Workers
+    from zoo.training.job import Task
 
 SECONDS_LEFT = 3.0
 """What a worker has to end in by itself once the first one is gone."""
@@ -46,7 +49,7 @@ def crew_of(n_workers: int) -> Crew:
     """Return the other workers, to be started; in a task of a job that is not the first, be one, and exit."""
     task = task_of(n_workers)
     if task is not None and task.rank:
-        sys.exit(_follow(open_store(task), task.rank, task.size, task.rank_here, task.n_here))
+        sys.exit(_follow(open_store(task), task.rank, task.size, task.rank_here, task.n_here, task))
     return Crew(n_workers, task)
 
 
@@ -71,40 +74,46 @@ def _end_with_the_first(folder: Path) -> None:
     os._exit(FAILURE)
 
 
-def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int) -> int:
-    """Learn by the config in the store until the first worker says that it is over; return an exit status."""
+def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None) -> int:
+    """Learn by the config in the store until the first worker says that it is over; return an exit status.
+
+    Raises `ZooError` if the config is not signed for this step of a job.
+    """
     from zoo.optim.workers import Workers, means_loss
 
+    words = Words(store, None if task is None else task.step)
     try:
-        config = json.loads(store.get(CONFIG))
+        given = json.loads(words.read(CONFIG))
     except RuntimeError:  # it has ended before
         return FAILURE
-    if config is None:  # it has found a mistake, and told it
-        store.set(f"{READY}/{rank}", "")
+    if given is None:  # it has found a mistake, and told it
+        words.write(f"{READY}/{rank}", "")
         return FAILURE
+    config, checkpoint = given
     try:
         with contextlib.ExitStack() as closing:
             warnings.simplefilter("ignore")  # the first one has told
-            algorithm = _make_algorithm(config_of(config, n_here, rank_here), closing)
+            algorithm = _make_algorithm(config_of(config, n_here, rank_here, task), closing)
             closing.enter_context(stop_on_signals(algorithm, leads=False))
-            store.set(f"{READY}/{rank}", "")
+            words.write(f"{READY}/{rank}", "")
             on_gpus = algorithm.device.type == "cuda"
             workers = Workers(rank, size, store, n_here=n_here, on_gpus=on_gpus)
             closing.callback(workers.close)
+            words.check_members(workers)
             algorithm.join(workers)
-            _take_orders(algorithm, workers)
+            _take_orders(algorithm, workers, Path(checkpoint))
         return 0
     except KeyboardInterrupt:
-        _leave_word(store, f"{FAILED}/{rank}", ["mistake", "it was interrupted"])
+        _leave_word(words, f"{FAILED}/{rank}", ["mistake", "it was interrupted"])
         return INTERRUPTED
     except Exception as error:
         if means_loss(error):
-            _leave_word(store, f"{LOST}/{rank}", [])
+            _leave_word(words, f"{LOST}/{rank}", [])
         elif isinstance(error, ZooError):
-            _leave_word(store, f"{FAILED}/{rank}", ["mistake", str(error)])
+            _leave_word(words, f"{FAILED}/{rank}", ["mistake", str(error)])
         else:
             text = "".join(traceback.format_exception(error)).rstrip()
-            _leave_word(store, f"{FAILED}/{rank}", ["bug", f"{type(error).__name__}: {error}\n{text}"])
+            _leave_word(words, f"{FAILED}/{rank}", ["bug", f"{type(error).__name__}: {error}\n{text}"])
         return FAILURE
 
 
@@ -115,14 +124,19 @@ def _make_algorithm(config: dict[str, Any], closing: contextlib.ExitStack) -> Al
     return make_algorithm(config, env, closing)
 
 
-def _take_orders(algorithm: Algorithm[Any], workers: Workers) -> None:
+def _take_orders(algorithm: Algorithm[Any], workers: Workers, checkpoint: Path) -> None:
+    def own(folder: str) -> Path:
+        if Path(folder) != checkpoint:
+            raise ZooError(f"it is told of a checkpoint in {one_line(folder)}; the run's is {checkpoint}")
+        return checkpoint
+
     orders = algorithm.team.orders
     orders[LEARN] = lambda steps: algorithm.learn(steps, reset_num_timesteps=False)
-    orders[CHECKPOINT] = lambda folder: workers.gathered(write_share(Path(folder), algorithm))
-    orders[RESTORE] = lambda folder: workers.gathered(restore_share(Path(folder), algorithm, workers.rank))
+    orders[CHECKPOINT] = lambda folder: workers.gathered(write_share(own(folder), algorithm))
+    orders[RESTORE] = lambda folder: workers.gathered(restore_share(own(folder), algorithm, workers.rank))
     workers.follow(orders)
 
 
-def _leave_word(store: Store, key: str, word: list[str]) -> None:
+def _leave_word(words: Words, name: str, word: list[str]) -> None:
     with contextlib.suppress(RuntimeError):  # the store may be gone with the first worker
-        store.set(key, json.dumps(word))
+        words.write(name, json.dumps(word))

@@ -10,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
-import shutil
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,8 +22,12 @@ from typing import TYPE_CHECKING, Any
 from zoo.config.sweeps.processes import death
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
-from zoo.training.job import Task, slurm_task
+from zoo.training.job import LOOPBACK, Task, slurm_task
+from zoo.training.machine import usable_cores
 from zoo.training.problems import tell
+from zoo.training.process_limits import refuse_too_many_workers
+from zoo.training.signed_words import Words
+from zoo.training.worker_folder import WorkerFolder
 
 if TYPE_CHECKING:
     from zoo.optim.workers import Store, Workers
@@ -77,27 +79,38 @@ def workers_here(n_workers: int) -> int:
     return n_workers if task is None else task.n_here
 
 
-def config_of(config: Mapping[str, Any], n_here: int, rank_here: int) -> dict[str, Any]:
+def config_of(
+    config: Mapping[str, Any], n_here: int, rank_here: int, task: Task | None = None
+) -> dict[str, Any]:
     """Return the config of a worker: with a GPU of its own, or the CPU. Raises `ZooError` for too few GPUs.
+
+    A ``task`` of a job may be shown its own GPU alone.
 
     On a GPU nothing is compiled unless it is asked for: a CUDA graph would have to hold what NCCL does.
     """
-    device = _device(config["device"], n_here, rank_here)
+    device = _device(config["device"], n_here, rank_here, task)
     is_gpu, compiles = device.startswith("cuda"), config["compile"]
     return {**config, "device": device, "compile": False if is_gpu and compiles == "auto" else compiles}
 
 
-def _device(asked: str, n_here: int, rank_here: int) -> str:
+def _device(asked: str, n_here: int, rank_here: int, task: Task | None) -> str:
     import torch
 
-    n_gpus = torch.cuda.device_count() if asked in ("auto", "cuda") else 0
-    if asked == "auto":
-        return f"cuda:{rank_here}" if n_gpus >= n_here else "cpu"
-    if asked == "cuda" and n_gpus < n_here:
-        raise ZooError(f"each worker needs a GPU: there are {n_here} workers here, and {n_gpus}; device=cpu")
     if asked.startswith("cuda:"):
         raise ZooError(f"device={asked} is one GPU, and each worker needs one: device=cuda, or device=cpu")
-    return f"cuda:{rank_here}" if asked == "cuda" else asked
+    if asked not in ("auto", "cuda"):
+        return asked
+    n_gpus = torch.cuda.device_count()
+    if n_gpus >= n_here:
+        return f"cuda:{rank_here}"
+    if n_gpus == 1 and task is not None and (task.gpus_here is None or task.gpus_here >= n_here):
+        return "cuda:0"  # its own: the other tasks here see others
+    if asked == "cuda":
+        raise ZooError(f"each worker needs a GPU: there are {n_here} workers here, and {n_gpus}; device=cpu")
+    if n_gpus:
+        few = f"{n_gpus} GPU{'s' if n_gpus > 1 else ''}"
+        tell(f"{n_here} workers here, and {few}: all learn on the CPU, as each worker needs a GPU of its own")
+    return "cpu"
 
 
 def open_store(task: Task) -> Store:
@@ -108,14 +121,24 @@ def open_store(task: Task) -> Store:
     is_first = task.rank == 0
     try:
         where = task.address, task.port, task.size, is_first
-        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False)  # type: ignore[attr-defined]
-    except RuntimeError as error:
+        # By itself it would listen to all networks, also where all tasks are on this machine.
+        here = _listening(task.port) if is_first and task.address == LOOPBACK else None
+        return dist.TCPStore(*where, timeout=wait, wait_for_workers=False, master_listen_fd=here)  # type: ignore[attr-defined]
+    except (RuntimeError, OSError) as error:
         place = f"{task.address}, port {task.port}"
         way = "listen at" if is_first else "reach the first one at"
         raise ZooError(
             f"worker {task.rank} can't {way} {place} (MASTER_ADDR and MASTER_PORT choose others):"
             f" {one_line(error)}"
         ) from error
+
+
+def _listening(port: int) -> int:
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((LOOPBACK, port))
+        listening.listen(socket.SOMAXCONN)
+        return listening.detach()
 
 
 class Crew:
@@ -128,32 +151,44 @@ class Crew:
         self._has_called = False
         self._workers: Workers | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._folder: Path | None = None
+        self._folder: WorkerFolder | None = None
         self._store: Store | None = None
-        if task is not None:  # from now on the others see whether this one lives
+        self._words: Words | None = None
+        if task is None:
+            refuse_too_many_workers(size)
+        else:  # from now on the others see whether this one lives
             self._store = open_store(task)
+            self._words = Words(self._store, task.step)
 
-    def start(self, config: Mapping[str, Any], *, on_gpus: bool = False) -> Workers:
-        """Start the others with this config, or meet them, and return this one. Raises what they raise."""
+    def start(self, config: Mapping[str, Any], checkpoint: Path, *, on_gpus: bool = False) -> Workers:
+        """Start the others with this config, or meet them, and return this one. Raises what they raise.
+
+        They write their shares of checkpoints into the folder ``checkpoint``, and nowhere else. Where
+        ``device`` is auto, this one has chosen for all, on whatever nodes they are.
+        """
         from zoo.optim.workers import Workers
 
         if self._store is None:
             self._store = self._start_processes()
-        self._store.set(CONFIG, json.dumps(config))
+        if config["device"] == "auto":
+            config = {**config, "device": "cuda" if on_gpus else "cpu"}
+        self._words = self._words or Words(self._store, None)
+        self._words.write(CONFIG, json.dumps([config, str(checkpoint.absolute())]))
         self._has_called = True
         with self.causes_told():
             self._wait_until_ready()
             self._workers = Workers(0, self.size, self._store, n_here=self.n_here, on_gpus=on_gpus)
+            self._words.check_members(self._workers)
         return self._workers
 
     def _start_processes(self) -> Store:
         import torch.distributed as dist
 
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = usable_cores()
         if self.size > cores:
             tell(f"{self.size} workers share {cores} core{'s' if cores > 1 else ''}: fewer may be faster")
-        self._folder = Path(tempfile.mkdtemp(prefix="zoo-workers-"))
-        path = str(self._folder / "store")
+        self._folder = WorkerFolder()
+        path = str(self._folder.path / "store")
         store = dist.FileStore(path, self.size)  # type: ignore[attr-defined]
         for rank in range(1, self.size):
             try:
@@ -169,14 +204,14 @@ class Crew:
         return store
 
     def _wait_until_ready(self) -> None:
-        assert self._store is not None
+        assert self._words is not None
         deadline = time.monotonic() + START_SECONDS
         missing = list(range(1, self.size))
         while missing:
             failure = self._failure()
             if failure is not None:
                 raise failure
-            missing = [rank for rank in missing if not self._store.check([f"{READY}/{rank}"])]
+            missing = [rank for rank in missing if self._word(READY, rank) is None]
             if missing and time.monotonic() > deadline:
                 raise ZooError(
                     f"worker {missing[0]} of {self.size} has not started in {START_SECONDS:g} seconds"
@@ -242,11 +277,10 @@ class Crew:
                 return ZooError(f"worker {rank} of {self.size} {death(status)}")
         return None
 
-    def _word(self, kind: str, rank: int) -> bytes | None:
-        assert self._store is not None
-        key = f"{kind}/{rank}"
-        word: bytes | None = self._store.get(key) if self._store.check([key]) else None
-        return word
+    def _word(self, kind: str, rank: int) -> str | None:
+        assert self._words is not None
+        name = f"{kind}/{rank}"
+        return self._words.read(name) if self._words.has(name) else None
 
     # -- the end ----------------------------------------------------------------------------------------
 
@@ -268,17 +302,17 @@ class Crew:
             process.wait()
             assert process.stdin is not None
             process.stdin.close()
-        self._processes, self._store = [], None
+        self._processes, self._store, self._words = [], None, None
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
 
     def _send_home(self) -> None:
         """Tell the other tasks of a job that there is no run, which some may ask for only now."""
-        assert self._store is not None
-        self._store.set(CONFIG, json.dumps(None))
+        assert self._words is not None
+        self._words.write(CONFIG, json.dumps(None))
         deadline = time.monotonic() + SECONDS_TO_COME
-        keys = [f"{READY}/{rank}" for rank in range(1, self.size)]
-        while time.monotonic() < deadline and not all(self._store.check([key]) for key in keys):
+        names = [f"{READY}/{rank}" for rank in range(1, self.size)]
+        while time.monotonic() < deadline and not all(map(self._words.has, names)):
             time.sleep(0.05)
 
 

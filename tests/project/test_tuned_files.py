@@ -28,6 +28,30 @@ def test_tuned_file_builds_for_its_algorithm(path: Path) -> None:
     build(algorithm_class(hyperparameters.pop("name")).config_class, hyperparameters, "algo")
 
 
+CONTROL = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "LunarLander-v3")
+NUMBERS = (
+    *("Pendulum-v1", "MountainCarContinuous-v0", "LunarLanderContinuous-v3", "BipedalWalker-v3"),
+    *("AntBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0", "Walker2DBulletEnv-v0"),
+    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5"),
+)
+HIDDEN_VELOCITIES = (
+    *("CartPoleNoVel-v1", "PendulumNoVel-v1", "MountainCarContinuousNoVel-v0"),
+    *("LunarLanderNoVel-v3", "LunarLanderContinuousNoVel-v3"),
+)
+PROMISED = {
+    **dict.fromkeys(("ppo1", "trpo"), (*CONTROL, *NUMBERS)),
+    **dict.fromkeys(("a2c", "acer", "acktr", "ppo", "ppo2"), (*CONTROL, *NUMBERS, "atari")),
+    **dict.fromkeys(("dqn", "qrdqn"), (*CONTROL, "atari")),
+    **dict.fromkeys(("ddpg", "sac", "td3", "tqc"), NUMBERS),
+    "recurrent_ppo": HIDDEN_VELOCITIES,
+}
+
+
+@pytest.mark.parametrize("algo", PROMISED)
+def test_algorithm_has_a_tuned_file_for_each_usual_environment(algo: str) -> None:
+    assert [env for env in PROMISED[algo] if not (HYPERPARAMS / algo / f"{env}.yaml").exists()] == []
+
+
 def test_collection_has_a_tuned_file_for_every_agent() -> None:
     agents = (HYPERPARAMS.parent / "trained_agents").glob("*/*/config.yaml")
     missing = [

@@ -56,7 +56,7 @@ class PolicyConfig:
         choices=("lstm", "gru"),
     )
     lstm_hidden_size: int = hyperparameter(256, "numbers that each layer of it gives out", ge=1)
-    n_lstm_layers: int = hyperparameter(1, "its layers", ge=1)
+    n_lstm_layers: int = hyperparameter(1, "its layers", ge=1, le=100)
     lstm_layer_norm: bool = hyperparameter(False, "layer normalisation of an LSTM's gates and cell")
     critic_lstm: str = hyperparameter(
         "separate",

@@ -99,5 +99,13 @@ class Deterministic(Head):
         raise TypeError("a deterministic action has no density")
 
     def imitation_loss(self, parameters: Tensor, actions: Tensor) -> Tensor:
-        """Return the mean squared error (…), in units of actions in [−1, 1]."""
+        """Return the mean squared error (…), in units of the parameters."""
         return (parameters - actions).square().mean(-1)
+
+
+class Direct(Deterministic):
+    """The same without a bound: the action is linear in the features, in the environment's own units."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        actions: Tensor = self.action(features)
+        return actions

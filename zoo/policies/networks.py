@@ -91,7 +91,7 @@ def layer_sizes(config: PolicyConfig, networks: Sequence[str], default: list[int
     if isinstance(sizes, list):
         return {name: [] if name == "shared" else sizes for name in networks}
     if len(networks) == 1:
-        raise ZooError("`policy.net_arch` of a Q-network is one list of widths, like [64, 64]")
+        raise ZooError("`policy.net_arch` of a single network is one list of widths, like [64, 64]")
     unknown = sorted(set(sizes) - set(networks))
     if unknown:
         raise ZooError(f"unknown key `policy.net_arch.{unknown[0]}`; known: {', '.join(networks)}")

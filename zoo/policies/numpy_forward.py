@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.composite_head import CompositeHead
-from zoo.policies.deterministic_actor import Deterministic, DeterministicActor
+from zoo.policies.deterministic_actor import Deterministic, DeterministicActor, Direct
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.gaussian_heads import LOG_STD_RANGE, DiagonalGaussian, SquashedGaussian
 from zoo.policies.heads import Array, Categorical
@@ -28,6 +28,7 @@ from zoo.policies.networks import Mlp
 from zoo.policies.numpy_cores import core_in_numpy
 from zoo.policies.q_network import QNetwork
 from zoo.policies.quantile_network import QuantileNetwork
+from zoo.policies.searched_policy import SearchedPolicy
 from zoo.policies.squashed_actor import SquashedActor
 from zoo.policies.state_dependent_heads import (
     LEAST_VARIANCE,
@@ -41,6 +42,7 @@ RecurrentFunction = Callable[[Array, Array | None, Array | None], tuple[Array, A
 """Observations (n, …), state (n, s) and where episodes start (n) to parameters (n, …) and the next state."""
 
 _ACTORS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
+_ACTORS_ALONE = (SquashedActor, DeterministicActor, SearchedPolicy)
 
 
 def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
@@ -56,7 +58,7 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
         return _chain(policy.encoder, policy.advantages)
     if type(policy) is QuantileNetwork:
         return _means_of_quantiles(_chain(policy.encoder, policy.advantages), policy.n_quantiles)
-    if type(policy) is SquashedActor or type(policy) is DeterministicActor:
+    if isinstance(policy, _ACTORS_ALONE) and type(policy) in _ACTORS_ALONE:
         return _chain(policy.encoder, policy.trunk, policy.head)
     return None
 
@@ -182,6 +184,8 @@ def _step(layer: nn.Module) -> ArrayFunction | None:
     if type(layer) is Deterministic and _is_linear(layer.action):
         action = _linear(layer.action)
         return lambda features: np.tanh(action(features))
+    if type(layer) is Direct and _is_linear(layer.action):
+        return _linear(layer.action)
     if type(layer) is DiagonalGaussian and _is_linear(layer.mean):
         return _constant_deviation(layer.mean, layer.log_std)
     if type(layer) is SquashedGaussian and _is_linear(layer.mean) and _is_linear(layer.log_std):
@@ -242,11 +246,14 @@ def _constant_deviation(mean: nn.Linear, log_std: Tensor) -> ArrayFunction:
 
 
 def _is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    return type(layer) is nn.Linear and layer.bias is not None
+    return type(layer) is nn.Linear
 
 
 def _linear(layer: nn.Linear) -> ArrayFunction:
-    weight, bias = _view(layer.weight).T, _view(layer.bias)
+    weight = _view(layer.weight).T
+    if "bias" not in dict(layer.named_parameters()):
+        return lambda values: values.dot(weight)
+    bias = _view(layer.bias)
 
     def linear(values: Array) -> Array:
         result = values.dot(weight)

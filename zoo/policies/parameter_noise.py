@@ -194,8 +194,9 @@ class NoisyGreedy(EpsilonGreedy):
     """The best action of a perturbed Q-network, which is as far from the greedy policy as ε-greedy would be.
 
     The distance is the KL divergence of the softmax of action values; the noise grows or shrinks at every
-    step, by the mean over environments. As in Stable-Baselines, what reads images takes no noise. First draws
-    new copies where an episode began, then the noise that is compared.
+    step, by the mean over environments, unless masks leave none of them a choice. As in Stable-Baselines,
+    what reads images takes no noise. First draws new copies where an episode began, then the noise that is
+    compared.
     """
 
     def __init__(
@@ -207,9 +208,11 @@ class NoisyGreedy(EpsilonGreedy):
     def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:
         self.perturbed.redraw(rng, n_rows(seen))
         without, with_noise = self.perturbed.compared(seen, rng)
-        distance = mean_softmax_kl(without, with_noise)
-        desired = epsilon_greedy_kl(self.rate(progress), without.shape[-1])
-        self.perturbed.adapt(too_far=distance >= desired, coefficient=GREEDY_ADAPTATION)
+        n_actions = n_valid(seen, without)
+        if (n_actions > 1).any():
+            distance = mean_softmax_kl(without, with_noise)
+            desired = float(epsilon_greedy_kl(self.rate(progress), n_actions).mean())
+            self.perturbed.adapt(too_far=distance >= desired, coefficient=GREEDY_ADAPTATION)
         actions: Array = self.perturbed.act(seen, None)[0]
         return actions
 
@@ -250,9 +253,20 @@ def mean_softmax_kl(values: Array, others: Array) -> float:
     return float((np.exp(log) * (log - other_log)).sum(-1).mean())
 
 
-def epsilon_greedy_kl(rate: float, n_actions: int) -> float:
-    """Return δ = −log(1 − ε + ε/n), the KL divergence of greedy from ε-greedy acting (appendix C.1)."""
-    return -math.log(1.0 - rate + rate / n_actions)
+def epsilon_greedy_kl(rate: float, n_actions: Array) -> Array:
+    """Return δ = −log(1 − ε + ε/n), the KL divergence of greedy from ε-greedy acting (appendix C.1).
+
+    It is that among each of these numbers of actions.
+    """
+    delta: Array = -np.log(1.0 - rate + rate / n_actions)
+    return delta
+
+
+def n_valid(seen: Seen, values: Array) -> Array:
+    """Return among how many actions each row of ``values`` (n, actions) chooses, (n,)."""
+    masks = seen.get("action_masks")
+    valid: Array = np.full(len(values), values.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
+    return valid
 
 
 def _log_softmax(values: Array) -> Array:

@@ -110,8 +110,9 @@ class GatedCore(RecurrentCore):
         self, layer_class: type[GatedLayer], input_size: int, hidden_size: int, n_layers: int
     ) -> None:
         super().__init__()
-        sizes = [input_size] + [hidden_size] * (n_layers - 1)
-        self.layers = nn.ModuleList(layer_class(size, hidden_size) for size in sizes)
+        self.layers = nn.ModuleList()
+        for index in range(n_layers):  # one by one, so that a limit on parameters is met early
+            self.layers.append(layer_class(hidden_size if index else input_size, hidden_size))
         self.output_size = hidden_size
         self.state_size = n_layers * recurrence.KINDS[layer_class.kind].n_states * hidden_size
 

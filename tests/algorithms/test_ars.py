@@ -1,0 +1,362 @@
+"""Augmented random search: its update, its candidates, and what makes no difference to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from ars_reference import episode, moved
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from zoo import ARS, evaluate_policy, make_vec_env
+from zoo.envs.config import EnvConfig
+from zoo.errors import ZooError
+
+RUN: dict[str, Any] = {"seed": 3, "compile": False, "threads": 1}
+
+
+def ars(env: Any = "CartPole-v1", policy: Any = "LinearPolicy", **options: Any) -> ARS:
+    return ARS(policy, env, **{**RUN, **options})
+
+
+def cart_poles(n: int, **options: Any) -> Any:
+    return make_vec_env("CartPole-v1", n, **{"max_episode_steps": 60, **options})
+
+
+def weights(model: ARS) -> np.ndarray:
+    return np.concatenate([value.ravel() for value in model.get_parameters().values()])
+
+
+def updated(model: ARS, deltas: Any, plus: Any, minus: Any) -> np.ndarray:
+    """Return the weights after an update by given directions and scores."""
+    model._rates = {"learning_rate": torch.tensor(model.config.learning_rate)}
+    model.deltas, model.plus, model.minus = np.float32(deltas), np.float64(plus), np.float64(minus)
+    model.update()
+    return weights(model)
+
+
+# The update
+
+
+@pytest.mark.parametrize("n_top", [1, 3, 4, None])
+def test_update_is_that_of_a_slow_reference(n_top: int | None) -> None:
+    rng = np.random.default_rng(0)
+    model = ars(n_delta=4, n_top=n_top, learning_rate=0.3, zero_policy=False)
+    before = weights(model)
+    deltas, plus, minus = rng.normal(size=(4, 8)), rng.normal(5, 3, 4), rng.normal(5, 3, 4)
+    expected = moved(before, np.float32(deltas).tolist(), plus, minus, learning_rate=0.3, n_top=n_top or 4)
+    np.testing.assert_allclose(updated(model, deltas, plus, minus), expected, rtol=1e-6, atol=1e-7)
+    assert np.abs(weights(model) - before).max() > 0.05
+
+
+def test_update_of_two_directions_by_hand() -> None:
+    """Returns (3, 1) and (1, 2): σ = 0.9574, and the step is lr / (2σ) · (2δ₁ − δ₂)."""
+    model = ars(n_delta=2, learning_rate=0.1)
+    deltas = np.eye(2, 8)
+    found = updated(model, deltas, [3.0, 1.0], [1.0, 2.0])
+    np.testing.assert_allclose(found[:2], [0.1 / (2 * 0.957427) * 2, -0.1 / (2 * 0.957427)], rtol=1e-5)
+    assert not found[2:].any()
+
+
+def test_best_directions_are_those_of_the_best_single_candidates() -> None:
+    """Not those with the greatest difference: the second has none of the best scores."""
+    model = ars(n_delta=3, n_top=2)
+    found = updated(model, np.eye(3, 8), [10.0, 1.0, 9.0], [9.0, -8.0, 8.0])
+    assert found[0] > 0
+    assert found[1] == 0
+    assert found[2] > 0
+
+
+def test_candidates_of_equal_worth_move_nothing() -> None:
+    assert not updated(ars(n_delta=2), np.eye(2, 8), [1.0, 1.0], [1.0, 1.0]).any()
+
+
+@pytest.mark.parametrize(("n_delta", "n_top"), [(1, 1), (6, 6), (6, 2)])
+def test_update_is_that_of_sb3_contrib_on_the_same_candidates(n_delta: int, n_top: int) -> None:
+    sb3_contrib = pytest.importorskip("sb3_contrib")
+    peer = sb3_contrib.ARS(
+        "LinearPolicy", "CartPole-v1", n_delta=n_delta, n_top=n_top, learning_rate=0.1, delta_std=0.2, seed=0
+    )
+    returns = torch.from_numpy(np.random.default_rng(1).normal(100, 30, 2 * n_delta)).float()
+    tried = {}
+
+    def evaluate(candidates: torch.Tensor, *_: Any) -> torch.Tensor:
+        tried["candidates"] = candidates
+        return returns
+
+    peer.evaluate_candidates = evaluate
+    peer._setup_learn(1)
+    peer._do_one_update(None, None)
+    deltas = tried["candidates"][:n_delta].numpy() / 0.2
+    model = ars(n_delta=n_delta, n_top=n_top, learning_rate=0.1)
+    found = updated(model, deltas, returns[:n_delta].numpy(), returns[n_delta:].numpy())
+    np.testing.assert_allclose(found, peer.weights.numpy(), rtol=1e-5, atol=1e-6)
+    assert np.abs(found).max() > 0.01
+
+
+# Candidates
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_scores_and_statistics_are_those_of_candidates_played_one_by_one(normalize: bool) -> None:
+    """The second update begins with the statistics of the first one's episodes, which then stand still."""
+    model = ars(
+        cart_poles(3, normalize=normalize),
+        n_delta=2,
+        delta_std=0.3,
+        alive_bonus_offset=-0.5,
+        n_eval_episodes=2,
+    )
+    env = make_vec_env("CartPole-v1", 1, max_episode_steps=60).envs[0]  # type: ignore[attr-defined]
+    mean, squares, count = np.zeros(4), np.full(4, 1e-4), 1e-4
+    for _ in range(2):
+        before, episodes = weights(model), model._own_episodes()
+        scale = 1 / np.sqrt(squares / count + 1e-8)
+        model._reset_envs()
+        model.collect()
+        everything, scores = [], []
+        candidates = np.concatenate(
+            [before + np.float32(0.3) * model.deltas, before - np.float32(0.3) * model.deltas]
+        )
+        for candidate, seed in episodes:
+            shown = (mean, scale) if normalize else (0.0, 1.0)
+            total, seen = episode(env, seed, candidates[candidate], *shown)
+            scores.append(total - 0.5 * len(seen))
+            everything += seen
+        expected = np.array(scores).reshape(2, 2, 2).sum(-1)
+        np.testing.assert_array_equal([model.plus, model.minus], expected)
+        if normalize:
+            values = np.array(everything)
+            n, own_mean = len(values), values.mean(0)
+            squares = (
+                squares + ((values - own_mean) ** 2).sum(0) + (own_mean - mean) ** 2 * count * n / (count + n)
+            )
+            mean, count = (mean * count + values.sum(0)) / (count + n), count + n
+            moments = model.normalizer.moments[""]
+            np.testing.assert_allclose(moments.mean, mean, rtol=1e-9)
+            np.testing.assert_allclose(moments.squares, squares, rtol=1e-9)
+            assert moments.count == pytest.approx(count)
+        model.update()
+    assert len({tuple(delta) for delta in model.deltas}) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("LinearPolicy", {}),
+        ({"net_arch": [7, 5]}, {}),
+        ({"net_arch": [6], "activation": "tanh"}, {"with_bias": False, "squash_output": False}),
+        ({"net_arch": [6], "activation": "elu", "layer_norm": True}, {}),
+    ],
+    ids=["linear", "relu", "tanh", "row by row"],
+)
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=1),
+        spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32)),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(3),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_each_row_acts_by_its_own_weights(policy: Any, options: Any, space: Any) -> None:
+    model = ARS(
+        policy,
+        observation_space=spaces.Box(-1, 1, (2, 2), np.float32),
+        action_space=space,
+        **{**RUN, **options, "zero_policy": False},
+    )
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(5, model.parameters.size)).astype(np.float32)
+    seen = rng.normal(size=(5, 2, 2)).astype(np.float32)
+    from zoo.policies.side_by_side import SideBySide
+
+    acting = SideBySide(model.parameters, 5)
+    for i in range(5):
+        acting.put(i, rows[i])
+    found = model.codec.to_env(acting.act({"observations": seen}))
+    expected = []
+    for row, observation in zip(rows, seen, strict=True):
+        with torch.no_grad():
+            model.program.state["policy"].copy_(torch.from_numpy(row))
+        expected.append(model.predict(observation)[0])
+    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-5)
+    assert len(np.unique(np.stack(expected), axis=0)) > 1
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(
+    "policy", ["LinearPolicy", {"net_arch": [8]}, {"net_arch": [4], "layer_norm": True}], ids=str
+)
+def test_number_of_environments_makes_no_difference(policy: Any, normalize: bool) -> None:
+    results = []
+    for n_envs, options in [(1, {}), (3, {}), (9, {}), (3, {"vectorization": "workers", "n_workers": 2})]:
+        if n_envs == 3 and options and not normalize:
+            continue
+        model = ars(cart_poles(n_envs, normalize=normalize, **options), policy, n_delta=3, zero_policy=False)
+        model.learn(300)
+        state = {} if model.normalizer is None else model.normalizer.state()["arrays"]
+        returns = sorted((each.episode_return, each.length) for each in model.recent_episodes)
+        results.append((weights(model), model.num_timesteps, state, returns))
+        model.envs.close()
+    for found in results[1:]:
+        np.testing.assert_array_equal(found[0], results[0][0])
+        assert found[1] == results[0][1] == sum(length for _, length in found[3])
+        for name, array in found[2].items():
+            if name != "returns":
+                np.testing.assert_array_equal(array, results[0][2][name])
+        assert found[3] == results[0][3]
+
+
+def test_linear_policy_begins_with_zeros_and_without_bias_and_one_with_layers_does_not() -> None:
+    linear, layered = ars("Pendulum-v1"), ars("Pendulum-v1", "MlpPolicy")
+    assert list(linear.get_parameters()) == ["head.action.weight"]
+    assert not weights(linear).any()
+    assert "trunk.0.bias" in layered.get_parameters()
+    assert weights(layered).any()
+    assert not weights(ars("Pendulum-v1", "MlpPolicy", zero_policy=True)).any()
+    assert "head.action.bias" in ars("Pendulum-v1", with_bias=True).get_parameters()
+
+
+def test_linear_actions_are_the_environments_own_and_those_of_layers_are_squashed() -> None:
+    for policy, expected in (("LinearPolicy", 1.5), ({"net_arch": [1]}, 2 * np.tanh(1.5))):
+        model = ars("Pendulum-v1", policy)
+        model.set_parameters({name: np.zeros_like(each) for name, each in model.get_parameters().items()})
+        values = model.get_parameters()
+        last = values["head.action.weight"]
+        last[0, 0] = 0.5
+        if "trunk.0.weight" in values:
+            values["trunk.0.weight"][0, 0] = 1.0
+        model.set_parameters(values)
+        np.testing.assert_allclose(model.predict(np.float32([3.0, 0, 0]))[0], [expected], rtol=1e-5)
+
+
+def test_deterministic_or_not_it_does_the_same() -> None:
+    model = ars(zero_policy=False)
+    seen = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    np.testing.assert_array_equal(model.predict(seen)[0], model.predict(seen, deterministic=False)[0])
+
+
+def test_observations_of_an_environment_that_is_not_to_be_followed_change_no_statistics() -> None:
+    envs = make_vec_env("CartPole-v1", 2, normalize=True, training=False)
+    model = ars(envs, n_delta=2).learn(50)
+    assert model.normalizer.moments[""].count == 1e-4
+
+
+# Environments of others
+
+
+class NextStep(SyncVectorEnv):
+    """Gymnasium's vector environment, which resets in a step of its own."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(
+            [lambda: gym.make("CartPole-v1", max_episode_steps=60)] * n,
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+        )
+
+
+def test_environments_that_cannot_be_seeded_one_by_one_are_learned_from_too() -> None:
+    """Steps that merely reset count for nothing, neither do those of environments without a candidate."""
+    model = ars(NextStep(3), n_delta=2)
+    model.learn(1)
+    records = list(model.recent_episodes)
+    assert len(records) == 4
+    assert model.num_timesteps == sum(each.length for each in records)
+    assert {each.env_index for each in records} <= {0, 1, 2}
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([model.plus, model.minus])), sorted(each.episode_return for each in records)
+    )
+    more = ars(NextStep(7), n_delta=2).learn(1)
+    assert len(more.recent_episodes) == more.n_episodes == 4
+
+
+def test_environments_play_on_after_somebody_else_has_used_them() -> None:
+    """An evaluation where it learns finds them as they always are."""
+    envs = cart_poles(2)
+    model = ars(envs, n_delta=2).learn(100)
+    returns, _ = evaluate_policy(model, envs, n_eval_episodes=4, return_episode_rewards=True)
+    assert len(returns) == 4
+    after, alone = model.learn(100, reset_num_timesteps=False), ars(cart_poles(2), n_delta=2).learn(100)
+    alone.learn(100, reset_num_timesteps=False)
+    np.testing.assert_array_equal(weights(after), weights(alone))
+
+
+# Learning
+
+
+class Aim(gym.Env[Any, Any]):
+    """Ten steps of two numbers: the nearer the action is to twice the first minus the second, the better."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Box(-4.0, 4.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.n = 0
+        return self._shown(), {}
+
+    def _shown(self) -> Any:
+        self.seen = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.seen
+
+    def step(self, action: Any) -> Any:
+        self.n += 1
+        reward = -float((action[0] - 2 * self.seen[0] + self.seen[1]) ** 2)
+        return self._shown(), reward, self.n == 10, False, {}
+
+
+def test_weights_come_to_those_of_the_best_linear_policy() -> None:
+    model = ars(Aim, n_envs=8, n_delta=8, learning_rate=0.1, delta_std=0.1, n_top=4)
+    model.learn(160 * 120)
+    np.testing.assert_allclose(weights(model), [2.0, -1.0], atol=0.3)
+
+
+def test_it_learns_to_balance() -> None:
+    model = ars(cart_poles(8, max_episode_steps=100), n_delta=4).learn(4_000)
+    assert (
+        evaluate_policy(model, EnvConfig(id="CartPole-v1", max_episode_steps=100), n_eval_episodes=5)[0] > 80
+    )
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"n_delta": 4, "n_top": 5}, r"`algo.n_top=5` directions can't be the best of `algo.n_delta=4`"),
+        (
+            {"squash_output": True},
+            r"`algo.squash_output=true` is for Box actions, but the env's are Discrete",
+        ),
+        ({"policy": "MlpLstmPolicy"}, "ars has no policies that remember"),
+        ({"policy": {"log_std_init": -1.0}}, "`policy.log_std_init`"),
+        (
+            {"policy": {"net_arch": {"vf": [8]}}},
+            "`policy.net_arch` of a single network is one list of widths",
+        ),
+        ({"env": "Zoo/Composite-v0"}, "ars acts in Box or Discrete"),
+        ({"n_delta": 0}, "n_delta"),
+        ({"delta_std": -1.0}, "delta_std"),
+        ({"n_detla": 3}, "did you mean `ars.n_delta`"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else str(value)[:40],
+)
+def test_mistake_gets_one_line(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ZooError, match=problem) as raised:
+        ars(**options)
+    assert "\n" not in str(raised.value)
+
+
+def test_episode_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zoo.algorithms import episodes_apart
+
+    monkeypatch.setattr(episodes_apart, "LONGEST_EPISODE", 100)
+    with pytest.raises(ZooError, match=r"environment 0 has taken 100 steps .*env\.max_episode_steps"):
+        ars("Pendulum-v1", n_delta=1).learn(10)

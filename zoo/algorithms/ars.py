@@ -1,0 +1,214 @@
+"""Augmented random search (Mania, Guy and Recht 2018, https://arxiv.org/abs/1803.07055).
+
+No gradient is computed: the weights are moved a little along random directions, both ways, each of these
+candidates plays whole episodes, and the weights follow the directions by how much better one way was than
+the other. Steps are measured in standard deviations of the returns. The paper's variants are settings:
+V1 is this, V2 normalises observations (``env.normalize``), and V1-t and V2-t learn from the best directions
+alone (``n_top``).
+
+Directions and the seeds of episodes come from the run's seed and the number of the update, so workers
+compute the same and only tell each other scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.episodes_apart import EpisodesApart
+from zoo.algorithms.finite import check_collected
+from zoo.algorithms.interaction import Seen
+from zoo.algorithms.on_policy import PLAIN_ACTIONS
+from zoo.config.fields import Schedule, hyperparameter
+from zoo.envs.seeds import LARGEST_SEED
+from zoo.envs.spaces import describe
+from zoo.errors import ZooError
+from zoo.memory.columns import Column
+from zoo.optim.parameters import Parameters
+from zoo.optim.program import Outcome
+from zoo.optim.state import State
+from zoo.optim.workers import Workers
+from zoo.policies.own_policy import make_policy
+from zoo.policies.searched_policy import SearchedPolicy
+from zoo.policies.side_by_side import SideBySide
+
+DIRECTIONS, EPISODES = 2, 3
+"""What is drawn for an update, each from a stream of its own."""
+
+
+@dataclass
+class ARSConfig:
+    """Hyperparameters of ARS."""
+
+    n_delta: int = hyperparameter(8, "random directions of an update; each is tried both ways", ge=1)
+    n_top: int | None = hyperparameter(
+        None, "directions that it learns from, those with the best candidates; null: all", ge=1
+    )
+    learning_rate: Schedule = hyperparameter(0.02, "step size", ge=0)
+    delta_std: Schedule = hyperparameter(0.05, "how far candidates are from the weights", ge=0)
+    n_eval_episodes: int = hyperparameter(1, "episodes that each candidate plays", unit="episodes", ge=1)
+    alive_bonus_offset: float = hyperparameter(
+        0.0, "added to the reward of each step that candidates are compared by, against a bonus for surviving"
+    )
+    zero_policy: bool | None = hyperparameter(
+        None, "begin with all weights 0; null: where there are no hidden layers"
+    )
+    with_bias: bool | None = hyperparameter(
+        None, "linear layers add a bias; null: where there are hidden layers"
+    )
+    squash_output: bool | None = hyperparameter(
+        None, "tanh of Box actions, scaled to their bounds; null: where there are hidden layers"
+    )
+
+
+class ARS(Algorithm[ARSConfig]):
+    """ARS with linear policies, as in the paper, or with hidden layers."""
+
+    name = "ars"
+    config_class = ARSConfig
+    supported_actions = PLAIN_ACTIONS
+    interaction_class = EpisodesApart
+    usual_policy = "LinearPolicy"
+
+    config: ARSConfig
+    policy: SearchedPolicy
+    interaction: EpisodesApart
+
+    def __init__(
+        self, policy: Any = "LinearPolicy", env: Any = None, *, device: str = "auto", **options: Any
+    ) -> None:
+        # Nothing that it computes is worth the way to a GPU, unless networks are large.
+        super().__init__(policy, env, device="cpu" if device == "auto" else device, **options)
+
+    def _make_policy(self) -> nn.Module:
+        config, has_layers = self.config, self._has_hidden_layers()
+        if self.policy_config.log_std_init is not None and self.policy_config._target_ is None:
+            raise ZooError(
+                "`policy.log_std_init` is of actions that are drawn, and ars draws none; leave it out"
+            )
+        if config.squash_output and not isinstance(self.action_space, spaces.Box):
+            raise ZooError(
+                "`algo.squash_output=true` is for Box actions, but the env's are"
+                f" {describe(self.action_space)}; leave it out"
+            )
+        return make_policy(
+            *(SearchedPolicy, self.observation_space, self.action_space, self.policy_config),
+            squash=self._is_scaled(),
+            with_bias=has_layers if config.with_bias is None else config.with_bias,
+            zero=not has_layers if config.zero_policy is None else config.zero_policy,
+        )
+
+    def _is_scaled(self) -> bool:
+        squashes = self.config.squash_output
+        return self._has_hidden_layers() if squashes is None else squashes
+
+    def _has_hidden_layers(self) -> bool:
+        policy = self.policy_config
+        return policy.encoder == "cnn" or policy.net_arch not in ([], {"pi": []})
+
+    def _make_state(self) -> State:
+        self.parameters = Parameters("policy", self.policy)
+        return State({"policy": self.parameters.flat})
+
+    def _make_memory(self) -> None:
+        self.candidates = SideBySide(self.parameters, self.n_envs)
+        self.memory = self.interaction  # numbers are looked at as they come; no other is kept
+
+    def _reset_envs(self) -> None:
+        """Reset all environments: they may say only then which actions are valid."""
+        with self.runtime.in_force():
+            self.interaction.reset(self._drawn(EPISODES).integers(LARGEST_SEED, size=self.n_envs).tolist())
+        self._note_masks()
+
+    def join(self, workers: Workers) -> None:
+        super().join(workers)
+        self.seed = int(self.team.rows(np.array([self.seed], np.float64))[0, 0])
+
+    # -- candidates -------------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Have all candidates play, this worker its share of them."""
+        config = self.config
+        self._rates = self.rates(self.progress)
+        self.deltas = self._drawn(DIRECTIONS).standard_normal(
+            (config.n_delta, self.parameters.size), dtype=np.float32
+        )
+        noise = self._rates["delta_std"].cpu().numpy() * self.deltas
+        weights = self.program.state["policy"].cpu().numpy()
+        results, records = self.interaction.play(
+            self.candidates, np.concatenate([weights + noise, weights - noise]), self._own_episodes()
+        )
+        results = self.team.rows(results.reshape(-1)).reshape(-1, results.shape[1])
+        self.num_timesteps += int(results[:, 1].sum())
+        self.team.take(records)
+        check_collected(self)
+        scores = results[:, 0] + config.alive_bonus_offset * results[:, 1]
+        self.plus, self.minus = scores.reshape(2, config.n_delta, config.n_eval_episodes).sum(-1)
+        if self.normalizer is not None and results.shape[1] > 2:
+            self.normalizer.merge(results[:, 2:])
+
+    def _own_episodes(self) -> list[tuple[int, int]]:
+        """Return candidate and seed of each episode that this worker plays."""
+        n_episodes = self.config.n_eval_episodes
+        seeds = self._drawn(EPISODES).integers(LARGEST_SEED, size=self._batch_size())
+        rank = 0 if self.team.workers is None else self.team.workers.rank
+        share = len(seeds) // self.team.size
+        return [(i // n_episodes, int(seeds[i])) for i in range(rank * share, (rank + 1) * share)]
+
+    def _drawn(self, stream: int) -> np.random.Generator:
+        """Return the generator of what is drawn for the next update; the same in all workers."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(stream, self.n_updates)))
+
+    # -- updates ----------------------------------------------------------------------------------------
+
+    def update(self) -> None:
+        """Follow the best directions."""
+        n_top = self.config.n_top or self.config.n_delta
+        best = np.argsort(-np.maximum(self.plus, self.minus), kind="stable")[:n_top]
+        found = {"plus": self.plus[best], "minus": self.minus[best], "deltas": self.deltas[best]}
+        self.record("rollout/return_std", np.concatenate([found["plus"], found["minus"]]).std(ddof=1))
+        self._take_steps(
+            self._step,
+            self._rates["learning_rate"],
+            {name: self._tensors(each[None]) for name, each in found.items()},
+        )
+
+    def _step(self, state: State, learning_rate: Any, found: Any) -> Outcome:
+        """Algorithm 1, line 7: θ + α / (b·σ_R) Σ (r(θ + νδ) − r(θ − νδ)) δ, over the b best directions."""
+        plus, minus, deltas = found["plus"], found["minus"], found["deltas"]
+        deviation = torch.cat([plus, minus]).std()
+        step_size = learning_rate / (len(plus) * deviation + 1e-6)
+        followed = ((plus - minus).unsqueeze(-1) * deltas).sum(0)
+        moved = state["policy"] + (step_size * followed).to(state["policy"].dtype)
+        return Outcome(state.replaced({"policy": moved}), {"step_size": step_size})
+
+    def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
+        return self.acting.act(seen, None, state)  # there is nothing random about it
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        return 0.0  # none is worth compiling
+
+    def _batch_size(self) -> int:
+        """Return the number of episodes in an update."""
+        config = self.config
+        if config.n_top is not None and config.n_top > config.n_delta:
+            raise ZooError(
+                f"`algo.n_top={config.n_top}` directions can't be the best of `algo.n_delta={config.n_delta}`"
+            )
+        self.check_workers(config, self.team.size)
+        return 2 * config.n_delta * config.n_eval_episodes
+
+    @classmethod
+    def check_workers(cls, config: ARSConfig, n_workers: int) -> None:
+        n_episodes = 2 * config.n_delta * config.n_eval_episodes
+        if n_episodes % n_workers:
+            raise ZooError(
+                f"{n_workers} workers can't share the {n_episodes} episodes of an update (2 × algo.n_delta ×"
+                " algo.n_eval_episodes) evenly; change one of them"
+            )

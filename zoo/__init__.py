@@ -22,7 +22,9 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
     from zoo.algorithms.a2c import A2C
     from zoo.algorithms.acer import ACER
     from zoo.algorithms.acktr import ACKTR
+    from zoo.algorithms.ars import ARS
     from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.bc import BC
     from zoo.algorithms.ddpg import DDPG
     from zoo.algorithms.dqn import DQN
     from zoo.algorithms.ppo1 import PPO1
@@ -36,17 +38,24 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
     from zoo.envs.trial import check_env
     from zoo.envs.vec_env import make_vec_env
     from zoo.errors import ZooError
+    from zoo.memory.expert_data import ExpertData
+    from zoo.memory.expert_files import read_expert, write_expert
     from zoo.training.evaluation import evaluate_policy
     from zoo.training.experiment import train
+    from zoo.training.expert_recording import record_expert
 
 _HOMES = {
     **CLASSES,
+    "ExpertData": "zoo.memory.expert_data",
     "ZooError": "zoo.errors",
     "check_env": "zoo.envs.trial",
     "compose": "zoo.config.composing",
     "evaluate_policy": "zoo.training.evaluation",
     "make_vec_env": "zoo.envs.vec_env",
+    "read_expert": "zoo.memory.expert_files",
+    "record_expert": "zoo.training.expert_recording",
     "train": "zoo.training.experiment",
+    "write_expert": "zoo.memory.expert_files",
 }
 """Where each public name is; the algorithms are those of the registry."""
 
@@ -54,6 +63,8 @@ __all__ = [
     "A2C",
     "ACER",
     "ACKTR",
+    "ARS",
+    "BC",
     "DDPG",
     "DQN",
     "PPO1",
@@ -63,6 +74,7 @@ __all__ = [
     "TD3",
     "TQC",
     "TRPO",
+    "ExpertData",
     "ZooError",
     "__version__",
     "check_env",
@@ -70,7 +82,10 @@ __all__ = [
     "evaluate_policy",
     "load",
     "make_vec_env",
+    "read_expert",
+    "record_expert",
     "train",
+    "write_expert",
 ]
 
 

@@ -14,6 +14,7 @@ VERBS = {
     "train": "train an agent: zoo train algo=ppo2 env=CartPole-v1",
     "enjoy": "watch an agent play: zoo enjoy algo=ppo2 env=CartPole-v1",
     "evaluate": "measure an agent: zoo evaluate algo=ppo2 env=CartPole-v1",
+    "expert": "record what an agent does, to learn from it: zoo expert algo=ppo2 env=CartPole-v1",
     "agents": "list agents and show their cards: zoo agents",
     "check": "try an environment for a moment: zoo check env=my_module:MyEnv-v0",
     "plot": "draw runs, tabulate their scores, write a report: zoo plot runs/ppo2",

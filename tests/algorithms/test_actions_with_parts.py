@@ -15,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 from torch import Tensor, distributions, nn
 
 import zoo
-from zoo import A2C, PPO2, evaluate_policy, make_vec_env
+from zoo import A2C, PPO1, PPO2, TRPO, evaluate_policy, make_vec_env
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.envs import EnvStepper, check_env
 from zoo.envs.action_toys import ARM_AND_BITS
@@ -25,7 +25,7 @@ TUPLE = spaces.Tuple(
     (spaces.Tuple((spaces.Discrete(2), spaces.MultiDiscrete([2, 3]))), spaces.MultiBinary(2))
 )
 SMALL = {"net_arch": [8]}
-ON_POLICY = pytest.mark.parametrize("algorithm", [A2C, PPO2])
+ON_POLICY = pytest.mark.parametrize("algorithm", [A2C, PPO1, PPO2, TRPO])
 
 
 class Strict(gym.Env[Any, Any]):
@@ -52,7 +52,9 @@ class Strict(gym.Env[Any, Any]):
 
 
 def made(algorithm: Any, envs: Any, **options: Any) -> Any:
-    return algorithm(SMALL, envs, seed=0, compile=False, threads=1, n_steps=8, **options)
+    batch_size = {"batch_size": 8} if algorithm in (PPO1, TRPO) else {}
+    options = {"policy": SMALL, "n_steps": 8, **batch_size, **options}
+    return algorithm(env=envs, seed=0, compile=False, threads=1, **options)
 
 
 @ON_POLICY
@@ -108,8 +110,31 @@ def test_masks_of_parts_are_given_to_a_prediction() -> None:
         assert (actions["arm"][0] == 3).all()  # counted from 1
         assert (actions["bits"] == [0, 1]).all()
     assert len(np.unique(model.predict(seen, deterministic=False)[0]["arm"][0])) == 3
+    nested = {"arm": ([False, False, True], None), "bits": np.array([[True, False], [False, True]])}
+    for deterministic in (True, False):
+        one, _ = model.predict(seen[0], action_masks=nested, deterministic=deterministic)
+        assert (one["arm"][0], one["bits"].tolist()) == (3, [0, 1])
+    both = [nested, {"arm": ([True, False, False], None)}]
+    several, _ = model.predict(seen[:2], action_masks=both)
+    assert several["arm"][0].tolist() == [3, 1]
+    probabilities = model.action_probability(seen[:2], action_masks=both)["arm"][0]
+    np.testing.assert_allclose(probabilities, [[0, 0, 1], [1, 0, 0]], atol=1e-6)
     with pytest.raises(ZooError, match="forbids every action"):
         model.predict(seen, action_masks=np.zeros((50, 7), np.bool_))
+
+
+@ON_POLICY
+def test_masked_parts_and_a_memory_go_together(algorithm: Any) -> None:
+    policy = {"recurrent": "lstm", "lstm_hidden_size": 4, "net_arch": [8]}
+    envs = make_vec_env("Zoo/MaskedComposite-v0", 2)
+    model = made(algorithm, envs, policy=policy, chunk_length=4).learn(48)
+    assert model.n_updates > 0
+    rollout = model.finished_rollout()
+    of_arm, of_bits = rollout["action_masks"].split([3, 4], -1)
+    arm, bits = rollout["actions"]["arm/0"], rollout["actions"]["bits"]
+    assert arm.shape == (4, 4)
+    assert of_arm.gather(-1, arm[..., None].long()).all()
+    assert of_bits.reshape(4, 4, 2, 2).gather(-1, bits[..., None].long()).all()
 
 
 def test_parts_have_the_parameters_of_heads_of_their_own() -> None:

@@ -403,7 +403,7 @@ def test_a_rollout_that_does_not_divide_is_told_when_learning_starts(tmp_path: P
     settings: dict[str, Any] = {"n_steps": 8, "batch_size": 32, "seed": 1, "compile": False}
     model = PPO2(SMALL, "CartPole-v1", n_envs=4, **settings).learn(32)
     path = model.save(tmp_path / "agent")
-    too_few = "minibatches of 32 can't be made of n_steps × n_envs = 8 steps; change algo.n_steps, n_envs"
+    too_few = "batch_size=32` steps can't be made of n_steps × n_envs = 8 steps; change algo.n_steps, n_envs"
     for small in (
         zoo.load(path, gym.make("CartPole-v1")),
         zoo.load(path, "CartPole-v1", n_envs=1),
@@ -597,7 +597,8 @@ def test_a_budget_may_be_any_number() -> None:
     ("name", "shape", "message"),
     [
         ("ppo2", (7, 3), r"`action_masks` of shape \(7, 3\) don't fit: expected 7 × 2"),
-        ("ppo2", (3,), r"of shape \(3,\) don't fit: expected 7 × 2"),
+        ("ppo2", (3,), r"of shape \(3, 1\) don't fit: expected 7 × 2"),
+        ("ppo2", (2, 7), r"of shape \(2, 7\) don't fit: expected 7 × 2"),
         ("dqn", (6, 4), r"of shape \(6, 4\) don't fit: expected 7 × 4"),
         ("a2c_choices", (7, 4), r"expected 7 × 5, .* MultiDiscrete\(\[3, 2\]\)"),
         ("sac", (7, 1), "`action_masks` can't be taken: Box"),
@@ -607,6 +608,40 @@ def test_masks_of_another_size_are_refused(name: str, shape: tuple[int, ...], me
     model = make(name)
     with pytest.raises(ZooError, match=message):
         model.predict(observations(model), action_masks=np.ones(shape, np.bool_))
+
+
+def test_masks_that_fit_no_observation_of_a_batch_are_refused() -> None:
+    model = make("a2c_choices")
+    batch, one = observations(model), [[True, False, True], [True, False]]
+    for masks, message in (
+        ([one] * 3, r"of shape \(3, 5\) don't fit: expected 7 × 5"),
+        ([one] * 6 + [[True]], "`action_masks` of 1 and of 5 actions: all must have one length"),
+        ([], r"of shape \(0, 0\) don't fit: expected 7 × 5"),
+        ([one] * 6 + [one[::-1]], r"a mask of 2 for choice 1 of MultiDiscrete\(\[3, 2\]\), which has 3"),
+        ({"gear": one}, "`action_masks` are a dictionary, but 7 observations take 7 of them"),
+    ):
+        with pytest.raises(ZooError, match=message):
+            model.predict(batch, action_masks=masks)
+    with pytest.raises(ZooError, match=r"of shape \(1, 4\) don't fit: expected 1 × 5"):
+        model.predict(batch[0], action_masks=np.ones(4, np.bool_))
+    with pytest.raises(ZooError, match="True and False, or 1 and 0, and nothing else"):
+        model.predict(batch, action_masks=np.full((7, 5), -1e9))
+
+
+def test_masks_of_choices_are_given_to_a_prediction_as_an_environment_gives_them() -> None:
+    model = make("a2c_choices")
+    batch = observations(model)
+    rng = np.random.default_rng(0)
+    masks = [(rng.permutation(3) < 1, rng.permutation(2) < 1) for _ in range(7)]
+    expected = [[int(part.argmax()) for part in mask] for mask in masks]
+    rows = np.array([np.concatenate(mask) for mask in masks])
+    for given in (masks, [list(mask) for mask in masks], rows, list(rows), rows.tolist(), rows.astype(int)):
+        assert model.predict(batch, action_masks=given)[0].tolist() == expected
+    for one in (masks[0], [part.tolist() for part in masks[0]], rows[0], rows[:1], rows[0].tolist()):
+        assert model.predict(batch[0], action_masks=one)[0].tolist() == expected[0]
+        probabilities = model.action_probability(batch[0], action_masks=one)
+        assert [each.argmax() for each in probabilities] == expected[0]
+        assert all(each.max() == pytest.approx(1.0) for each in probabilities)
 
 
 def test_a_second_learn_counts_anew() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from zoo import A2C, ACER, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
+from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO, make_vec_env
 
 IMAGE = spaces.Box(0, 255, (3, 36, 40), np.uint8)
 WIDE = spaces.Box(-1e3, 1e3, (2,), np.float64)
@@ -40,6 +40,7 @@ ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
         spaces.Box(-1.0, 3.0, (2, 1), np.float64),
         {"n_steps": 4, "buffer_size": 40, "replay_start": 10},
     ),
+    "ars": (ARS, spaces.Box(-1.0, 3.0, (2, 1), np.float64), {"n_delta": 1, "zero_policy": False}),
     "ppo1": (PPO1, spaces.Discrete(3, start=1), {"n_steps": 8, "n_epochs": 1, "batch_size": 8}),
     "trpo": (TRPO, spaces.MultiDiscrete([2, 3]), {"n_steps": 8, "batch_size": 8, "n_critic_updates": 1}),
     "dqn": (DQN, spaces.Discrete(3, start=1), {"learning_starts": 10, "batch_size": 4, "train_freq": 8}),

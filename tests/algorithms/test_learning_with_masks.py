@@ -76,17 +76,21 @@ def test_masks_and_memory_are_learned_together() -> None:
     policy = {"net_arch": [16], "recurrent": "lstm", "lstm_hidden_size": 32}
     settings: dict[str, Any] = {"n_steps": 24, "n_minibatches": 2, "n_epochs": 6, "learning_rate": 5e-3}
 
-    def score(policy: Any, n_steps: int, *, mask_actions: bool = True) -> float:
+    def learned(policy: Any, n_steps: int, *, mask_actions: bool = True) -> tuple[Any, float]:
         envs, others = (
             make_vec_env("Zoo/MaskedMemory-v0", 8, seed, kwargs={"length": 3}, mask_actions=mask_actions)
             for seed in (0, 1)
         )
         model = PPO2(policy, envs, seed=0, compile=False, threads=1, **settings).learn(n_steps)
-        return evaluate(model, others, 100, seed=1).mean
+        return model, evaluate(model, others, 100, seed=1).mean
 
-    assert score(policy, 6_000) > 0.9
-    assert score(SMALL, 2_000) < 0.4
-    assert score(policy, 2_000, mask_actions=False) < 0.4
+    model, mean = learned(policy, 6_000)
+    assert mean > 0.9
+    rollout = model.finished_rollout()
+    assert rollout["action_masks"].shape == (8, 24, 4)
+    assert rollout["action_masks"].gather(-1, rollout["actions"][..., None]).all()
+    assert learned(SMALL, 2_000)[1] < 0.4
+    assert learned(policy, 2_000, mask_actions=False)[1] < 0.4
 
 
 class MaskedBits(BitFlipping):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 import zoo
 from zoo import PPO2, QRDQN, SAC
+from zoo.agents.agent_folder import MisfitError
+from zoo.algorithms.foreseen import _at_most
 from zoo.errors import ZooError
+from zoo.policies.recurrent_cores import GatedCore, LstmLayer
 
 HUGE = 10**7
 """A layer of this width between two such has 400 terabytes."""
@@ -44,6 +49,24 @@ def test_layers_without_number_are_refused(tmp_path: Path) -> None:
 def test_critics_without_number_are_refused(tmp_path: Path) -> None:
     agent = SAC("MlpPolicy", "Pendulum-v1", compile=False, device="cpu").save(tmp_path / "agent")
     assert "many more than there are in the files" in refusal(changed(agent, "algo", n_critics=20_000))
+
+
+@pytest.mark.parametrize(
+    ("n_layers", "problem"), [(100, "many more than there are in the files"), (10**9, "n_lstm_layers")]
+)
+def test_layers_of_a_memory_without_number_are_refused(n_layers: int, problem: str, tmp_path: Path) -> None:
+    agent = PPO2("MlpPolicy", "CartPole-v1", compile=False, device="cpu").save(tmp_path / "agent")
+    assert problem in refusal(changed(agent, "policy", recurrent="lstm", n_lstm_layers=n_layers))
+
+
+def test_layers_of_a_memory_are_counted_one_by_one() -> None:
+    """Whatever their number, no list is made of it first."""
+    tracemalloc.start()
+    with pytest.raises(MisfitError), torch.device("meta"), _at_most(10):
+        GatedCore(LstmLayer, 4, 8, 10**7)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**22
 
 
 def test_outputs_that_there_are_no_weights_for_are_refused(tmp_path: Path) -> None:

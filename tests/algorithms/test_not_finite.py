@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from zoo import A2C, ACER, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
+from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.envs.in_process import InProcessVectorEnv
@@ -107,6 +107,10 @@ def a2c(env: Any, **hyperparameters: Any) -> A2C:
     return A2C(policy_of(env), env, seed=0, compile=False, n_steps=5, **hyperparameters)
 
 
+def ars(env: Any, **hyperparameters: Any) -> ARS:
+    return ARS(policy_of(env), env, seed=0, compile=False, n_delta=2, **hyperparameters)
+
+
 def acer(env: Any, **hyperparameters: Any) -> ACER:
     small = {"n_steps": 4, "buffer_size": 500, "replay_start": 20}
     return ACER(policy_of(env), env, seed=0, compile=False, **{**small, **hyperparameters})
@@ -152,6 +156,8 @@ ALGORITHMS = {
     "a2c": (a2c, BOX),
     "acer": (acer, spaces.Discrete(2)),
     "acer in a box": (acer, BOX),
+    "ars": (ars, spaces.Discrete(2)),
+    "ars in a box": (ars, BOX),
     "ppo1": (ppo1, BOX),
     "trpo": (trpo, BOX),
     "dqn": (dqn, spaces.Discrete(2)),
@@ -162,6 +168,9 @@ ALGORITHMS = {
     "tqc": (tqc, BOX),
 }
 algorithms = pytest.mark.parametrize(("make", "space"), ALGORITHMS.values(), ids=ALGORITHMS)
+OTHERS = {name: case for name, case in ALGORITHMS.items() if not name.startswith("ars")}
+"""All but ARS, for which an environment without a candidate stands idle."""
+others = pytest.mark.parametrize(("make", "space"), OTHERS.values(), ids=OTHERS)
 
 
 @algorithms
@@ -178,7 +187,7 @@ def test_fault_of_an_environment_is_named(make: Any, space: Any, what: str, valu
     with pytest.raises(NotFiniteError, match=f"^{expected}$"):
         model.learn(2000, written)
     assert written.at < 2 * at
-    if make in (ppo2, a2c, acer, ppo1, trpo):  # nothing was learned from it either
+    if make in (ppo2, a2c, acer, ars, ppo1, trpo):  # nothing was learned from it either
         assert all(tensor.isfinite().all() for tensor in model.program.state.values())
 
 
@@ -324,7 +333,7 @@ def test_numbers_are_looked_at_before_something_is_written_not_whenever_it_might
     assert looked == [40, 80, 100]
 
 
-@algorithms
+@others
 @pytest.mark.parametrize("what", ["reward", "observation"])
 @pytest.mark.parametrize("at", [1, 14, 15, 101])
 @pytest.mark.parametrize("normalize", [False, True])
@@ -341,3 +350,12 @@ def test_step_is_right_where_environments_reset_in_steps_of_their_own(
     expected = at + lived - lived // 6
     with pytest.raises(NotFiniteError, match=f"at step {expected} of the run"):
         make(VecNormalize(env) if normalize else env).learn(2000)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_step_is_right_where_environments_stand_idle(normalize: bool) -> None:
+    """Four episodes, of 5 and 7 steps: the last step of the last one is the 24th of the run."""
+    makers = [partial(Faulty, length=5), partial(Faulty, "observation", np.nan, 14)]
+    env: Any = SyncVectorEnv(makers)
+    with pytest.raises(NotFiniteError, match=r"environment 1 gave an observation .* at step 24 of the run"):
+        ars(VecNormalize(env) if normalize else env).learn(2000)

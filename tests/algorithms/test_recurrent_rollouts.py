@@ -11,7 +11,8 @@ import torch
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
 from zoo import A2C, PPO2, make_vec_env
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, batch_mean, explained_variance, standardized
+from zoo.algorithms.batch_means import batch_mean
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, explained_variance, standardized
 from zoo.algorithms.sequences import chunk_length
 from zoo.errors import ZooError
 from zoo.memory.columns import transform
@@ -215,13 +216,16 @@ def test_length_of_sequences(n_steps: int, asked: int | None, expected: int) -> 
         ({"n_steps": 37}, "are cut into sequences of at most 32 steps, but would give 1;"),
         (
             {"n_steps": 8, "chunk_length": 4, "batch_size": 6},
-            "minibatches of 6 steps can't be made of 6 seq",
+            "minibatches of `algo.batch_size=6` steps can't be made of 6 seq",
         ),
         (
             {"n_steps": 8, "chunk_length": 4, "batch_size": 2},
-            "minibatches of 2 steps can't be made of 6 seq",
+            "minibatches of `algo.batch_size=2` steps can't be made of 6 seq",
         ),
-        ({"n_steps": 8, "chunk_length": 4, "batch_size": 28}, "minibatches of 28 steps can't"),
+        (
+            {"n_steps": 8, "chunk_length": 4, "batch_size": 28},
+            "minibatches of `algo.batch_size=28` steps can't",
+        ),
         ({"n_steps": 8, "n_minibatches": 4}, "4 minibatches can't be made of 3 sequences of 8 steps"),
         ({"policy": {"net_arch": [8]}, "chunk_length": 4}, "is of recurrent policies"),
     ],

@@ -23,6 +23,7 @@ from zoo import (
     A2C,
     ACER,
     ACKTR,
+    ARS,
     DDPG,
     DQN,
     PPO1,
@@ -72,6 +73,47 @@ RUNS: dict[str, Run] = {
             "n_steps": 6,
         },
     ),
+    "trpo_lstm": (
+        TRPO,
+        "CartPole-v1",
+        {
+            "policy": {"recurrent": "lstm", "lstm_hidden_size": 5, "net_arch": [8]},
+            "n_steps": 16,
+            "batch_size": 16,
+            "n_critic_updates": 2,
+        },
+    ),
+    "ppo1_gru": (
+        PPO1,
+        "CartPole-v1",
+        {
+            "policy": {"recurrent": "gru", "lstm_hidden_size": 5, "net_arch": [8], "critic_lstm": "detached"},
+            "n_steps": 16,
+            "chunk_length": 4,
+            "batch_size": 16,
+            "n_epochs": 2,
+        },
+    ),
+    "acktr_lstm": (
+        ACKTR,
+        "CartPole-v1",
+        {
+            "policy": {"recurrent": "lstm", "lstm_hidden_size": 5, "net_arch": [8]},
+            "n_steps": 8,
+            "cold_updates": 6,
+            "kfac_update": 4,
+        },
+    ),
+    "acer_gru": (
+        ACER,
+        "CartPole-v1",
+        {
+            "policy": {"recurrent": "gru", "lstm_hidden_size": 5, "net_arch": [8]},
+            "n_steps": 7,
+            "buffer_size": 200,
+            "replay_start": 40,
+        },
+    ),
     "a2c_box": (A2C, "Pendulum-v1", {"learning_rate": 0.01, "n_steps": 8, "use_rms_prop": False}),
     "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 6, "kfac_update": 4}),
     "ppo2_sde": (
@@ -89,6 +131,12 @@ RUNS: dict[str, Run] = {
         ACER,
         "Pendulum-v1",
         {"n_steps": 6, "buffer_size": 100, "replay_start": 40, "learning_rate": 0.01, "delta": 0.1},
+    ),
+    "ars": (ARS, "CartPole-v1", {"n_delta": 2, "learning_rate": "lin_0.1", "zero_policy": False}),
+    "ars_box": (
+        ARS,
+        "Zoo/BitFlippingContinuous-v0",
+        {"n_delta": 2, "policy": "LinearPolicy", "n_eval_episodes": 2},
     ),
     "ppo1": (PPO1, "CartPole-v1", {"n_steps": 16, "batch_size": 12, "n_epochs": 2}),
     "trpo": (

@@ -14,6 +14,8 @@ import zoo
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
+from zoo.memory.expert_data import ExpertData
+from zoo.training.expert_recording import record_expert
 
 SMALL: dict[str, dict[str, Any]] = {
     "ppo2": {"n_steps": 16},
@@ -34,9 +36,14 @@ CASES = [
 ]
 
 
+def shown_by(env: str) -> ExpertData:
+    return record_expert(lambda _: 1, env, 1, seed=0)
+
+
 def trained(algo: str, env: str, normalize: bool) -> Any:
     config = EnvConfig(id=env, normalize=normalize)
-    agent = algorithm_class(algo)("MlpPolicy", config, seed=0, compile=False, **SMALL.get(algo, {}))
+    options = {**SMALL.get(algo, {}), **({"dataset": shown_by(env)} if algo == "bc" else {})}
+    agent = algorithm_class(algo)("MlpPolicy", config, seed=0, compile=False, **options)
     return agent.learn(64)
 
 

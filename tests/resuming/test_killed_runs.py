@@ -22,6 +22,14 @@ ZOO = str(Path(sys.executable).with_name("zoo"))
 RUNS = {
     "ppo2": ["algo=ppo2", "env=CartPole-v1", "n_timesteps=12000", "n_envs=4", "env.normalize=true"],
     "a2c": ["algo=a2c", "env=CartPole-v1", "n_timesteps=12000", "n_envs=4"],
+    "ars": [
+        "algo=ars",
+        "env=CartPole-v1",
+        "n_timesteps=20000",
+        "n_envs=4",
+        "env.normalize=true",
+        "algo.n_delta=2",
+    ],
     "dqn": [
         *("algo=dqn", "env=CartPole-v1", "n_timesteps=4000", "policy.net_arch=[32]"),
         "algo.optimize_memory_usage=true",

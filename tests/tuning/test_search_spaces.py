@@ -16,7 +16,7 @@ from zoo.config.fields import build
 from zoo.config.validation import ALGO_LABELS
 from zoo.errors import ZooError
 from zoo.tuning.plan import Plan
-from zoo.tuning.space import Space, put_at
+from zoo.tuning.space import Space, put_at, value_at
 
 CONF = Path(zoo.__file__).parents[1] / "conf"
 PRESETS = [path.stem for path in (CONF / "algo").glob("*.yaml")]
@@ -144,6 +144,49 @@ def test_values_of_a_config_can_be_drawn_again() -> None:
     values = plan.space.suggest(study.ask(), plan.base)
     found = {key: values[f"algo.{key}"] for key in ("learning_rate", "gamma", "n_steps", "batch_size")}
     assert found == {"learning_rate": "lin_0.001", "gamma": 0.98, "n_steps": 32, "batch_size": 256}
+
+
+AT_ONCE = "algo.learning_starts"  # 0, which has no logarithm
+NOT_DRAWN = {
+    "acer/CartPole-v1": "algo.learning_rate",  # falls to another end than 0
+    "dqn/Acrobot-v1": AT_ONCE,
+    "dqn/LunarLander-v3": AT_ONCE,
+    "qrdqn/Acrobot-v1": AT_ONCE,
+    "qrdqn/LunarLander-v3": AT_ONCE,
+    "sac/MountainCarContinuous-v0": AT_ONCE,
+    "tqc/MountainCarContinuous-v0": AT_ONCE,
+}
+"""What no study begins with though a tuned file has it; the rest of such a file is where it begins."""
+
+OFF_POLICY = [name for name in ALGORITHMS if algorithm_class(name).has_replay and name != "acer"]
+
+
+def tuned_files(algo: str) -> list[Path]:
+    return sorted((CONF.parent / "hyperparams" / algo).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("algo", [path.name for path in sorted((CONF.parent / "hyperparams").iterdir())])
+def test_first_trial_can_have_the_values_of_every_tuned_file(algo: str) -> None:
+    """The plan is composed once: the files are laid over it."""
+    plan = plan_for(algo)
+    is_off_policy = plan.base["algo"]["name"] in OFF_POLICY
+    assert tuned_files(algo)
+    for path in tuned_files(algo):
+        laid_over = OmegaConf.merge(plan.base, OmegaConf.load(path))
+        config = cast(dict[str, Any], OmegaConf.to_container(laid_over))
+        found, outside = plan.space.parameters_of(config)
+        # Off-policy files take some gradient steps after some steps; searched are one, and as many.
+        expected = {"algo.gradient_steps"} if is_off_policy else set()
+        if algo == "ars":  # its files learn from some of the best directions; searched are all, and the best
+            expected.add("algo.n_top")
+        expected.add(NOT_DRAWN.get(f"{algo}/{path.stem}", ""))
+        assert set(outside) <= expected, f"{path.stem}: {outside}"
+        if outside:
+            continue
+        drawn_again = plan.space.values_of(found, config)
+        for place, value in drawn_again.items():
+            if isinstance(value, int) and place != "algo.learning_starts":  # of which a short trial has less
+                assert value == value_at(config, place), f"{path.stem}: {place}"
 
 
 def test_values_that_look_each_other_up_in_a_circle_are_refused() -> None:

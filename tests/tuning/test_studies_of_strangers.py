@@ -78,7 +78,7 @@ OTHER_CHOICES = '{"name": "CategoricalDistribution", "attributes": {"choices": [
 @pytest.mark.parametrize(
     ("name", "column", "value"),
     [
-        ("log2 algo.n_steps", "param_value", 40),
+        ("algo.n_steps", "param_value", 4000),
         ("1 - algo.gamma", "param_value", -1.0),
         ("policy.net_arch", "distribution_json", OTHER_CHOICES),
         ("policy.net_arch", "param_name", "env.wrappers"),
@@ -113,7 +113,7 @@ def test_queued_value_that_the_space_can_not_draw_fails_its_trial(value: Any) ->
     found = begun("n_trials=1", "sampler=random", "top_k=0")
     worker = worker_of(found)
     with quiet_optuna(), found.shared.joined("somebody"):
-        found.shared.study.enqueue_trial({"log2 algo.n_steps": value})
+        found.shared.study.enqueue_trial({"algo.n_steps": value})
         trial = found.shared.claim()
         assert trial is not None
         worker._run(trial)

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm, OnPolicyConfig, batch_mean, standardized
+from zoo.algorithms.batch_means import batch_mean
+from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm, OnPolicyConfig, standardized
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
@@ -72,9 +72,3 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size()
-
-    def _batch_size(self) -> int:
-        size = super()._batch_size()
-        if self.config.normalize_advantage and size < 2:
-            raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
-        return size

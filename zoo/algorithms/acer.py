@@ -29,7 +29,7 @@ from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.limit import refuse_too_large_memory
-from zoo.memory.replay import Batch, replay_bytes
+from zoo.memory.replay import replay_bytes
 from zoo.memory.sequence_memory import SequenceMemory
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import RMSprop
@@ -72,6 +72,13 @@ class ACERConfig:
     rms_prop_decay: float = hyperparameter(0.99, "decay of RMSprop's running square", ge=0, lt=1)
     rms_prop_eps: float = hyperparameter(1e-5, "epsilon of RMSprop", gt=0)
 
+    def __post_init__(self) -> None:
+        if self.trust_region:
+            return
+        for name in ("delta", "alpha"):
+            if getattr(self, name) != getattr(type(self), name):
+                raise ZooError(f"`algo.{name}` is of the trust region, which is off; leave it out")
+
 
 class ACER(Algorithm[ACERConfig]):
     """ACER, for Box actions with the paper's stochastic dueling network."""
@@ -105,7 +112,8 @@ class ACER(Algorithm[ACERConfig]):
             else ContinuousActions(policy, gamma, truncation)
         )
         state = self.descent.initial_state()
-        state["average"] = state["policy"].clone()
+        if config.trust_region:
+            state["average"] = state["policy"].clone()
         return state
 
     def _make_memory(self) -> None:
@@ -131,7 +139,7 @@ class ACER(Algorithm[ACERConfig]):
                 f"`algo.replay_start={config.replay_start}` is never reached: `algo.buffer_size="
                 f"{config.buffer_size}` keeps {memory.capacity} transitions"
             )
-        memory.transforms = () if self.normalizer is None else (self._normalize,)
+        memory.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         self.memory = memory
 
     # -- collecting -------------------------------------------------------------------------------------
@@ -182,52 +190,39 @@ class ACER(Algorithm[ACERConfig]):
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         policy, parameters = self.descent.module(state), self.descent.parameters
+        average = None
         with self.modes.evaluation():
-            average, _, _ = parameters.at(state["average"])(batch, batch.get("states"))
+            if self.config.trust_region:
+                average, _, _ = parameters.at(state["average"])(batch, batch.get("states"))
             next_values = self._next_values(parameters.at(state["policy"]), batch)
         terms = self.kind.terms(policy, average, next_values, batch)
-        slope, objective, entropy, divergence = self._slope(terms)
+        slope, metrics = self._slope(terms)
         policy_loss = -(slope * terms.statistics).sum(-1).mean()
         loss = policy_loss + self.config.q_coef * terms.critic_loss
         state, grad_norm = self.descent.descend(state, policy, loss, rates["learning_rate"])
-        state = parameters.follow(state, "average", 1.0 - self.config.alpha)
-        metrics = {
-            "policy_loss": -objective.mean(),
-            "critic_loss": terms.critic_loss.detach(),
-            "entropy_loss": -entropy.mean(),
-            "average_kl": divergence.mean(),
-            "grad_norm": grad_norm,
-        }
-        return Outcome(state, metrics)
+        if self.config.trust_region:
+            state = parameters.follow(state, "average", 1.0 - self.config.alpha)
+        return Outcome(state, {**metrics, "critic_loss": terms.critic_loss.detach(), "grad_norm": grad_norm})
 
-    def _slope(self, terms: Terms) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return what each step's statistics shall climb, within the trust region (equation 12).
-
-        Beside it the objective, the entropy and the divergence from the average policy, (sequences, time).
-        """
+    def _slope(self, terms: Terms) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what each step's statistics shall climb, within the trust region (equation 12); metrics."""
         statistics = terms.statistics.detach().requires_grad_()
         objective, entropy = terms.objective(statistics), terms.entropy(statistics)
         wanted = objective + self.config.ent_coef * entropy
         (slope,) = torch.autograd.grad(wanted.sum(), statistics)
-        divergence = terms.divergence(statistics)
+        metrics = {"policy_loss": -objective.detach().mean(), "entropy_loss": -entropy.detach().mean()}
         if self.config.trust_region:
+            divergence = terms.divergence(statistics)
             (normal,) = torch.autograd.grad(divergence.sum(), statistics)
             slope = projected(slope, normal, self.config.delta)
-        return slope, objective.detach(), entropy.detach(), divergence.detach()
+            metrics["average_kl"] = divergence.detach().mean()
+        return slope, metrics
 
     def _next_values(self, policy: Any, batch: Any) -> Tensor:
         """Return the values of what followed the steps whose window does not show it."""
         shown = {name.removeprefix("next_"): batch[name] for name in batch if name.startswith("next_")}
         parameters, values, _ = policy(shown, shown.get("states"))
         return self.kind.state_values(parameters, values).detach()
-
-    def _normalize(self, batch: Batch) -> Batch:
-        """Normalise windows with today's statistics."""
-        assert self.normalizer is not None
-        for name in ("observations", "next_observations"):
-            batch[name] = self.normalizer.normalize_observations(batch[name])
-        batch["rewards"] = self.normalizer.normalize_rewards(batch["rewards"])
-        return batch
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size() * (1.0 + self.config.replay_ratio)
@@ -236,7 +231,8 @@ class ACER(Algorithm[ACERConfig]):
         return self.config.n_steps * self.n_envs
 
     def _copy_to_targets(self) -> None:
-        self.program.state["average"].copy_(self.program.state["policy"])
+        if self.config.trust_region:
+            self.program.state["average"].copy_(self.program.state["policy"])
 
     def _parts(self) -> dict[str, Any]:
         return {**super()._parts(), "memory": self.memory, "recurrent": self.recurrent}

@@ -46,11 +46,13 @@ class Kind(Protocol):
         """Return V(s) (…) of what a policy's forward pass gives."""
         ...
 
-    def terms(self, policy: Differentiable, average: Tensor, next_values: Tensor, batch: Batch) -> Terms:
+    def terms(
+        self, policy: Differentiable, average: Tensor | None, next_values: Tensor, batch: Batch
+    ) -> Terms:
         """Return the terms of an update on a batch (sequences, time, …).
 
-        ``average`` are the average policy's parameters there, and ``next_values`` (places,) the values of
-        what followed where the batch does not show it.
+        ``average`` are the average policy's parameters there, for the divergence from it, and
+        ``next_values`` (places,) the values of what followed where the batch does not show it.
         """
         ...
 
@@ -91,7 +93,9 @@ class DiscreteActions:
         """Return the mean action value."""
         return (torch.softmax(parameters, -1) * values).sum(-1)
 
-    def terms(self, policy: Differentiable, average: Tensor, next_values: Tensor, batch: Batch) -> Terms:
+    def terms(
+        self, policy: Differentiable, average: Tensor | None, next_values: Tensor, batch: Batch
+    ) -> Terms:
         logits, action_values, _ = policy(batch, batch.get("states"))
         actions, statistics = batch["actions"], torch.softmax(logits, -1)
         probabilities, judged = statistics.detach(), action_values.detach()
@@ -117,11 +121,10 @@ class DiscreteActions:
         def entropy(statistics: Tensor) -> Tensor:
             return -(statistics * log(statistics)).sum(-1)
 
-        average_probabilities = torch.softmax(average, -1)
-        average_logs = log(average_probabilities)
-
         def divergence(statistics: Tensor) -> Tensor:
-            return (average_probabilities * (average_logs - log(statistics))).sum(-1)
+            assert average is not None
+            average_probabilities = torch.softmax(average, -1)
+            return (average_probabilities * (log(average_probabilities) - log(statistics))).sum(-1)
 
         critic_loss = 0.5 * (targets - taken).square().mean()
         return Terms(statistics, objective, entropy, divergence, critic_loss)
@@ -139,7 +142,9 @@ class ContinuousActions:
         """Return V(s), which the network gives."""
         return values
 
-    def terms(self, policy: Differentiable, average: Tensor, next_values: Tensor, batch: Batch) -> Terms:
+    def terms(
+        self, policy: Differentiable, average: Tensor | None, next_values: Tensor, batch: Batch
+    ) -> Terms:
         actions, behaviour, noise, head = batch["actions"], batch["behaviour"], batch["noise"], self.head
         statistics, judged, _ = policy(batch, batch.get("states"), actions, noise)
         values, taken, _ = judged
@@ -161,6 +166,7 @@ class ContinuousActions:
             return seen + unseen_weight * head.log_prob(statistics, fresh)
 
         def divergence(statistics: Tensor) -> Tensor:
+            assert average is not None
             return head.kl(average, statistics)
 
         errors = targets - taken_values

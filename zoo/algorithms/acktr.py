@@ -15,10 +15,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.finite import check_parameters
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, RolloutConfig, batch_mean, standardized
+from zoo.algorithms.on_policy import OnPolicyAlgorithm, RolloutConfig, standardized
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.errors import ZooError
 from zoo.optim.descent import Descent
 from zoo.optim.kfac import COUNT, KFac
 from zoo.optim.optimizers import Momentum
@@ -149,9 +149,3 @@ class ACKTR(OnPolicyAlgorithm[ACKTRConfig]):
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self._batch_size()
-
-    def _batch_size(self) -> int:
-        size = super()._batch_size()
-        if self._normalizes_advantage() and size < 2:
-            raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
-        return size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -25,6 +25,7 @@ from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
 from zoo.config.fields import build
+from zoo.envs.action_masks import flat_mask
 from zoo.envs.composite_spaces import row
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
@@ -55,8 +56,14 @@ class Agent(ABC, Generic[Config]):
     has_replay: ClassVar[bool] = False
     """Whether it draws from a replay memory, so that there is a ``memory`` to configure."""
 
+    learns_from_experts: ClassVar[bool] = False
+    """Whether it learns from expert data, so that there is a ``dataset`` to give."""
+
     has_recurrence: ClassVar[bool] = False
     """Whether its policies may have a memory."""
+
+    usual_policy: ClassVar[str] = "MlpPolicy"
+    """What `zoo train` gives it where nothing else is chosen."""
 
     policy: nn.Module
     memory_config: MemoryConfig | None = None
@@ -95,8 +102,7 @@ class Agent(ABC, Generic[Config]):
             *(self.name, config, self.policy_config, action_space), squashes=self.scales_actions
         )
         check_recurrence(self.name, self.policy_config, remembers=self.has_recurrence)
-        scaled = self.scales_actions or bool(self.policy_config.squash_output)
-        self.codec = make_codec(action_space, scaled=scaled)
+        self.codec = make_codec(action_space, scaled=self._is_scaled())
         check_foreseen(self._make_policy, self.policy_config)
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
@@ -104,6 +110,10 @@ class Agent(ABC, Generic[Config]):
         runtime.stay_eager_for(self.policy)
 
     acting: ActingPolicy
+
+    def _is_scaled(self) -> bool:
+        """Whether this agent's Box actions are stored in [−1, 1]."""
+        return self.scales_actions or bool(self.policy_config.squash_output)
 
     @property
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
@@ -129,14 +139,15 @@ class Agent(ABC, Generic[Config]):
         observations: Column,
         state: Any = None,
         episode_start: Array | None = None,
-        action_masks: Array | None = None,
+        action_masks: Any = None,
         deterministic: bool = True,
     ) -> tuple[Any, Any]:
         """Return actions that the environment takes, and the policy's next state (None without memory).
 
         ``observations`` are raw, of one environment or a batch (n, …); so are the actions. Those for a Tuple
-        or Dict space are nested as it is, for a batch with arrays (n, …) in them. Random actions come from a
-        generator of their own, so that asking for them changes nothing about a training.
+        or Dict space are nested as it is, for a batch with arrays (n, …) in them. A mask has any form that an
+        environment may give; those of a batch are an array (n, size), or n such masks. Random actions come
+        from a generator of their own, so that asking for them changes nothing about a training.
         """
         seen, is_single = self._seen(observations, action_masks)
         if episode_start is not None:
@@ -156,7 +167,7 @@ class Agent(ABC, Generic[Config]):
         """Within the block, what a policy draws by itself disturbs no training; in NumPy none does."""
         return nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting()
 
-    def action_probability(self, observations: Column, action_masks: Array | None = None) -> Any:
+    def action_probability(self, observations: Column, action_masks: Any = None) -> Any:
         """Return probabilities (n, actions) of Discrete actions, mean and standard deviation of Box.
 
         MultiBinary gives the probability of each bit, MultiDiscrete a list of probabilities, one array for
@@ -167,7 +178,7 @@ class Agent(ABC, Generic[Config]):
             parameters, _ = self.acting.parameters(seen)
         return self.acting.head.describe(parameters[0] if is_single else parameters)
 
-    def _seen(self, observations: Column, action_masks: Array | None) -> tuple[Seen, bool]:
+    def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
         space = self.observation_space
         name, part, values = "observations", space, observations
@@ -187,19 +198,28 @@ class Agent(ABC, Generic[Config]):
             batch = self.normalizer.normalize_observations(batch)
         seen: Seen = {"observations": batch}
         if action_masks is not None:
-            seen["action_masks"] = self._rows_of_masks(action_masks, n_rows(seen))
+            masks = [action_masks] if is_single else action_masks
+            seen["action_masks"] = self._rows_of_masks(masks, n_rows(seen))
         return seen, is_single
 
-    def _rows_of_masks(self, action_masks: Array, n: int) -> Array:
-        masks, size = np.asarray(action_masks, np.bool_), self.acting.head.mask_size
+    def _rows_of_masks(self, action_masks: Any, n: int) -> Array:
+        """Return an array of masks, or ``n`` masks in whatever form, as rows (n, size)."""
+        size = self.acting.head.mask_size
         if size is None:
             raise ZooError(f"`action_masks` can't be taken: {describe(self.action_space)} has no masks")
-        if masks.size != n * size:
+        if isinstance(action_masks, Mapping):
             raise ZooError(
-                f"`action_masks` of shape {masks.shape} don't fit: expected {n} × {size},"
+                f"`action_masks` are a dictionary, but {n} observations take {n} of them: a list, a mask each"
+            )
+        is_one_row = n == 1 and np.ndim(action_masks) == 1 and isinstance(action_masks, np.ndarray)
+        masks = [action_masks] if is_one_row else action_masks
+        rows = _stacked([flat_mask(mask, self.action_space) for mask in masks])
+        if rows.shape != (n, size):
+            raise ZooError(
+                f"`action_masks` of shape {rows.shape} don't fit: expected {n} × {size},"
                 f" a row an observation and an entry for each choice of {describe(self.action_space)}"
             )
-        return masks.reshape(n, size)
+        return rows
 
     def _tensors(self, column: Column) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
@@ -303,6 +323,14 @@ class Agent(ABC, Generic[Config]):
     @abstractmethod
     def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
         """Learn in this environment from now on."""
+
+
+def _stacked(masks: Sequence[Array]) -> Array:
+    """Return masks as rows. Raises `ZooError` for masks of several lengths."""
+    sizes = sorted({len(mask) for mask in masks})
+    if len(sizes) > 1:
+        raise ZooError(f"`action_masks` of {sizes[0]} and of {sizes[-1]} actions: all must have one length")
+    return np.stack(masks) if masks else np.zeros((0, 0), np.bool_)
 
 
 def _other_networks(changed: Mapping[str, tuple[Any, Any]]) -> ZooError | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
@@ -15,9 +17,11 @@ from typing_extensions import Self
 
 from zoo.algorithms.agent import Array
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
+from zoo.algorithms.cloning import Epoch
 from zoo.algorithms.finite import Memory, check_finite, check_policy_first
 from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.interaction import Act, envs_for
+from zoo.algorithms.pretraining import PretrainConfig, pretrain
 from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
@@ -29,6 +33,7 @@ from zoo.envs.seeds import random_seed, worker_seed
 from zoo.envs.step import Step as Outcome
 from zoo.errors import ZooError
 from zoo.memory.experience import Experience
+from zoo.memory.expert_data import ExpertData
 from zoo.optim import schedules
 from zoo.optim.program import Program, Step
 from zoo.optim.runtime import Runtime
@@ -129,6 +134,12 @@ class Algorithm(AgentInEnvs[Config]):
     def _batch_size(self) -> int:
         """Return the number of samples in one gradient step. Raises `ZooError` where there are too few."""
 
+    @classmethod
+    def check_workers(cls, config: Any, n_workers: int) -> None:
+        """Raise `ZooError` if so many processes can't learn as one with this config."""
+        if n_workers > 1 and not cls.can_share:
+            raise ZooError(f"workers={n_workers}: {cls.name} can't learn as several processes")
+
     def _foresee(self, n_steps: int) -> None:
         """Warn of what so many steps, from now on, will not do; by default of nothing."""
 
@@ -205,6 +216,27 @@ class Algorithm(AgentInEnvs[Config]):
         started = time.perf_counter()
         self.update()
         self.timings["update"] += time.perf_counter() - started
+
+    def pretrain(
+        self,
+        dataset: ExpertData | str | Path,
+        *,
+        on_epoch: Callable[[Epoch], bool | None] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Clone an expert with the policy, before learning or in between, and return the algorithm.
+
+        ``settings`` are those of `PretrainConfig`: n_epochs, learning_rate, batch_size, …; the rest is as for
+        `zoo.algorithms.pretraining.pretrain`.
+        """
+        config = build(PretrainConfig, settings, "pretrain")
+        for epoch in pretrain(self, dataset, config, on_epoch):
+            self.record("pretrain/loss", epoch.loss)
+            if not math.isnan(epoch.validation_loss):
+                self.record("pretrain/validation_loss", epoch.validation_loss)
+        if self.envs is not None:
+            self.interaction.show_again()
+        return self
 
     def check_finite(self) -> None:
         """Raise `NotFiniteError` if anything lately collected, or a parameter, is NaN or infinite."""
@@ -294,8 +326,7 @@ class Algorithm(AgentInEnvs[Config]):
 
     def barrier(self) -> None:
         """Cut all episodes and reset the environments of all workers: see `own_barrier`."""
-        self.team.have_all_reset()
-        self.own_barrier()
+        self.team.reset_all()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors of a run by name."""

@@ -31,9 +31,12 @@ class Learning(Protocol):
     n_envs: int
     num_timesteps: int
     n_updates: int
-    interaction: Interaction
     program: Program
     team: Team
+
+    @property
+    def interaction(self) -> Interaction:
+        """What the environments show."""
 
     @property
     def memory(self) -> Memory:

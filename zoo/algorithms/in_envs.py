@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from zoo.algorithms.agent import Agent
 from zoo.algorithms.interaction import Interaction, envs_for
@@ -19,6 +19,7 @@ class AgentInEnvs(Agent[Config]):
     """An agent whose experience comes from ``envs``; ``interaction`` is with these."""
 
     interaction: Interaction
+    interaction_class: ClassVar[type[Interaction]] = Interaction
     timings: dict[str, float]
     _mask_size: int | None = None
 
@@ -46,7 +47,7 @@ class AgentInEnvs(Agent[Config]):
 
     def _take_envs(self, envs: EnvStepper) -> None:
         self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
-        self.interaction = Interaction(envs, self.codec.to_env, self.normalizer, self.timings)
+        self.interaction = self.interaction_class(envs, self.codec.to_env, self.normalizer, self.timings)
         if envs.mask_size is not None:  # else it is not known before a reset, see `_note_masks`
             self._mask_size, self.masks_actions = envs.mask_size, True
         self._make_memory()

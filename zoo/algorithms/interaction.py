@@ -41,6 +41,9 @@ class Interaction:
     normalised by them. Seconds spent are added to ``timings``.
     """
 
+    looks_at_all = False
+    """Whether it looks for numbers that are not finite also where no normaliser hides them from a memory."""
+
     def __init__(
         self,
         envs: EnvStepper,
@@ -77,8 +80,9 @@ class Interaction:
         """Reset all environments, each with its own seed."""
         self._seeds = list(seeds)
         observations = self.envs.reset(seeds)
-        if self.normalizer is not None and is_training(self.envs.given_env):
-            self.normalizer.update_observations(observations)
+        follower = self._following()
+        if follower is not None:
+            follower.update_observations(observations)
         self.show(observations)
         self._starting = self._everywhere
 
@@ -116,16 +120,21 @@ class Interaction:
         self._n_steps += 1
         if outcome.valid is not None:
             self._resets.append((self._n_steps, int((~outcome.valid).sum())))
-        if self.normalizer is not None:
+        if self.looks_at_all or self.normalizer is not None:
             self._look_for_not_finite(outcome)
-        if self.normalizer is not None and is_training(self.envs.given_env):
-            self.normalizer.update_observations(outcome.observations)
-            self.normalizer.update_returns(outcome.rewards, experience.ended, outcome.valid)
+        follower = self._following()
+        if follower is not None:
+            follower.update_observations(outcome.observations)
+            follower.update_returns(outcome.rewards, experience.ended, outcome.valid)
         self.show(outcome.observations)
         self._note_starts(outcome)
         self.timings["env"] += after - before
         self.timings["policy"] += before - started + time.perf_counter() - after
         return experience
+
+    def _following(self) -> Normalizer | None:
+        """Return the normaliser whose statistics follow what is seen at each step, if there is one."""
+        return self.normalizer if is_training(self.envs.given_env) else None
 
     def _look_for_not_finite(self, outcome: Step) -> None:
         """Note the first number that is not finite while it is raw: normalising spreads it, or clips it."""

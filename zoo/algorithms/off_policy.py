@@ -26,7 +26,7 @@ from zoo.memory.config import MemoryConfig, memory_config
 from zoo.memory.episodes import Episodes
 from zoo.memory.hindsight import Hindsight
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
-from zoo.memory.replay import Batch, Relabelling, ReplayMemory, replay_bytes, ring_length
+from zoo.memory.replay import Relabelling, ReplayMemory, replay_bytes, ring_length
 from zoo.memory.sampling import Sampler, UniformSampler
 from zoo.policies.codecs import make_codec
 from zoo.policies.config import PolicyConfig
@@ -161,7 +161,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             )
         )
         self.memory.relabelling = relabelling
-        self.memory.transforms = () if self.normalizer is None else (self._normalize,)
+        self.memory.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
         exploration = self._make_exploration()
         if hasattr(self, "exploration"):
@@ -297,14 +297,6 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     def _gradient_steps_due(self) -> int:
         periods, self._uncredited = divmod(self._uncredited, self.train_freq)
         return self._collected if self.config.gradient_steps == -1 else periods * self.config.gradient_steps
-
-    def _normalize(self, batch: Batch) -> Batch:
-        """Normalise sampled transitions with today's statistics."""
-        assert self.normalizer is not None
-        for name in ("observations", "next_observations"):
-            batch[name] = self.normalizer.normalize_observations(batch[name])
-        batch["rewards"] = self.normalizer.normalize_rewards(batch["rewards"])
-        return batch
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         steps = max(0, total_timesteps - self.config.learning_starts)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from zoo.algorithms.agent import Array
 from zoo.algorithms.base import Algorithm
+from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.sde_options import SdeConfig, sde_options
@@ -259,8 +260,14 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         parts = pieces(final, self._rows_at_once)
         return np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
 
+    def _normalizes_advantage(self) -> bool:
+        return self.config.normalize_advantage
+
     def _batch_size(self) -> int:
-        return self.memory.n_steps * self.n_envs
+        size = self.memory.n_steps * self.n_envs
+        if self._normalizes_advantage() and size < 2:
+            raise ZooError("`algo.normalize_advantage` needs rollouts of n_steps × n_envs ≥ 2 steps")
+        return size
 
     def _rows_in(self, batch_size: int) -> int:
         """Return how many rows ``batch_size`` steps are. Raises `ZooError` if a rollout can't give them."""
@@ -268,22 +275,16 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         n_rows, rest = divmod(batch_size, memory.steps_a_row)
         if rest == 0 and 0 < n_rows <= memory.n_rows:
             return n_rows
-        parts = f"n_steps × n_envs = {memory.n_rows} steps"
+        raise self._no_minibatches(f"minibatches of `algo.batch_size={batch_size}` steps", "algo.batch_size")
+
+    def _no_minibatches(self, asked: str, option: str) -> ZooError:
+        """Return the error for minibatches, asked for by an option, that a rollout can't give."""
+        memory = self.memory
+        parts, others = f"n_steps × n_envs = {memory.n_rows} steps", "algo.n_steps, n_envs"
         if memory.chunk_length is not None:
             parts = f"{memory.n_rows} sequences of {memory.chunk_length} steps"
-        raise ZooError(
-            f"minibatches of `algo.batch_size={batch_size}` steps can't be made of {parts};"
-            " change algo.n_steps, n_envs or algo.batch_size"
-        )
-
-
-def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """Return the mean of a column of a batch, over the steps that count.
-
-    These are all, unless the batch has ``weights``: 0 for the steps that merely reset an environment.
-    """
-    weights = batch.get("weights")
-    return column.mean() if weights is None else (weights * column).sum() / weights.sum()
+            others += ", algo.chunk_length"
+        return ZooError(f"{asked} can't be made of {parts}; change {others} or {option}")
 
 
 def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:

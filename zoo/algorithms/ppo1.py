@@ -12,10 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
+from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.clipped_policy import ClippedPolicyAlgorithm, ClippedPolicyConfig, clipped_surrogate
-from zoo.algorithms.on_policy import batch_mean, explained_variance
+from zoo.algorithms.on_policy import explained_variance, standardized
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.memory.columns import transform
+from zoo.optim import workers
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
 
@@ -54,13 +56,12 @@ class PPO1(ClippedPolicyAlgorithm[PPO1Config]):
         self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
 
     def _standardized(self, rollout: Batch) -> Tensor:
-        """Return this worker's advantages with mean 0 and deviation 1, all 0 where they are equal."""
+        """Return the advantages, standardised over this worker's rollout alone."""
         counted = rollout
         if not self.memory.valid.all():  # steps that merely reset say nothing
             counted = {"weights": self._tensors(self.memory.as_rows(self.memory.valid)).float()}
-        centred = rollout["advantages"] - batch_mean(rollout["advantages"], counted)
-        deviation = batch_mean(centred.square(), counted).sqrt()
-        return centred / deviation if deviation > 0 else centred
+        with workers.each_alone():
+            return standardized(rollout["advantages"], counted)
 
     def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
         config, policy, clip_range = self.config, self.descent.module(state), shared["clip_range"]

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.clipped_policy import ClippedPolicyAlgorithm, ClippedPolicyConfig, clipped_surrogate
-from zoo.algorithms.on_policy import batch_mean, explained_variance, standardized
+from zoo.algorithms.on_policy import explained_variance, standardized
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
-from zoo.errors import ZooError
 from zoo.memory.columns import transform
 from zoo.optim.program import STOPPED, Outcome
 from zoo.optim.state import State
@@ -109,23 +109,11 @@ class PPO2(ClippedPolicyAlgorithm[PPO2Config]):
 
     def _minibatches(self) -> tuple[int, int]:
         """Return how many minibatches an epoch has, and their rows; they repeat as few as they can."""
-        memory, n_minibatches, batch_size = self.memory, self.config.n_minibatches, self.config.batch_size
-        if batch_size is None:
-            size = math.ceil(memory.n_rows / n_minibatches)
-            fits = n_minibatches <= memory.n_rows or memory.chunk_length is None
-        else:
-            size, rest = divmod(batch_size, memory.steps_a_row)
-            n_minibatches, fits = math.ceil(memory.n_rows / max(size, 1)), rest == 0
-        steps = size * memory.steps_a_row
-        if fits and 1 < steps <= memory.n_steps * self.n_envs:
+        memory, n_minibatches = self.memory, self.config.n_minibatches
+        if self.config.batch_size is not None:
+            size = self._rows_in(self.config.batch_size)
+            return math.ceil(memory.n_rows / size), size
+        size = math.ceil(memory.n_rows / n_minibatches)
+        if n_minibatches <= memory.n_rows and size * memory.steps_a_row > 1:
             return n_minibatches, size
-        if memory.chunk_length is None:
-            raise ZooError(
-                f"minibatches of {size} can't be made of n_steps × n_envs = {memory.n_rows} steps;"
-                " change algo.n_steps, n_envs, algo.batch_size or algo.n_minibatches"
-            )
-        asked = f"{n_minibatches} minibatches" if batch_size is None else f"minibatches of {batch_size} steps"
-        raise ZooError(
-            f"{asked} can't be made of {memory.n_rows} sequences of {memory.chunk_length} steps; change"
-            " algo.n_steps, n_envs, algo.chunk_length, algo.batch_size or algo.n_minibatches"
-        )
+        raise self._no_minibatches(f"{n_minibatches} minibatches", "algo.n_minibatches")

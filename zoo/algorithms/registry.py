@@ -14,6 +14,8 @@ ALGORITHMS = {
     "a2c": "zoo.algorithms.a2c:A2C",
     "acer": "zoo.algorithms.acer:ACER",
     "acktr": "zoo.algorithms.acktr:ACKTR",
+    "ars": "zoo.algorithms.ars:ARS",
+    "bc": "zoo.algorithms.bc:BC",
     "ddpg": "zoo.algorithms.ddpg:DDPG",
     "dqn": "zoo.algorithms.dqn:DQN",
     "ppo1": "zoo.algorithms.ppo1:PPO1",

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from zoo.algorithms.interaction import Interaction
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
@@ -32,8 +33,11 @@ class Member(Protocol):
     n_envs: int
     num_timesteps: int
     envs: EnvStepper | None
-    interaction: Interaction
     normalizer: Normalizer | None
+
+    @property
+    def interaction(self) -> Interaction:
+        """What the environments show."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors of a run by name."""
@@ -58,7 +62,7 @@ class Team:
         self.orders: dict[str, Any] = {
             EPISODES: self._told_episodes,
             METRICS: lambda: self._told(self.algorithm.read_own_metrics()),
-            BARRIER: lambda: self.algorithm.own_barrier(),
+            BARRIER: self._reset,
         }
         self._untold: list[EpisodeRecord] = []
         self._n_untold = 0
@@ -75,6 +79,10 @@ class Team:
     def total(self, number: int) -> int:
         """Return the sum over all workers; each has to ask for it."""
         return number if self.workers is None else int(self.workers.totals(number)[0])
+
+    def rows(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the vectors (n,) of all workers as (size, n); each has to ask for it."""
+        return vector[np.newaxis] if self.workers is None else self.workers.rows(vector)
 
     def begin(self) -> None:
         """Let all start from the first worker's tensors and statistics, and share the latter from now on."""
@@ -158,10 +166,15 @@ class Team:
                 values[name].append(value)
         return {name: float(np.mean(numbers)) for name, numbers in values.items()}
 
-    def have_all_reset(self) -> None:
-        """Have the others reset their environments, as the first does."""
+    def reset_all(self) -> None:
+        """Reset the environments of all workers, who see at once what all of them have been shown then."""
         if self.workers is not None and self.leads:
             self.workers.order(BARRIER)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.algorithm.own_barrier()
+        self.share_statistics()
 
     def _told_episodes(self) -> list[Any]:
         """Hand over this worker's episodes, with when its clock started; return those of all."""

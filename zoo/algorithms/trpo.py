@@ -14,17 +14,19 @@ from math import ceil
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.on_policy import (
     ANY_ACTIONS,
     CollectionConfig,
     OnPolicyAlgorithm,
-    batch_mean,
     explained_variance,
+    standardized,
 )
 from zoo.algorithms.sde_options import SdeConfig
 from zoo.config.fields import hyperparameter, with_defaults
+from zoo.errors import ZooError
 from zoo.memory.columns import transform
 from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line_search, longest_step
 from zoo.optim.optimizers import Adam, Optimizer
@@ -67,6 +69,14 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
     supported_actions = ANY_ACTIONS
     uses_old_log_prob = True
 
+    def _make_policy(self) -> nn.Module:
+        if self.policy_config.critic_lstm == "shared":
+            raise ZooError(
+                "`policy.critic_lstm=shared`: trpo's critic moves nothing that actions depend on, so it can't"
+                " train the actor's memory; take detached, by which it reads that, or separate"
+            )
+        return super()._make_policy()
+
     def _optimizer(self) -> Optimizer:
         return Adam(eps=self.config.adam_eps)
 
@@ -76,16 +86,11 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
             rollout["weights"] = self._tensors(self.memory.as_rows(self.memory.valid)).float()
         explained = explained_variance(rollout["values"], rollout["returns"], rollout.get("weights"))
         self.record("train/explained_variance", explained)
-        self._move_policy({**rollout, "advantages": self._weighed(rollout)})
+        advantages = rollout["advantages"]
+        if self.config.normalize_advantage:
+            advantages = standardized(advantages, rollout)
+        self._move_policy({**rollout, "advantages": advantages})
         self._fit_critic(rollout)
-
-    def _weighed(self, rollout: Batch) -> Tensor:
-        """Return the advantages, if so asked standardised over the rollouts of all workers."""
-        advantages: Tensor = rollout["advantages"]
-        if not self.config.normalize_advantage:
-            return advantages
-        centred = advantages - self.descent.averaged(batch_mean(advantages, rollout))
-        return centred / (self.descent.averaged(batch_mean(centred.square(), rollout)).sqrt() + 1e-8)
 
     # -- the policy -------------------------------------------------------------------------------------
 

@@ -19,6 +19,10 @@ from zoo.errors import ZooError, nearest
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 
+OLD_OPTIONS = {"ppo_lstm": "recurrent_ppo", "ppo_mask": "maskable_ppo"}
+"""What options of a group are called elsewhere."""
+
+
 def as_zoo_error(error: Exception, known_keys: Sequence[str]) -> ZooError:
     """Return what the user should read; ``known_keys`` are the names at the top of the command's config."""
     if isinstance(error, OverrideParseException):
@@ -61,6 +65,8 @@ def _unknown_option(error: MissingConfigException) -> str:
     options = list(error.options or ())
     if group == "experiment" and name.endswith(".yaml"):
         return f"there is no file {name}"
+    if OLD_OPTIONS.get(name) in options:
+        return f"unknown {group} '{name}': it is {group}={OLD_OPTIONS[name]} here"
     known = f" (known: {', '.join(options)})" if options else ""
     return f"unknown {group} '{name}'{_nearest(name, options)}{known}"
 

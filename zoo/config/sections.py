@@ -18,6 +18,7 @@ SECTIONS = {
     "env": "zoo.envs.config:EnvConfig",
     "policy": "zoo.policies.config:PolicyConfig",
     "memory": "zoo.memory.config:MemoryConfig",
+    "pretrain": "zoo.algorithms.pretraining:PretrainConfig",
 }
 
 _ALGORITHMS = "zoo.algorithms.registry:ALGORITHMS"
@@ -30,9 +31,11 @@ _IS_ATARI = "zoo.envs.config:is_atari"
 _CHECKED_SAMPLER = "zoo.tuning.samplers:checked_sampler"
 _CHECKED_PRUNER = "zoo.tuning.pruners:checked_pruner"
 
+USUAL_POLICY = "MlpPolicy"
+
 
 def section_class(section: str) -> type[Any]:
-    """Return the dataclass of ``env``, ``policy`` or ``memory``."""
+    """Return the dataclass of a section, as `SECTIONS` names them."""
     found: type[Any] = _imported(SECTIONS[section])
     return found
 
@@ -47,6 +50,13 @@ def has_replay(name: str) -> bool:
     """Tell whether an algorithm takes the section ``memory``. Raises `ZooError` for an unknown algorithm."""
     answer: bool = _imported(_ALGORITHM_CLASS)(name).has_replay
     return answer
+
+
+def usual_policy(name: str) -> str:
+    """Return the policy that an algorithm, or a preset of one, has unless another is chosen."""
+    known = name in _imported(_ALGORITHMS)
+    policy: str = _imported(_ALGORITHM_CLASS)(name).usual_policy if known else USUAL_POLICY
+    return policy
 
 
 def algorithm_names() -> Iterable[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zoo.config.agent_choice import AgentChoice
+from zoo.config.expert_settings import ExpertSettings
 from zoo.config.fields import hyperparameter
 from zoo.config.inspecting import DoctorSettings, ReproduceSettings
 from zoo.config.plot_settings import CompareSettings, PlotSettings
@@ -32,6 +33,9 @@ class TrainSettings:
     precision: str = hyperparameter(
         help="of matrix products in updates; bf16: factors rounded, TF32 on a GPU, sums in float32",
         choices=("float32", "bf16"),
+    )
+    dataset: str | None = hyperparameter(
+        help="expert data that bc learns from: a .npz file, or minari:ID; for others see pretrain.dataset"
     )
     init_from: str | None = hyperparameter(help="agent whose weights a new run starts with")
     resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly as it was")
@@ -134,6 +138,7 @@ SETTINGS: dict[str, type[Any]] = {
     "enjoy": EnjoySettings,
     "evaluate": EvaluateSettings,
     "check": CheckSettings,
+    "expert": ExpertSettings,
     "plot": PlotSettings,
     "compare": CompareSettings,
     **SHARING,

@@ -34,7 +34,6 @@ from zoo.files.printing import one_line
 
 SCHEME = "zoo"
 
-USUAL_POLICY = "MlpPolicy"
 USUAL_MEMORY = "memory/usual"
 
 NO_TUNED = "none"
@@ -240,7 +239,7 @@ class ZooConfigSource(ConfigSource):
         """Return the policy that a preset chooses, or the usual one."""
         preset = self._file(f"algo/{algo}")
         choices = [] if preset is None else map(_chosen_policy, _read_yaml(preset)[0].get("defaults", []))
-        return next((choice for choice in choices if choice is not None), USUAL_POLICY)
+        return next((choice for choice in choices if choice is not None), sections.usual_policy(algo))
 
     def _experiment(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
         file = self._file(config_path)

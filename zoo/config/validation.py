@@ -135,6 +135,10 @@ def _memory(values: Mapping[str, Any]) -> dict[str, Any]:
     return _built(sections.section_class("memory"), values, "memory")
 
 
+def _pretrain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return _built(sections.section_class("pretrain"), values, "pretrain")
+
+
 def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
     callbacks: dict[str, Any] = dict.fromkeys(CALLBACKS)
     for name, settings in values.items():
@@ -175,6 +179,7 @@ _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "env": _env,
     "policy": _policy,
     "memory": _memory,
+    "pretrain": _pretrain,
     "callbacks": _callbacks,
     "logger": _logger,
 }

@@ -192,6 +192,16 @@ def in_force() -> Workers | None:
     return _in_force.get()
 
 
+@contextmanager
+def each_alone() -> Iterator[None]:
+    """Within the block of an update each worker has its own means."""
+    token = _in_force.set(None)
+    try:
+        yield
+    finally:
+        _in_force.reset(token)
+
+
 def averaged(tensor: Tensor) -> Tensor:
     """Return the mean of a floating-point tensor over all workers; a process alone has its own."""
     workers = in_force()
@@ -211,9 +221,15 @@ def count() -> int:
 
 
 def means_loss(error: BaseException | None) -> bool:
-    """Tell whether an error says that another worker has died: they are of no class of their own."""
-    while error is not None:
-        if isinstance(error, RuntimeError) and re.search("gloo|nccl|Connection", str(error), re.IGNORECASE):
+    """Tell whether an error says that another worker has died.
+
+    Those of gloo are of no class of their own, but name its source files. A `ZooError` says what it means:
+    an environment, too, may have lost a connection.
+    """
+    while error is not None and not isinstance(error, ZooError):
+        if isinstance(error, dist.DistError):
+            return True
+        if isinstance(error, RuntimeError) and re.search(r"/gloo/\w+/|\bNCCL\b", str(error)):
             return True
         error = error.__cause__
     return False

@@ -96,6 +96,14 @@ def read_files_of_worker(folder: Path, rank: int) -> tuple[dict[str, Any], Array
     return own, _read_all_arrays(folder, own)
 
 
+def check_workers(folder: Path, n_workers: int) -> None:
+    """Raise `ZooError` if the newest checkpoint is of another number of workers."""
+    values = _read_values(folder / NEWEST)
+    n_written = 1 if values is None else 1 + len(values.get("workers", ()))
+    if values is not None and n_written != n_workers:
+        raise ZooError(f"the checkpoint is of workers={n_written}, and can't go on with workers={n_workers}")
+
+
 def read_files(folder: Path) -> tuple[dict[str, Any], Arrays]:
     """Return values and arrays of the newest checkpoint that is whole; the arrays are views of their file.
 

@@ -30,17 +30,19 @@ def make_algorithm(
 ) -> Algorithm[Any]:
     """Make it, and its environments, which are closed with ``closing``. Raises `ZooError`."""
     found = algorithm_class(config["algo"]["name"])
-    if config.get("workers", 1) > 1 and not found.can_share:
-        raise ZooError(f"workers={config['workers']}: {found.name} can't learn as several processes")
+    _check_dataset(found, config.get("dataset"))
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")
+    found.check_workers(hyperparameters, config.get("workers", 1))
     gamma = float(getattr(hyperparameters, "gamma", 0.99))
     with warnings.catch_warnings(record=True) as suspicions:
         envs = EnvStepper(make_vec_env(env, config["n_envs"], gamma=gamma))
     closing.callback(envs.close)
     for suspicion in suspicions:
         tell(str(suspicion.message))
-    options = {"memory": memory_config(config.get("memory"))} if found.has_replay else {}
+    options: dict[str, Any] = {"memory": memory_config(config.get("memory"))} if found.has_replay else {}
+    if found.learns_from_experts:
+        options["dataset"] = config.get("dataset")
     if found.has_replay:
         spaces = envs.observation_space, envs.action_space, envs.mask_size
         needed = found.memory_bytes(hyperparameters, *spaces, **options)
@@ -59,6 +61,20 @@ def make_algorithm(
     )
     algorithm.preset, algorithm.env_config = config["algo"].get("preset"), env
     return algorithm
+
+
+def _check_dataset(found: type[Algorithm[Any]], dataset: str | None) -> None:
+    """Raise `ZooError` for expert data that nobody learns from, or where there are none to learn from."""
+    if dataset is not None and not found.learns_from_experts:
+        raise ZooError(
+            f"`dataset={dataset}`: {found.name} learns in environments;"
+            f" pretrain.dataset={dataset} lets it start as the clone of an expert"
+        )
+    if dataset is None and found.learns_from_experts:
+        raise ZooError(
+            f"{found.name} learns from expert data: dataset=PATH"
+            " (zoo expert agent=… records what an agent does)"
+        )
 
 
 def watch_episodes(

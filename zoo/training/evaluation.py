@@ -19,6 +19,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
+from zoo.memory.experience import Experience
 from zoo.training import statistics
 from zoo.training.problems import tell
 
@@ -215,15 +216,15 @@ def evaluate(
     generators = getattr(model, "generators", None)
     drawing = nullcontext() if generators is None else generators.predicting_from(seed)
     try:
-        play = _Play(model, Interaction(envs), deterministic)
-        play.interaction.reset(_seeds(seed, envs.num_envs))
+        play = Play(model, Interaction(envs), deterministic)
+        play.interaction.reset(seeds_of(seed, envs.num_envs))
         episodes: list[EpisodeRecord] = []
         left = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
         with drawing:
             while left.any():
-                for episode in play.step():
+                for episode in play.step().outcome.episodes:
                     if left[episode.env_index]:
-                        _refuse_not_finite(episode)
+                        refuse_not_finite(episode)
                         left[episode.env_index] -= 1
                         episodes.append(episode)
                         if on_episode is not None:
@@ -236,7 +237,8 @@ def evaluate(
             envs.close()
 
 
-def _refuse_not_finite(episode: EpisodeRecord) -> None:
+def refuse_not_finite(episode: EpisodeRecord) -> None:
+    """Raise `NotFiniteError` for an episode whose return is not."""
     if not math.isfinite(episode.episode_return):
         raise NotFiniteError(
             f"an evaluation episode returned {episode.episode_return}: environment {episode.env_index}"
@@ -244,7 +246,7 @@ def _refuse_not_finite(episode: EpisodeRecord) -> None:
         )
 
 
-class _Play:
+class Play:
     """A model in environments, of which it sees everything raw."""
 
     def __init__(self, model: Predictor, interaction: Interaction, deterministic: bool) -> None:
@@ -253,13 +255,13 @@ class _Play:
         self.n_steps = 0
         self.told_of_length = False
 
-    def step(self) -> list[EpisodeRecord]:
-        """Act once in all environments and return the episodes that ended."""
-        outcome = self.interaction.step(self._act).outcome
+    def step(self) -> Experience:
+        """Act once in all environments."""
+        experience = self.interaction.step(self._act)
         self.n_steps += 1
         if self.n_steps % LONG_EPISODE == 0:
             self._tell_of_length()
-        return outcome.episodes
+        return experience
 
     def _act(self, seen: Seen) -> dict[str, Any]:
         actions, self.state = self.model.predict(
@@ -281,5 +283,6 @@ class _Play:
             )
 
 
-def _seeds(seed: int | Sequence[int] | None, n: int) -> list[int]:
+def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:
+    """Return seeds for ``n`` environments, drawn from ``seed``."""
     return [int(number) >> 1 for number in np.random.SeedSequence(seed).generate_state(n)]

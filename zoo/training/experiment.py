@@ -25,6 +25,7 @@ from zoo.training.checkpoint_files import remove_files
 from zoo.training.job import is_requeued, slurm_job
 from zoo.training.loggers import Ending
 from zoo.training.problems import tell, warnings_in_one_line
+from zoo.training.process_limits import refuse_many_of_others
 from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 from zoo.training.workers import LEARN, Crew, config_of
@@ -239,8 +240,11 @@ class Experiment:
         from zoo.envs.seeds import random_seed
         from zoo.training.configured_algorithm import make_algorithm, watch_episodes
         from zoo.training.configured_callbacks import make_callbacks
+        from zoo.training.configured_pretraining import pretrain
 
-        n_workers = self.config.get("workers", 1)
+        n_workers, resumed = self.config.get("workers", 1), self.config["resume"]
+        if resumed is not None:
+            refuse_many_of_others(Path(resumed), self.config, "resume it there, or on more cores")
         if n_workers > 1:
             from zoo.training.worker_process import crew_of
 
@@ -253,7 +257,8 @@ class Experiment:
         elif self.config["seed"] is None:
             self.config["seed"] = random_seed()
         config = self.config
-        own_config = config if self._crew is None else config_of(config, self._crew.n_here, 0)
+        crew = self._crew
+        own_config = config if crew is None else config_of(config, crew.n_here, 0, crew.task)
         env = build(EnvConfig, config["env"], "env")
         self.algorithm = make_algorithm(own_config, env, closing)
         has_checkpoint = run is not None and run.has_checkpoint
@@ -271,9 +276,11 @@ class Experiment:
             self.callbacks = [FolderWatch(run, callbacks), *callbacks]
             closing.callback(_close_all, self.callbacks)
             watch_episodes(self.algorithm, run, env, closing, n_workers=n_workers)
+            if not has_checkpoint:
+                pretrain(self.algorithm, config.get("pretrain"), run.path)
             if self._crew is not None:
                 on_gpus = self.algorithm.device.type == "cuda"
-                self.algorithm.join(self._crew.start(config, on_gpus=on_gpus))
+                self.algorithm.join(self._crew.start(config, run.checkpoint, on_gpus=on_gpus))
                 closing.callback(self._part)
         if has_checkpoint:
             with self._causes_told():
@@ -378,10 +385,13 @@ def _close_all(callbacks: Sequence[Callback]) -> None:
 
 def _go_back_to_checkpoint(algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback]) -> None:
     from zoo.training.checkpoint import have_others_restored, read_checkpoint, restore
+    from zoo.training.checkpoint_files import check_workers
 
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
-        restore(read_checkpoint(run.checkpoint), algorithm, callbacks)
+        checkpoint = read_checkpoint(run.checkpoint)
+        check_workers(run.checkpoint, algorithm.team.size)
+        restore(checkpoint, algorithm, callbacks)
         have_others_restored(algorithm.team, run.checkpoint)
     for remark in remarks:
         tell(str(remark.message))

@@ -11,12 +11,17 @@ from zoo.errors import ZooError
 FIRST_PORT, N_PORTS = 15_000, 16_000
 """Where workers of a job meet: below the ports that systems give away by themselves."""
 
+LOOPBACK = "127.0.0.1"
+
+_STEP = ("CLUSTER_NAME", "JOB_ID", "STEP_ID", "RESTART_COUNT")
+
 
 @dataclass(frozen=True)
 class Task:
     """One of the tasks that `srun` has started: which of how many, in all and on its node.
 
-    The first one listens at ``address`` and ``port``.
+    The first one listens at ``address`` and ``port``. ``gpus_here`` are all that the step has on this node,
+    where Slurm tells.
     """
 
     rank: int
@@ -25,6 +30,9 @@ class Task:
     n_here: int
     address: str
     port: int
+    gpus_here: int | None = None
+    step: str = ""
+    """The step of the job, which no other has."""
 
 
 def slurm_task() -> Task | None:
@@ -36,7 +44,7 @@ def slurm_task() -> Task | None:
     try:
         number = int(os.environ["SLURM_JOB_ID"]) + 31 * int(asked("SLURM_STEP_ID", "0"))
         node, n_nodes = int(asked("SLURM_NODEID", "0")), int(asked("SLURM_STEP_NUM_NODES", "1"))
-        address = "127.0.0.1" if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
+        address = LOOPBACK if n_nodes == 1 else first_host(os.environ["SLURM_STEP_NODELIST"])
         return Task(
             rank=int(os.environ["SLURM_PROCID"]),
             size=size,
@@ -44,6 +52,8 @@ def slurm_task() -> Task | None:
             n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
             address=asked("MASTER_ADDR") or address,
             port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
+            step=" ".join(asked(f"SLURM_{name}", "") for name in _STEP),
+            gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
         )
     except (LookupError, ValueError) as error:
         raise ZooError(f"workers can't tell which task of Slurm they are: {error}") from error

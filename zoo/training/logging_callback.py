@@ -104,7 +104,7 @@ class LoggingCallback(Callback):
         return {**spent, "other": max(0.0, seconds - sum(spent.values()))}
 
     def _note(self, algorithm: Training) -> str | None:
-        if algorithm.n_episodes:
+        if algorithm.n_episodes or not self._longest:  # without a step there is nothing to wait for
             return None
         note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
         return f"{note} (env.max_episode_steps)"

@@ -26,6 +26,7 @@ from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors
 from zoo.training.checkpoint import Checkpoint, read_checkpoint
 from zoo.training.experiment import Experiment
+from zoo.training.process_limits import refuse_many_of_others
 from zoo.training.run_folder import RunFolder
 
 LOG_LIMIT = 2**30
@@ -185,7 +186,10 @@ def _config(path: Path, *, trust: bool) -> dict[str, Any]:
     if algo.get("preset") is not None and not PRESET.fullmatch(str(algo["preset"])):
         raise ZooError(f"{origin} is damaged: `algo.preset` in its config.yaml is no name")
     usual = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])
-    return checked("train", {**{str(key): usual[key] for key in usual if key != "memory"}, **config})
+    done = checked("train", {**{str(key): usual[key] for key in usual if key != "memory"}, **config})
+    if not trust:
+        refuse_many_of_others(path, done, "trust=true starts them all the same")
+    return done
 
 
 def _known_algorithm(name: Any, origin: str) -> None:

@@ -1,0 +1,349 @@
+"""Expert data: what fits together, what is kept on the disk, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from zoo.errors import ZooError
+from zoo.memory import expert_files
+from zoo.memory.expert_data import ExpertData, episode_lengths
+from zoo.memory.expert_files import read_expert, write_expert
+from zoo.memory.expert_summary import histogram, summary
+
+OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,), np.float32)
+ACTIONS = spaces.Discrete(3, start=1)
+
+
+def expert(**changes: Any) -> ExpertData:
+    """Return three episodes of 2, 1 and 3 steps, which return 3, 3 and 15."""
+    values: dict[str, Any] = {
+        "observation_space": OBSERVATIONS,
+        "action_space": ACTIONS,
+        "observations": np.arange(12, dtype=np.float32).reshape(6, 2) - 5,
+        "actions": np.array([1, 2, 3, 1, 2, 3]),
+        "rewards": np.arange(1, 7, dtype=np.float32),
+        "lengths": np.array([2, 1, 3]),
+        "returns": np.array([3.0, 3.0, 15.0]),
+        "terminated": np.array([True, False, True]),
+        "successes": np.array([False, False, True]),
+        "action_masks": np.array([[True, False, True]] * 6),
+        "card": {"env": "Some-v0", "source": {"expert": "somebody"}},
+    }
+    return ExpertData(**{**values, **changes})
+
+
+def assert_equal(one: ExpertData, other: ExpertData) -> None:
+    assert one.observation_space == other.observation_space
+    assert one.action_space == other.action_space
+    for name in ("observations", "actions", "rewards", "lengths", "returns", "terminated", "successes"):
+        first, second = getattr(one, name), getattr(other, name)
+        if isinstance(first, dict):
+            assert list(first) == list(second)
+            pairs = [(first[key], second[key]) for key in first]
+        else:
+            pairs = [(first, second)]
+        for ours, theirs in pairs:
+            np.testing.assert_array_equal(ours, theirs, strict=ours is not None)
+    np.testing.assert_array_equal(one.action_masks, other.action_masks)  # type: ignore[arg-type]
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    data = read_expert(path, (OBSERVATIONS, ACTIONS))
+    assert_equal(data, expert())
+    assert data.card["env"] == "Some-v0"
+    assert data.card["source"] == {"expert": "somebody"}
+
+
+def test_dictionaries_and_actions_with_parts_are_read_as_they_were(tmp_path: Path) -> None:
+    observation_space = spaces.Dict(
+        {"eye": spaces.Box(0, 255, (4, 4, 1), np.uint8), "../leg": spaces.Box(-1.0, 1.0, (2,), np.float32)}
+    )
+    action_space = spaces.Tuple(
+        [spaces.Discrete(2), spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,), np.float32)})]
+    )
+    rng = np.random.default_rng(0)
+    data = ExpertData(
+        observation_space,
+        action_space,
+        {
+            "../leg": rng.uniform(-1, 1, (3, 2)).astype(np.float32),
+            "eye": rng.integers(0, 255, (3, 4, 4, 1), np.uint8),
+        },
+        {"0": np.array([0, 1, 1]), "1/a": rng.uniform(-1, 1, (3, 2)).astype(np.float32)},
+        np.ones(3, np.float32),
+        np.array([3]),
+        np.array([3.0]),
+    )
+    read = read_expert(write_expert(tmp_path / "expert.npz", data))
+    assert_equal(read, data)
+    assert (read.terminated, read.successes, read.action_masks) == (None, None, None)
+
+
+def test_images_are_compressed(tmp_path: Path) -> None:
+    space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    images = np.zeros((6, 36, 36, 1), np.uint8)
+    path = write_expert(tmp_path / "expert.npz", expert(observation_space=space, observations=images))
+    assert path.stat().st_size < images.nbytes
+    np.testing.assert_array_equal(read_expert(path).observations, images)
+
+
+def test_file_is_the_layout_that_others_read(tmp_path: Path) -> None:
+    with np.load(write_expert(tmp_path / "expert.npz", expert()), allow_pickle=False) as arrays:
+        assert {"obs", "actions", "rewards", "episode_returns", "episode_starts"} <= set(arrays)
+        assert arrays["episode_starts"].tolist() == [True, False, True, True, False, False]
+        np.testing.assert_array_equal(arrays["obs"], expert().observations)
+
+
+def test_same_data_are_the_same_file(tmp_path: Path) -> None:
+    paths = [write_expert(tmp_path / f"{name}.npz", expert()) for name in "ab"]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_file_is_written_whole_or_not_at_all(tmp_path: Path, no_larger_files: Callable[[int], Any]) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    before = path.read_bytes()
+    noise = np.random.default_rng(0).uniform(-10, 10, (50_000, 2)).astype(np.float32)
+    large = expert(
+        observations=noise,
+        actions=np.ones(50_000, np.int64),
+        rewards=np.zeros(50_000, np.float32),
+        lengths=np.array([50_000]),
+        returns=np.zeros(1),
+        terminated=None,
+        successes=None,
+        action_masks=None,
+    )
+    with no_larger_files(100_000), pytest.raises(ZooError):
+        write_expert(path, large)
+    assert [file.name for file in tmp_path.iterdir()] == ["expert.npz"]
+    assert path.read_bytes() == before
+
+
+def test_other_endings_than_npz_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"ends in \.npz"):
+        write_expert(tmp_path / "expert.zip", expert())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rewards": np.zeros(0, np.float32), "lengths": np.zeros(0, np.int64)}, "it is empty"),
+        ({"lengths": np.array([2, 1, 2])}, "5 steps together, but there are 6 rewards"),
+        ({"lengths": np.array([2, 0, 4])}, "6 steps together"),
+        ({"returns": np.array([3.0, 18.0])}, r"3 episodes, but returns of shape \(2,\)"),
+        ({"terminated": np.ones(4, np.bool_)}, "but terminated of shape"),
+        (
+            {"observations": np.zeros((6, 3), np.float32)},
+            r"observations of shape \(6, 3\), expected \(6, 2\)",
+        ),
+        ({"observations": np.zeros((6, 2))}, "observations of type float64, expected float32"),
+        ({"observations": np.full((6, 2), np.nan, np.float32)}, "at step 0 are not finite"),
+        ({"actions": np.array([1, 2, 3, 4, 1, 1])}, r"4 at step 3 is no action of Discrete\(3, start=1\)"),
+        ({"actions": np.array([1, 2, 0, 1, 1, 1])}, "0 at step 2 is no action"),
+        ({"action_masks": np.ones((6, 2), np.bool_)}, r"expected \(6, 3\)"),
+        ({"rewards": np.full(6, np.inf, np.float32)}, "its rewards are not finite"),
+        ({"returns": np.array([3.0, 3.0, 16.0])}, "episode 2 add up to 15, but its return is 16"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        expert(**changes)
+
+
+def test_numbers_outside_of_their_bounds_are_no_actions() -> None:
+    space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    inside = np.array([[-1.0], [1.0], [0.0], [0.5], [0.0], [0.0]], np.float32)
+    expert(action_space=space, actions=inside, action_masks=None)
+    outside = np.array([[0.0], [1.1], [0.0], [0.0], [0.0], [0.0]], np.float32)
+    with pytest.raises(ZooError, match="at step 1 is no action of Box"):
+        expert(action_space=space, actions=outside, action_masks=None)
+
+
+def test_returns_may_be_rounded_as_their_rewards_are() -> None:
+    rewards = np.full(6, 1000.1, np.float32)
+    returns = np.array([2000.2, 1000.1, 3000.3])
+    assert expert(rewards=rewards, returns=returns).returns[0] == 2000.2
+
+
+def test_other_spaces_are_refused_with_what_differs(tmp_path: Path) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    with pytest.raises(
+        ZooError, match=r"observations of .*expert\.npz and the environment's differ: Box\(2,\)"
+    ):
+        read_expert(path, (spaces.Box(-1.0, 1.0, (3,), np.float32), ACTIONS))
+    with pytest.raises(ZooError, match=r"the actions of .* and the environment's differ"):
+        read_expert(path, (OBSERVATIONS, spaces.Discrete(3)))
+
+
+def test_only_some_episodes() -> None:
+    data = expert().only(np.array([2, 0]))
+    assert data.lengths.tolist() == [3, 2]
+    assert data.returns.tolist() == [15.0, 3.0]
+    assert data.rewards.tolist() == [4.0, 5.0, 6.0, 1.0, 2.0]
+    assert data.actions.tolist() == [1, 2, 3, 1, 2]
+    assert data.episode_starts.tolist() == [True, False, False, True, False]
+    assert data.observations[:, 0].tolist() == [1.0, 3.0, 5.0, -5.0, -3.0]
+    assert data.terminated is not None
+    assert data.terminated.tolist() == [True, True]
+    assert data.successes is not None
+    assert data.successes.tolist() == [True, False]
+
+
+def test_filters() -> None:
+    data = expert()
+    assert data.filtered() is data
+    assert data.filtered(min_return=3.0).n_episodes == 3
+    assert data.filtered(min_return=3.1).returns.tolist() == [15.0]
+    assert data.filtered(successes_only=True).lengths.tolist() == [3]
+    assert data.filtered(n_episodes=2).lengths.tolist() == [2, 1]
+    assert data.filtered(n_episodes=9).n_episodes == 3
+    with pytest.raises(ZooError, match=r"min_return=16 leaves nothing of 3 episodes, the best .* of 15"):
+        data.filtered(min_return=16)
+    with pytest.raises(ZooError, match="the expert never succeeds"):
+        expert(successes=np.zeros(3, np.bool_)).filtered(successes_only=True)
+    with pytest.raises(ZooError, match="min_return=16 and successes_only leaves nothing"):
+        data.filtered(min_return=16, successes_only=True)
+    with pytest.raises(ZooError, match="does not say which episodes succeeded"):
+        expert(successes=None).filtered(successes_only=True)
+
+
+def test_lengths_follow_from_starts() -> None:
+    assert episode_lengths(np.array([True, False, False, True])).tolist() == [3, 1]
+    assert episode_lengths(np.zeros(0, np.bool_)).tolist() == []
+    with pytest.raises(ValueError, match="first step"):
+        episode_lengths(np.array([False, True]))
+
+
+# -- files of strangers -----------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, **members: bytes | None) -> Path:
+    """Write other contents for some members of an archive; None leaves one out."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    for name, content in members.items():
+        real = name.replace("__", ".")
+        contents.pop(real, None)
+        if content is not None:
+            contents[real] = content
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, each in contents.items():
+            archive.writestr(name, each)
+    return path
+
+
+def npy(array: np.ndarray, *, allow_pickle: bool = False) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=allow_pickle)
+    return file.getvalue()
+
+
+class Boom:
+    """Something that runs when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return (pytest.fail, ("code of a stranger ran",))
+
+
+def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    rewritten(path, actions__npy=npy(np.array([Boom()] * 6, dtype=object), allow_pickle=True))
+    with pytest.raises(ZooError, match="actions holds Python objects"):
+        read_expert(path)
+
+
+def test_damaged_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    whole = path.read_bytes()
+    missing = tmp_path / "missing.npz"
+    with pytest.raises(ZooError, match=r"there is no .*missing.npz"):
+        read_expert(missing)
+    for damaged in (b"", b"abc", whole[:-30], whole[: len(whole) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(ZooError, match="is damaged") as caught:
+            read_expert(path)
+        assert "\n" not in str(caught.value)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        entry = archive.getinfo("obs.npy")
+    start = entry.header_offset + 30 + len("obs.npy") + 20 + entry.compress_size // 2
+    path.write_bytes(whole[:start] + bytes([whole[start] ^ 0xFF]) + whole[start + 1 :])
+    with pytest.raises(ZooError, match="is damaged"):
+        read_expert(path)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"rewards__npy": None}, "it has no rewards"),
+        ({"obs__npy": None}, "it has no obs"),
+        ({"episode_starts__npy": npy(np.zeros(6, np.bool_))}, "first step is not the start"),
+        ({"rewards__npy": npy(np.zeros(6, "datetime64[s]"))}, "holds datetime64"),
+        ({"rewards__npy": npy(np.zeros(6))[:-8]}, "other bytes than its shape"),
+        ({"card__json": b"[]"}, "it holds no mapping"),
+        ({"card__json": b'{"format": 7}'}, "has the format 7, this Zoo reads 1"),
+        ({"card__json": b'{"format": 1}'}, "its card has no observation_space"),
+    ],
+)
+def test_what_is_missing_or_of_another_kind_is_named(
+    tmp_path: Path, members: dict[str, bytes | None], message: str
+) -> None:
+    path = rewritten(write_expert(tmp_path / "expert.npz", expert()), **members)
+    with pytest.raises(ZooError, match=message):
+        read_expert(path)
+
+
+def test_card_can_name_no_huge_space(tmp_path: Path) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    with zipfile.ZipFile(path) as archive:
+        card = json.loads(archive.read("card.json"))
+    card["observation_space"]["shape"] = [10**6, 10**6]
+    with pytest.raises(ZooError, match="damaged description of a space"):
+        read_expert(rewritten(path, card__json=json.dumps(card).encode()))
+
+
+def test_size_is_known_before_anything_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_expert(tmp_path / "expert.npz", expert())
+    rewritten(path, obs__npy=npy(np.zeros((6, 100_000), np.float32)))
+    monkeypatch.setattr(expert_files, "free_bytes", lambda: 1_000_000)
+    monkeypatch.setattr(np, "empty", lambda *_: pytest.fail("allocated"))
+    with pytest.raises(ZooError, match=r"needs 0.00 GiB of memory, but 0.00 GiB are to be had"):
+        read_expert(path)
+
+
+def test_named_pipe_blocks_nobody(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(ZooError, match="not a regular file"):
+        read_expert(tmp_path / "pipe.npz")
+
+
+# -- for people -------------------------------------------------------------------------------------------
+
+
+def test_summary_says_what_there_is() -> None:
+    text = summary(expert())
+    for part in ("Some-v0", "somebody", "Box(2,) float32", "Discrete(3, start=1), with masks", "3, 6 steps"):
+        assert part in text
+    assert "successes     33%" in text
+    assert "cut short     33%" in text
+
+
+def test_histogram_counts_every_return() -> None:
+    lines = histogram(np.array([0.0, 0.0, 5.0, 10.0]), n_bins=2)
+    assert [line.split()[-1] for line in lines] == ["2", "2"]
+    assert lines[0].split()[0] == "0.00"
+    lines = histogram(np.array([1.0, 2.0, 2.0, 2.0, 2.0]), n_bins=2)
+    assert lines[0].count("█") == 10
+    assert lines[1].count("█") == 40
+    assert histogram(np.array([7.0, 7.0])) == [f"  7.00  {'█' * 40}  2"]

@@ -1,0 +1,142 @@
+"""Expert data of Stable-Baselines, made here as its documentation describes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from zoo.errors import ZooError
+from zoo.memory.expert_files import read_expert
+
+BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+IMAGES = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+
+def save(path: Path, **changes: Any) -> Path:
+    values: dict[str, Any] = {
+        "actions": np.array([[0], [1], [1]]),
+        "obs": np.arange(6, dtype=np.float64).reshape(3, 2),
+        "rewards": np.array([1.0, 2.0, 3.0]),
+        "episode_returns": np.array([3.0, 3.0]),
+        "episode_starts": np.array([True, False, True]),
+    }
+    np.savez(path, **{**values, **changes})
+    return path
+
+
+def save_images(folder: Path, pictures: list[np.ndarray], *, under: str = "recorded_images") -> list[str]:
+    image = pytest.importorskip("PIL.Image")
+    (folder / "recorded_images").mkdir(exist_ok=True)
+    for index, picture in enumerate(pictures):
+        image.fromarray(picture.squeeze()).save(folder / "recorded_images" / f"{index}.png")
+    return [f"{under}/{index}.png" for index in range(len(pictures))]
+
+
+def test_arrays_are_read_for_the_spaces_of_the_environment(tmp_path: Path) -> None:
+    data = read_expert(save(tmp_path / "sb.npz"), (BOX, spaces.Discrete(2)))
+    assert data.observations.dtype == np.float32
+    assert data.observations.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert data.actions.tolist() == [0, 1, 1]
+    assert data.lengths.tolist() == [2, 1]
+    assert data.returns.tolist() == [3.0, 3.0]
+    assert data.rewards.tolist() == [1.0, 2.0, 3.0]
+    assert data.terminated is None
+    assert data.card["source"] == {"format": "Stable-Baselines", "file": "sb.npz"}
+
+
+def test_numbers_are_clipped_to_what_the_environment_takes(tmp_path: Path) -> None:
+    path = save(tmp_path / "sb.npz", actions=np.array([[0.5], [-3.0], [9.0]]))
+    data = read_expert(path, (BOX, spaces.Box(-2.0, 2.0, (1,), np.float32)))
+    assert data.actions.tolist() == [[0.5], [-2.0], [2.0]]
+
+
+def test_spaces_are_guessed_without_an_environment(tmp_path: Path) -> None:
+    data = read_expert(save(tmp_path / "sb.npz"))
+    assert data.action_space == spaces.Discrete(2)
+    assert data.observation_space.shape == (2,)
+    several = read_expert(save(tmp_path / "several.npz", actions=np.array([[0, 4], [2, 1], [1, 1]])))
+    assert several.action_space == spaces.MultiDiscrete([3, 5])
+    numbers = read_expert(save(tmp_path / "numbers.npz", actions=np.zeros((3, 2))))
+    assert isinstance(numbers.action_space, spaces.Box)
+    assert numbers.action_space.shape == (2,)
+
+
+def test_what_does_not_fit_is_refused_with_what_differs(tmp_path: Path) -> None:
+    path = save(tmp_path / "sb.npz")
+    with pytest.raises(ZooError, match=r"observations of shape \(2,\), expected \(3,\)"):
+        read_expert(path, (spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2)))
+    with pytest.raises(ZooError, match=r"2 at step 1 is no action of Discrete\(2\)"):
+        read_expert(save(path, actions=np.array([[0], [2], [1]])), (BOX, spaces.Discrete(2)))
+    empty = {name: np.zeros(0) for name in ("actions", "rewards", "episode_returns", "episode_starts")}
+    save(path, obs=np.zeros((0, 2)), **empty)
+    with pytest.raises(ZooError, match="it is empty"):
+        read_expert(path, (BOX, spaces.Discrete(2)))
+    np.savez(path, weights=np.zeros(3))
+    with pytest.raises(ZooError, match="is no expert data: it has no actions"):
+        read_expert(path)
+
+
+@pytest.mark.parametrize(
+    "under", ["recorded_images", "where/it/was/written/recorded_images", "/tmp/recorded_images"]
+)
+def test_images_are_read_from_the_folder_beside(tmp_path: Path, under: str) -> None:
+    pictures = [np.random.default_rng(i).integers(0, 256, (4, 5, 3), np.uint8) for i in range(3)]
+    path = save(tmp_path / "sb.npz", obs=np.array(save_images(tmp_path, pictures, under=under)))
+    data = read_expert(path, (IMAGES, spaces.Discrete(2)))
+    np.testing.assert_array_equal(data.observations, np.stack(pictures))
+
+
+def test_four_channels_come_back_in_the_order_of_the_observation(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2")
+    (tmp_path / "recorded_images").mkdir()
+    pictures = [np.random.default_rng(i).integers(0, 256, (4, 5, 4), np.uint8) for i in range(3)]
+    for index, picture in enumerate(pictures):
+        cv2.imwrite(str(tmp_path / "recorded_images" / f"{index}.png"), picture)
+    names = np.array([f"recorded_images/{index}.png" for index in range(3)])
+    data = read_expert(save(tmp_path / "sb.npz", obs=names))
+    np.testing.assert_array_equal(data.observations, np.stack(pictures))
+
+
+def test_grey_images_have_one_channel(tmp_path: Path) -> None:
+    pictures = [np.full((4, 5, 1), 100 * i, np.uint8) for i in range(3)]
+    path = save(tmp_path / "sb.npz", obs=np.array(save_images(tmp_path, pictures)))
+    data = read_expert(path, (spaces.Box(0, 255, (4, 5, 1), np.uint8), spaces.Discrete(2)))
+    assert data.observations[:, 0, 0, 0].tolist() == [0, 100, 200]
+
+
+def test_no_image_is_read_from_elsewhere(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    save_images(tmp_path, [np.zeros((4, 5, 3), np.uint8)] * 3)
+    outside = tmp_path / "recorded_images"
+    for names in (["../recorded_images/0.png"] * 3, [str(outside / "0.png")] * 3):
+        with pytest.raises(ZooError, match=r"link to a file elsewhere|is not in"):
+            read_expert(save(inside / "sb.npz", obs=np.array(names)), (IMAGES, spaces.Discrete(2)))
+    (inside / "recorded_images").symlink_to(outside)
+    with pytest.raises(ZooError, match="link to a file elsewhere"):
+        read_expert(save(inside / "sb.npz", obs=np.array(["recorded_images/0.png"] * 3)))
+
+
+def test_missing_and_damaged_images_are_named(tmp_path: Path) -> None:
+    pictures = [np.zeros((4, 5, 3), np.uint8)] * 3
+    path = save(tmp_path / "sb.npz", obs=np.array(save_images(tmp_path, pictures)))
+    image = tmp_path / "recorded_images" / "1.png"
+    image.write_bytes(image.read_bytes()[:40])
+    with pytest.raises(ZooError, match=r"the image recorded_images/1\.png can't be read"):
+        read_expert(path, (IMAGES, spaces.Discrete(2)))
+    image.unlink()
+    with pytest.raises(ZooError, match=r"the image recorded_images/1\.png is not in"):
+        read_expert(path, (IMAGES, spaces.Discrete(2)))
+    save_images(tmp_path, [pictures[0], np.zeros((4, 6, 3), np.uint8), pictures[0]])
+    with pytest.raises(ZooError, match=r"1\.png is \(4, 6, 3\), others are \(4, 5, 3\)"):
+        read_expert(path, (IMAGES, spaces.Discrete(2)))
+
+
+def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
+    path = save(tmp_path / "sb.npz", obs=np.array([{}, {}, {}], dtype=object))
+    with pytest.raises(ZooError, match="obs holds Python objects"):
+        read_expert(path)

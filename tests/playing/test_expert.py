@@ -1,0 +1,63 @@
+"""`zoo expert` records an agent, and shows what a file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playing_agents import RUN, save_agent
+
+from zoo.cli import status_of
+from zoo.memory.expert_files import read_expert
+
+
+def test_agent_is_recorded_and_shown(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = ["expert", f"agent={RUN}", "n_episodes=4", "n_envs=2", "seed=1", "out=experts/cartpole.npz"]
+    assert status_of(recorded) == 0
+    out = capsys.readouterr().out
+    assert "episode 4 of 4" in out
+    data = read_expert("experts/cartpole.npz")
+    assert data.n_episodes == 4
+    assert data.card["env"] == "CartPole-v1"
+    assert data.card["source"] == {"agent": f"{RUN}/best_agent", "algo": "ppo2", "timesteps": 40_000}
+    assert (data.card["seed"], data.card["deterministic"]) == (1, True)
+    assert status_of(["expert", "show=experts/cartpole.npz"]) == 0
+    shown = capsys.readouterr().out
+    for part in ("CartPole-v1", "algo ppo2", "Box(4,) float32", "Discrete(2)", "4, ", "returns", "█"):
+        assert part in shown
+
+
+def test_file_gets_a_name_of_its_own(run_folder: Path) -> None:
+    assert status_of(["expert", "algo=ppo2", "env=CartPole-v1", "n_episodes=1"]) == 0
+    assert [file.name.startswith("ppo2-CartPole-v1-") for file in Path("experts").iterdir()] == [True]
+
+
+def test_recurrent_agent_with_masks_is_recorded() -> None:
+    save_agent("agent", env="Zoo/MaskedMemory-v0", n_steps=32)
+    assert status_of(["expert", "agent=agent", "n_episodes=2", "out=expert.npz"]) == 0
+    assert read_expert("expert.npz").action_masks is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["agent=agent", "n_episodes=1", "min_return=1e6"], "min_return=1e+06 leaves nothing of 10 episodes"),
+        (["agent=agent", "n_episodes=1", "successes_only=true"], "does not say whether an episode succeeded"),
+        (["agent=agent", "n_episodes=1", "out=expert.zip"], "`out=expert.zip` is no .npz file"),
+        (["agent=agent", "n_episodes=0"], "`n_episodes=0` is out of range"),
+        (["agent=agent", "show=expert.npz"], "leave out agent="),
+        (["show=nothing.npz"], "there is no nothing.npz"),
+        (["show=text.npz"], "text.npz is damaged"),
+        ([], "which agent?"),
+    ],
+)
+def test_mistakes_get_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_agent("agent")
+    Path("text.npz").write_text("no archive")
+    assert status_of(["expert", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not Path("experts").exists()

@@ -1,0 +1,126 @@
+"""Behaviour cloning alone (Pomerleau 1989): an expert's actions, learned from what it recorded.
+
+No environment is stepped but to evaluate: a step of the run is a step of the expert that was learned from.
+After each epoch the validation episodes tell whether it gets better; where it does no more, the run ends with
+the best parameters. The networks are those of the on-policy algorithms, which can go on from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.cloning import Cloning, CloningTerms, Patience, data_to_clone
+from zoo.algorithms.demonstrations import Demonstrations, take_in_statistics
+from zoo.algorithms.on_policy import ANY_ACTIONS
+from zoo.algorithms.pretraining import OWN_GENERATOR
+from zoo.config.fields import Schedule, hyperparameter
+from zoo.errors import ZooError
+from zoo.memory.columns import NotFinite
+from zoo.memory.expert_data import ExpertData
+from zoo.optim.state import State
+from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.config import PolicyConfig
+from zoo.policies.own_policy import make_policy
+
+
+@dataclass
+class BCConfig(CloningTerms):
+    """Hyperparameters of behaviour cloning."""
+
+    learning_rate: Schedule = hyperparameter(1e-3, "step size of Adam", ge=0)
+
+
+class BC(Algorithm[BCConfig]):
+    """Behaviour cloning of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads."""
+
+    name = "bc"
+    config_class = BCConfig
+    supported_actions = ANY_ACTIONS
+    has_recurrence = True
+    can_share = False
+    learns_from_experts = True
+
+    def __init__(
+        self,
+        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        env: Any = None,
+        *,
+        dataset: ExpertData | str | Path | None = None,
+        **options: Any,
+    ) -> None:
+        self.memory = NothingCollected()
+        self._data: ExpertData | None = None
+        self._demonstrations: Demonstrations | None = None
+        super().__init__(policy, env, **options)
+        if dataset is not None:
+            self._data = data_to_clone(dataset, self.spaces, self.config)
+
+    def _make_policy(self) -> nn.Module:
+        return make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)
+
+    def _make_state(self) -> State:
+        self.cloning, self.patience = Cloning(self.policy, self.config), Patience(self.config.patience)
+        return self.cloning.descent.initial_state()
+
+    def _make_memory(self) -> None:
+        """Nothing of the environments is kept."""
+
+    def _reset_envs(self) -> None:
+        super()._reset_envs()
+        self._demonstrations = None  # a normaliser has seen more
+
+    def collect(self) -> None:
+        """Count the steps of the next epoch."""
+        self._progress_before = self.progress
+        if self._demonstrations is None:
+            self._demonstrations = self._make_demonstrations()
+        self.num_timesteps += self._demonstrations.n_train
+
+    def update(self) -> None:
+        """Learn from each step of the expert once, and see how it does where nothing is learned from."""
+        demonstrations = self._demonstrations
+        assert demonstrations is not None
+        learning_rate = self.rates(self._progress_before)["learning_rate"]
+        rows = demonstrations.minibatches(self.rng, self.config.batch_size)
+        with self.modes.training():
+            shared = self.cloning.shared(demonstrations, learning_rate)
+        self._take_steps(self.cloning.step, shared, self._tensors(rows))
+        loss = self.cloning.validation_loss(demonstrations)
+        if not math.isnan(loss):
+            self.record("train/validation_loss", loss)
+        if self.patience.is_over(loss, self.program.state["policy"]):
+            assert self.patience.vector is not None
+            self.program.state["policy"].copy_(self.patience.vector)
+            self.request_stop(f"no better validation loss than {self.patience.best:.4g}")
+
+    def _make_demonstrations(self) -> Demonstrations:
+        if self._data is None:
+            raise ZooError("bc learns from expert data: dataset=PATH (zoo expert records what an agent does)")
+        take_in_statistics(self, self._data)
+        rng = np.random.default_rng((self.seed, OWN_GENERATOR))
+        return Demonstrations(self._data, self, self.config.validation_fraction, rng)
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        return total_timesteps / self.config.batch_size
+
+    def _batch_size(self) -> int:
+        return self.config.batch_size
+
+    def _parts(self) -> dict[str, Any]:
+        return {**super()._parts(), "patience": self.patience}
+
+
+class NothingCollected:
+    """The memory of what never steps an environment to learn."""
+
+    def first_not_finite(self) -> NotFinite | None:
+        """Return None."""
+        return None

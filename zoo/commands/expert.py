@@ -1,0 +1,98 @@
+"""`zoo expert`: record what an agent does, for others to learn from, and show what was recorded."""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.config.expert_settings import ExpertSettings
+from zoo.config.fields import build
+from zoo.config.paths import shown
+from zoo.errors import ZooError
+from zoo.files.printing import decimal, one_line, printable
+
+if TYPE_CHECKING:
+    from zoo.envs.monitor import EpisodeRecord
+    from zoo.memory.expert_data import ExpertData
+    from zoo.training.opened_agent import OpenedAgent
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Record episodes of the agent that the config names, or show those that a file holds."""
+    from zoo.memory.expert_files import read_expert, write_expert
+    from zoo.memory.expert_summary import summary
+
+    settings = build(ExpertSettings, config, "")
+    if settings.show is not None:
+        if any((settings.agent, settings.algo, settings.env, settings.out)):
+            raise ZooError("show=PATH shows what a file holds; leave out agent=, algo=, env= and out=")
+        data = read_expert(settings.show)
+        print(printable(f"file          {one_line(settings.show)}\n{summary(data)}"))
+        return
+    from zoo.training.opened_agent import open_agent
+
+    agent = open_agent(settings)
+    path = _path(settings, agent)
+    print(agent.introduction(), flush=True)
+    path = write_expert(path, _recorded(agent, settings))
+    print(f"\n{printable(summary(read_expert(path)))}\n\nfile   {shown(path)}")
+
+
+def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
+    from zoo.envs.config import in_this_process
+    from zoo.envs.stepper import EnvStepper
+    from zoo.envs.vec_env import make_vec_env
+    from zoo.training.expert_recording import record_expert
+    from zoo.training.problems import warnings_in_one_line
+
+    n_envs = min(settings.n_envs, settings.n_episodes)
+    needs_no_worker = n_envs == 1 and agent.env.vectorization == "workers"
+    env = in_this_process(agent.env) if needs_no_worker else agent.env
+    envs = EnvStepper(make_vec_env(env, n_envs, training=False))
+    source = {"agent": shown(agent.path), "algo": agent.algo, "timesteps": agent.files.card.get("timesteps")}
+    try:
+        agent.check_spaces(envs)
+        with warnings_in_one_line(), warnings.catch_warnings():
+            data = record_expert(
+                agent.algorithm,
+                envs,
+                settings.n_episodes,
+                deterministic=settings.deterministic,
+                seed=settings.seed,
+                min_return=settings.min_return,
+                successes_only=settings.successes_only,
+                source=source,
+                on_episode=_Told(settings.n_episodes),
+            )
+    finally:
+        envs.close()
+    data.card["env"] = agent.env.id
+    return data
+
+
+class _Told:
+    """Prints a line an episode."""
+
+    def __init__(self, n_wanted: int) -> None:
+        self.n_wanted, self.n_kept = n_wanted, 0
+
+    def __call__(self, episode: EpisodeRecord, is_kept: bool) -> None:
+        self.n_kept += is_kept
+        number = f"episode {self.n_kept} of {self.n_wanted}" if is_kept else "left out"
+        print(f"{number}: return {decimal(episode.episode_return)} in {episode.length:,} steps", flush=True)
+
+
+def _path(settings: ExpertSettings, agent: OpenedAgent) -> Path:
+    """Return the file to write."""
+    from zoo.envs.ids import folder_name
+
+    if settings.out is not None:
+        out = Path(settings.out).expanduser()
+        if out.suffix != ".npz":
+            raise ZooError(f"`out={settings.out}` is no .npz file")
+        return out
+    time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("experts") / f"{agent.algo}-{folder_name(agent.env.id)}-{time}.npz"

@@ -46,7 +46,9 @@ def ended_at_last(*processes: subprocess.Popen[str]) -> Iterator[None]:
 
 def trials(study: Path = STUDY, name: str = "a2c/CartPole-v1/default") -> list[FrozenTrial]:
     try:
-        return optuna.load_study(study_name=name, storage=f"sqlite:///{study}/study.db").trials
+        # Read only: to look must not make the tables that the study is about to make.
+        storage = f"sqlite:///file:{study}/study.db?mode=ro&uri=true"
+        return optuna.load_study(study_name=name, storage=storage).trials
     except Exception:  # it is not there yet
         return []
 
@@ -112,6 +114,45 @@ def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
     assert process.returncode == 130, output
     assert [trial.state.name for trial in trials()] == ["FAIL", "WAITING"]
     assert not list(Path(f"{STUDY}/study.db.workers").glob("*-*.lock"))
+
+
+LOSES_SIGNALS = """
+import os
+import signal
+
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class LosesSignals(CartPoleEnv):
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        LosesSignals.made += 1
+        if LosesSignals.made > 2:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except KeyboardInterrupt as error:
+                WHAT_BECOMES_OF_IT
+
+
+gym.register("LosesSignals-v0", LosesSignals, max_episode_steps=50)
+"""
+
+
+@pytest.mark.parametrize("what", ['raise RuntimeError("another error") from error', "pass"])
+def test_signal_that_is_lost_on_its_way_ends_the_study_all_the_same(working_folder: Path, what: str) -> None:
+    (working_folder / "loses.py").write_text(LOSES_SIGNALS.replace("WHAT_BECOMES_OF_IT", what))
+    process = started(
+        *("env=loses:LosesSignals-v0", "env.check=false", "n_trials=1", "pruner=none"),
+        *("n_timesteps=10000000", "n_evaluations=1000", "algo.n_steps=16"),
+    )
+    with ended_at_last(process):
+        output = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 130, output
+    found = trials(Path("runs/tune/a2c/loses-LosesSignals-v0/default"), "a2c/loses:LosesSignals-v0/default")
+    assert [trial.state.name for trial in found] == ["FAIL", "WAITING"]
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ EXTRAS = {
     "wandb": ("wandb",),
     "mujoco": ("mujoco", "imageio"),
     "pybullet": ("pybullet", "pybullet_envs_gymnasium"),
+    "minari": ("minari",),
     "robotics": ("gymnasium_robotics", "highway_env", "panda_gym"),
 }
 """What each extra lets Zoo import; what takes long comes last."""

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import optuna
@@ -46,6 +47,10 @@ SECONDS_BETWEEN_LOOKS = 1.0
 FAILURE = 1
 
 
+_INTERRUPTED = threading.Event()
+"""Whether a signal has ended what this process does, whatever its `KeyboardInterrupt` became on its way."""
+
+
 class SameFailureError(Exception):
     """The last few trials failed alike: the study does not go on."""
 
@@ -55,12 +60,17 @@ def main(job: int, report: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, _interrupt)
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
     status, message = _outcome(json.loads(_read(job)))
     with open(report, "w", encoding="utf-8") as file:
         json.dump([status, message], file)
     sys.exit(status)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _INTERRUPTED.set()
+    raise KeyboardInterrupt
 
 
 def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
@@ -157,6 +167,9 @@ class Worker:
         except optuna.exceptions.UpdateFinishedTrialError:
             raise
         except Exception as error:
+            if _INTERRUPTED.is_set():
+                self.shared.give_back(trial, "interrupted")
+                raise InterruptedTrialError from error
             self.shared.fail(trial, error)
             self._tell(trial, f"failed: {reason_of(error)}")
             self._stop_if_all_fail_alike(self.shared)
@@ -182,6 +195,8 @@ class Worker:
             # At once: a process that is killed can't tell it any more.
             folders.append(shown(run.absolute()))
             trial.set_user_attr(RUNS, folders)
+            if _INTERRUPTED.is_set():  # and nobody heard of it
+                raise InterruptedTrialError
 
         try:
             for index, seed in enumerate(trial_seeds):
@@ -241,6 +256,9 @@ class Worker:
         except (optuna.exceptions.StorageInternalError, optuna.exceptions.UpdateFinishedTrialError):
             raise
         except Exception as error:
+            if _INTERRUPTED.is_set():
+                shared.give_back(trial, "interrupted")
+                raise InterruptedTrialError from error
             shared.fail(trial, error)
             self._say(f"top   trial {number}, seed {seed}  failed: {reason_of(error)}")
             self._stop_if_all_fail_alike(shared)

@@ -130,7 +130,7 @@ class LosesSignals(CartPoleEnv):
     def __init__(self):
         super().__init__()
         LosesSignals.made += 1
-        if LosesSignals.made > 2:
+        if LosesSignals.made == 3:
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
             except KeyboardInterrupt as error:

@@ -2,12 +2,17 @@
 
     python scripts/find_mutants.py --sample 40
     python scripts/find_mutants.py --sample all zoo/optim/optimizers.py
+    python scripts/find_mutants.py --sample new
 
-Each mutant is one file of a copy of the project with one operator, comparison, number or branch changed. The
-tests of all rooms with arithmetic run once, which notes what lines each of them reaches. Then those that
-reach a mutant's line look at it, first those that are called after its file, then the fastest, until one
-fails, or, with `--seconds`, until they took that long together: such a mutant is undecided. `--fates` keeps
-in a file what was seen; only the others, and those of functions that have changed since, are shown again.
+Each mutant is one file of a copy of the project in which one line is broken: an operator, a comparison, a
+function's name, a branch or a number is another one (see `mutations.py`; `--every-way` breaks each line in
+all the ways there are). The tests of all rooms with arithmetic run once, which notes what lines each of them
+reaches. Then those that reach a mutant's line look at it, first those that are called after its file, then
+the fastest, until one fails, or, with `--seconds`, until they took that long together: such a mutant is
+undecided.
+
+`mutants_seen.txt` beside this script names those that a test has seen. ``new`` are the others, and those of
+functions that have changed since; `--keep` adds to the file what is seen.
 
 A mutant that survives is a line that nothing holds in place: it gets a test, or, if no test could tell it
 from the line (a bound that is never met), an entry in `EQUIVALENT` with the reason. What only other processes
@@ -32,9 +37,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mutations import Mutant, mutants_of
+from mutations import Mutant, mutants_of, one_a_line
 
 ROOT = Path(__file__).resolve().parent.parent
+SEEN = Path(__file__).with_name("mutants_seen.txt")
 COPIED = ("zoo", "conf", "docs", "hyperparams", "trained_agents", "tests", "pyproject.toml")
 
 ROOMS = ("memory", "optim", "policies", "envs", "training", "algorithms")
@@ -328,19 +334,18 @@ LOST = ("SURVIVED", "UNDECIDED", "UNREACHED", "NOT SHOWN")
 def main() -> int:
     """Show the mutants that were asked for; return 1 if any survived."""
     arguments = parse_arguments()
-    chosen, n = choose(arguments.files, arguments.sample, arguments.seed)
+    seen = Seen(SEEN)
+    chosen, n = choose(arguments, seen)
     print(f"{len(chosen)} of {n} mutants, seed {arguments.seed}", flush=True)
-    kept = Fates(arguments.fates)
-    chosen = [mutant for mutant in chosen if not kept.was_seen(mutant)]
-    if kept.path is not None:
-        print(f"{len(chosen)} that were not seen before", flush=True)
+    if not chosen:
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         first = copy_of_project(ROOT, Path(folder) / "0")
-        notes = read_notes(first, arguments.rooms, arguments.notes)
         projects = [first]
         for i in range(1, min(arguments.workers, len(chosen))):
             projects.append(copy_of_project(first, Path(folder) / str(i)))
-        lost = show(chosen, projects, arguments, notes, kept)
+        notes = read_notes(projects, arguments)
+        lost = show(chosen, projects, arguments, notes, seen)
     return 1 if lost else 0
 
 
@@ -350,53 +355,64 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "files", nargs="*", default=files_to_break(), help="files to break; else all of the rooms"
     )
-    parser.add_argument("--sample", default="40", help="how many mutants, drawn at random, or all")
+    parser.add_argument("--sample", default="40", help="how many mutants, drawn at random, or all, or new")
+    parser.add_argument("--every-way", action="store_true", help="break each line in all the ways there are")
+    parser.add_argument("--keep", action="store_true", help="add what is seen to the file of those seen")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="rooms whose tests look; else all")
     parser.add_argument("--notes", type=Path, help="file that keeps which tests reach which lines")
-    parser.add_argument("--fates", type=Path, help="file that keeps which mutants were seen")
     parser.add_argument(
         "--seconds", type=float, help="how long the tests of one mutant may take; else all run"
     )
     return parser.parse_args()
 
 
-class Fates:
-    """What became of mutants, kept in a file, a line each, for as long as their function stays as it is."""
+class Seen:
+    """The mutants that a test has seen, in a file, a line each, while their functions stay as they are."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: set[tuple[str, ...]] = set()
-        if path is not None and path.exists():
-            lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-            self._seen = {tuple(line["mutant"]) for line in lines if line["fate"] not in LOST}
+        self._names = set(path.read_text(encoding="ascii").split()) if path.exists() else set()
 
-    def was_seen(self, mutant: Mutant) -> bool:
-        """Return whether a test has seen this mutant."""
-        return self.path is not None and self._name(mutant) in self._seen
+    def __contains__(self, mutant: Mutant) -> bool:
+        return name_of(mutant) in self._names
 
-    def keep(self, mutant: Mutant, fate: str, test: str) -> None:
-        """Write down what became of one."""
-        if self.path is not None:
-            line = {"mutant": self._name(mutant), "fate": fate, "test": test}
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+    def add(self, mutants: Sequence[Mutant]) -> None:
+        """Write them down as well."""
+        self._names.update(map(name_of, mutants))
+        new = self.path.with_suffix(".new")
+        new.write_text("".join(f"{name}\n" for name in sorted(self._names)), encoding="ascii")
+        new.replace(self.path)
 
-    def _name(self, mutant: Mutant) -> tuple[str, ...]:
-        """Return what tells a mutant from all others: its file, and the digest of the function it makes."""
-        return mutant.file, hashlib.sha256(mutant.surroundings().encode()).hexdigest()
+    def keep_only(self, mutants: Sequence[Mutant]) -> None:
+        """Forget all others, which are no longer there."""
+        self._names &= set(map(name_of, mutants))
+        self.add([])
 
 
-def choose(files: Sequence[str], sample: str, seed: int) -> tuple[list[Mutant], int]:
+def name_of(mutant: Mutant) -> str:
+    """Return what tells a mutant from all others: a digest of its file's name and the function it makes."""
+    return hashlib.sha256(f"{mutant.file}\n{mutant.surroundings()}".encode()).hexdigest()[:16]
+
+
+def choose(arguments: argparse.Namespace, seen: Seen) -> tuple[list[Mutant], int]:
     """Return the mutants to show, and how many there are."""
-    mutants = [mutant for file in files for mutant in mutants_of(ROOT, file)]
-    for key in EQUIVALENT.keys() - {mutant.key for mutant in mutants}:
-        if key[0] in files:
+    every = [mutant for file in arguments.files for mutant in mutants_of(ROOT, file)]
+    for key in EQUIVALENT.keys() - {mutant.key for mutant in every}:
+        if key[0] in arguments.files:
             print(f"no longer there, but among those that no test can tell: {key}", flush=True)
-    mutants = [each for each in mutants if each.key not in EQUIVALENT]
-    n = len(mutants) if sample == "all" else min(int(sample), len(mutants))
-    return random.Random(seed).sample(mutants, n), len(mutants)
+    mutants = [each for each in every if each.key not in EQUIVALENT]
+    if not arguments.every_way:
+        mutants = one_a_line(mutants)
+    if arguments.sample == "new":
+        chosen = [mutant for mutant in mutants if mutant not in seen]
+    else:
+        n = len(mutants) if arguments.sample == "all" else min(int(arguments.sample), len(mutants))
+        chosen = random.Random(arguments.seed).sample(mutants, n)
+    if arguments.keep and set(arguments.files) == set(files_to_break()):
+        seen.keep_only(every)
+    return chosen, len(mutants)
 
 
 def copy_of_project(project: Path, folder: Path) -> Path:
@@ -411,17 +427,12 @@ def copy_of_project(project: Path, folder: Path) -> Path:
     return folder
 
 
-def read_notes(project: Path, rooms: Sequence[str], kept: Path | None) -> dict[str, Any]:
+def read_notes(projects: Sequence[Path], arguments: argparse.Namespace) -> dict[str, Any]:
     """Return which tests reach which lines, as kept in a file, else by running them; see `mutant_tests`."""
-    path = kept or project.with_name("notes.json")
+    path: Path = arguments.notes or projects[0].with_name("notes.json")
     if not path.exists():
         print("running the tests without any mutant …", flush=True)
-        subprocess.run(
-            [*pytest_of(project, rooms), "--note-reached", path.absolute()],
-            cwd=project,
-            env=environment_of(project),
-            stdout=subprocess.DEVNULL,
-        )
+        path.write_text(json.dumps(together(run_noting(projects, arguments.rooms))), encoding="utf-8")
     notes: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for test in notes["failed"]:
         print(f"left out: {test} fails without any mutant", flush=True)
@@ -429,12 +440,44 @@ def read_notes(project: Path, rooms: Sequence[str], kept: Path | None) -> dict[s
     return notes
 
 
+def run_noting(projects: Sequence[Path], rooms: Sequence[str]) -> list[dict[str, Any]]:
+    """Run a part of the tests in each project, and return the notes of each."""
+    files = [
+        str(path.relative_to(projects[0]))
+        for room in rooms
+        for path in sorted((projects[0] / "tests" / room).glob("test_*.py"))
+    ]
+    running = []
+    for i, project in enumerate(projects):
+        path = project.with_name(f"{project.name}-notes.json")
+        command = [*pytest_of(project, files[i :: len(projects)]), "--note-reached", path]
+        process = subprocess.Popen(
+            command, cwd=project, env=environment_of(project), stdout=subprocess.DEVNULL
+        )
+        running.append((process, path))
+    for process, _ in running:
+        process.wait()
+    return [json.loads(path.read_text(encoding="utf-8")) for _, path in running]
+
+
+def together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return as one the notes of several processes, each of which has numbered its own tests."""
+    tests: list[Any] = []
+    reached: dict[str, dict[str, list[int]]] = {}
+    for part in parts:
+        for file, lines in part["reached"].items():
+            for line, numbers in lines.items():
+                reached.setdefault(file, {}).setdefault(line, []).extend(n + len(tests) for n in numbers)
+        tests += part["tests"]
+    return {"tests": tests, "failed": [each for part in parts for each in part["failed"]], "reached": reached}
+
+
 def show(
     chosen: Sequence[Mutant],
     projects: Sequence[Path],
     arguments: argparse.Namespace,
     notes: dict[str, Any],
-    kept: Fates,
+    seen: Seen,
 ) -> list[str]:
     """Let a pytest in each project look at a part of the mutants; print their fates, return what survived."""
     told: queue.Queue[Told] = queue.Queue()
@@ -447,7 +490,8 @@ def show(
     for _ in chosen:
         mutant, fate, test = told.get()
         print(f"{fate:9} {mutant}" + (f"  ({test})" if test else ""), flush=True)
-        kept.keep(mutant, fate, test)
+        if arguments.keep and fate not in LOST:
+            seen.add([mutant])
         fates[fate] += 1
         lost += [f"{mutant} in `{mutant.statement}`"] if fate in LOST else []
     print(", ".join(f"{count} {fate}" for fate, count in fates.items()), *lost, sep="\n  ")
@@ -468,7 +512,13 @@ def show_in(
     content = {"mutants": shown, "notes": notes, "seen_by": seen_by, "seconds": arguments.seconds}
     task.write_text(json.dumps(content), encoding="utf-8")
     reading, writing = os.pipe()
-    command = [*pytest_of(project, arguments.rooms), "--show-mutants", task, "--fates", str(writing)]
+    command = [
+        *pytest_of(project, [f"tests/{room}" for room in arguments.rooms]),
+        "--show-mutants",
+        task,
+        "--fates",
+        str(writing),
+    ]
     environment = {**environment_of(project), "PYTHONDONTWRITEBYTECODE": "1"}
     with open(reading, encoding="utf-8") as fates:
         process = subprocess.Popen(
@@ -482,18 +532,10 @@ def show_in(
         process.wait()
 
 
-def pytest_of(project: Path, rooms: Sequence[str]) -> list[Any]:
-    """Return the command that collects the tests in a project."""
+def pytest_of(project: Path, tests: Sequence[str]) -> list[Any]:
+    """Return the command that collects tests in a project."""
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", f"{project}-tmp")
-    return [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "mutant_tests",
-        *options,
-        *(f"tests/{room}" for room in rooms),
-    ]
+    return [sys.executable, "-m", "pytest", "-p", "mutant_tests", *options, *tests]
 
 
 def environment_of(project: Path) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,15 @@ NAMES = {
     "argmax": "argmin", "exp": "square", "log": "square",
     "zeros_like": "ones_like", "ones_like": "zeros_like",
 }  # fmt: skip
+
+WAYS = (
+    (ast.BinOp, ast.AugAssign),
+    (ast.Compare,),
+    (ast.Attribute, ast.Name),
+    (ast.BoolOp, ast.UnaryOp),
+    (ast.Constant,),
+)
+"""What may be changed, that first which changes most of a line's sense."""
 
 NO_ARITHMETIC = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.arguments)
 NOTHING_COMPUTED = ("strict", "stacklevel", "copy", "fused", "repr")
@@ -43,6 +52,10 @@ class Mutant:
     in_function: bool
     """Whether it stands in the body of a function, and not in what runs when the file is imported."""
     source: str
+    around: tuple[int, int]
+    """First and last line of the outermost function in which it stands, or else of the statement."""
+    strength: int
+    """How much of a line's sense it changes, 0 the most: see `WAYS`."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: `{self.before}` became `{self.after}`"
@@ -54,16 +67,7 @@ class Mutant:
 
     def surroundings(self) -> str:
         """Return the outermost function, or else the statement, in which it stands, as it makes it."""
-        functions = [
-            node
-            for node in ast.walk(ast.parse(self.source))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and node.lineno <= self.line <= (node.end_lineno or 0)
-        ]
-        first, last = self.lines
-        if functions:
-            outermost = min(functions, key=lambda node: node.lineno)
-            first, last = outermost.lineno, outermost.end_lineno or 0
+        first, last = self.around
         return "\n".join(self.source.splitlines()[first - 1 : last])
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,7 +79,15 @@ def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
     """Return the mutants of a file, in the order of its lines."""
     text = (root / file).read_text(encoding="utf-8")
     lines = text.splitlines()
-    for node, statement, in_function in sorted(_nodes(ast.parse(text), None, False), key=_place):
+    tree = ast.parse(text)
+    functions = [
+        (node.lineno, node.end_lineno or 0)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    for node, statement, in_function in sorted(_nodes(tree, None, False), key=_place):
+        own = statement.lineno, statement.end_lineno or 0
+        around = min((each for each in functions if each[0] <= node.lineno <= each[1]), default=own)
         for changed in changes(node):
             source = _replaced(text, node, changed)
             compile(source, file, "exec")
@@ -88,7 +100,19 @@ def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
                 (statement.lineno, _last_line_of_head(statement)),
                 in_function,
                 source,
+                around,
+                next(i for i, kinds in enumerate(WAYS) if isinstance(node, kinds)),
             )
+
+
+def one_a_line(mutants: Iterable[Mutant]) -> list[Mutant]:
+    """Return of each line's mutants the first of those that change most of its sense."""
+    chosen: dict[tuple[str, int], Mutant] = {}
+    for mutant in mutants:
+        other = chosen.setdefault((mutant.file, mutant.line), mutant)
+        if mutant.strength < other.strength:
+            chosen[mutant.file, mutant.line] = mutant
+    return list(chosen.values())
 
 
 Found = tuple[ast.expr | ast.stmt, ast.stmt, bool]

@@ -64,8 +64,10 @@ def main() -> None:
     arguments.runs.mkdir(parents=True, exist_ok=True)
     for agent in arguments.agents:
         algo, env = agent.split("/", 1)
-        own = [score_of_seed(algo, env, seed, arguments) for seed in range(arguments.seeds)]
-        add_scores(arguments.runs / "scores.csv", own)
+        own = []
+        for seed in range(arguments.seeds):
+            own.append(score_of_seed(algo, env, seed, arguments))
+            add_scores(arguments.runs / "scores.csv", own)
         report_mean(agent, own)
         if not arguments.scores_only:
             keep(max(own, key=lambda score: score.mean_return), arguments)

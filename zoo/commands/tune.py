@@ -58,7 +58,9 @@ def _conclude(result: Result, *, is_done: bool) -> None:
     say(f"all     {_shown(result.trials_file)}")
     if result.best_file is not None:
         plan = result.plan
-        train = ["zoo", "train", f"algo={plan.algo}", f"env={plan.env}", f"tuned={_shown(result.best_file)}"]
+        dataset = [f"dataset={plan.config['dataset']}"] if plan.config["dataset"] else []
+        train = ["zoo", "train", f"algo={plan.algo}", f"env={plan.env}", *dataset]
+        train.append(f"tuned={_shown(result.best_file)}")
         say(f"train   {shlex.join(train)}")
     if not is_done:
         say("go on   with the same command")

@@ -211,7 +211,7 @@ class Agent(ABC, Generic[Config]):
             raise ZooError(
                 f"`action_masks` are a dictionary, but {n} observations take {n} of them: a list, a mask each"
             )
-        is_one_row = n == 1 and np.ndim(action_masks) == 1 and isinstance(action_masks, np.ndarray)
+        is_one_row = n == 1 and isinstance(action_masks, np.ndarray) and action_masks.ndim == 1
         masks = [action_masks] if is_one_row else action_masks
         rows = _stacked([flat_mask(mask, self.action_space) for mask in masks])
         if rows.shape != (n, size):

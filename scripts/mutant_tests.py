@@ -21,8 +21,9 @@ import signal
 import sys
 import time
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -168,7 +169,10 @@ class Exhibition:
         return {PASSED: survived, NOT_SHOWN: "NOT SHOWN"}.get(status, "seen")
 
     def _tests_of(self, mutant: Mapping[str, Any]) -> list[tuple[str, float]]:
-        """Return the tests that reach a mutant: those in its file's own tests, then the fastest first.
+        """Return the tests that reach a mutant: those in its file's own tests, the fastest first, then others.
+
+        Of these the fastest of each file come first, then the second of each, and so on: tests of one file
+        tend to see the same things.
 
         What runs at the import, every test reaches that reaches any line of the file; all of its room may.
         What torch compiles is seen to be run by nobody: those reach it that make the function.
@@ -183,10 +187,15 @@ class Exhibition:
         else:
             numbers = {number for each in lines.values() for number in each}
             numbers |= {n for n, (test, _) in enumerate(self._tests) if test.startswith(f"tests/{room}/")}
-        tests = [self._tests[number] for number in numbers]
-        return sorted(
-            tests, key=lambda test: (not any(each in test[0].partition("::")[0] for each in own), test[1])
-        )
+        tests = sorted((self._tests[number] for number in numbers), key=itemgetter(1))
+        n_before: Counter[str] = Counter()
+        places = {}
+        for name, seconds in tests:
+            file = name.partition("::")[0]
+            is_own = any(each in file for each in own)
+            places[name] = (0 if is_own else 1 + n_before[file], seconds)
+            n_before[file] += 1
+        return sorted(tests, key=lambda test: places[test[0]])
 
     def _in_time(self, tests: Sequence[tuple[str, float]]) -> Sequence[tuple[str, float]]:
         """Return the first of the tests, one at least, that together take no longer than they may."""

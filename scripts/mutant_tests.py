@@ -169,7 +169,7 @@ class Exhibition:
         return {PASSED: survived, NOT_SHOWN: "NOT SHOWN"}.get(status, "seen")
 
     def _tests_of(self, mutant: Mapping[str, Any]) -> list[tuple[str, float]]:
-        """Return the tests that reach a mutant: those in its file's own tests, the fastest first, then others.
+        """Return the tests that reach a mutant: its file's own first, the fastest before, then others.
 
         Of these the fastest of each file come first, then the second of each, and so on: tests of one file
         tend to see the same things.

@@ -4,9 +4,9 @@
     python scripts/find_mutants.py --sample all zoo/optim/optimizers.py
     python scripts/find_mutants.py --sample new
 
-Each mutant is one file of a copy of the project in which one line is broken: an operator, a comparison, a
-function's name, a branch or a number is another one (see `mutations.py`; `--every-way` breaks each line in
-all the ways there are). The tests of all rooms with arithmetic run once, which notes what lines each of them
+Each mutant is one file of a copy of the project in which one line of arithmetic is broken: an operator, a
+comparison, a function's name or a number is another one (see `mutations.py`; `--every-way` breaks each line
+in all the ways there are, also what decides instead of computing). The tests of all rooms with arithmetic run once, which notes what lines each of them
 reaches. Then those that reach a mutant's line look at it, first those that are called after its file, then
 the fastest, until one fails, or, with `--seconds`, until they took that long together: such a mutant is
 undecided.

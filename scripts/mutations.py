@@ -1,4 +1,4 @@
-"""The mutants of a file: copies of it in which one operator, comparison, number or branch is another."""
+"""The mutants of a file: copies of it in which one operator, comparison, number or decision is another."""
 
 from __future__ import annotations
 
@@ -27,10 +27,15 @@ WAYS = (
     (ast.BinOp, ast.AugAssign),
     (ast.Compare,),
     (ast.Attribute, ast.Name),
-    (ast.BoolOp, ast.UnaryOp),
+    (ast.UnaryOp,),
     (ast.Constant,),
 )
-"""What may be changed, that first which changes most of a line's sense."""
+"""What may be changed of arithmetic, that first which changes most of a line's sense."""
+
+LOGIC = len(WAYS)
+"""The strength of what is no arithmetic: ``and``, ``not``, ``is``, true and false."""
+
+CLOCKS = ("perf_counter", "monotonic", "process_time")
 
 NO_ARITHMETIC = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.arguments)
 NOTHING_COMPUTED = ("strict", "stacklevel", "copy", "fused", "repr")
@@ -55,7 +60,7 @@ class Mutant:
     around: tuple[int, int]
     """First and last line of the outermost function in which it stands, or else of the statement."""
     strength: int
-    """How much of a line's sense it changes, 0 the most: see `WAYS`."""
+    """How much of a line's sense it changes, 0 the most: see `WAYS` and `LOGIC`."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: `{self.before}` became `{self.after}`"
@@ -101,14 +106,18 @@ def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
                 in_function,
                 source,
                 around,
-                next(i for i, kinds in enumerate(WAYS) if isinstance(node, kinds)),
+                LOGIC
+                if _is_logic(node)
+                else next(i for i, kinds in enumerate(WAYS) if isinstance(node, kinds)),
             )
 
 
 def one_a_line(mutants: Iterable[Mutant]) -> list[Mutant]:
-    """Return of each line's mutants the first of those that change most of its sense."""
+    """Return of each line's arithmetic the first of the mutants that change most of the line's sense."""
     chosen: dict[tuple[str, int], Mutant] = {}
     for mutant in mutants:
+        if mutant.strength == LOGIC:
+            continue
         other = chosen.setdefault((mutant.file, mutant.line), mutant)
         if mutant.strength < other.strength:
             chosen[mutant.file, mutant.line] = mutant
@@ -146,8 +155,10 @@ def _lengths_to_be_found(node: ast.AST) -> list[ast.expr]:
 
 
 def _is_skipped(node: ast.AST, field: str) -> bool:
-    """Return whether nothing within a node is arithmetic, as in annotations, decorators and messages."""
+    """Return whether nothing within a node is arithmetic, as in annotations, messages and times."""
     if isinstance(node, NO_ARITHMETIC) or field in ("annotation", "returns", "decorator_list"):
+        return True
+    if isinstance(node, ast.AugAssign | ast.Assign) and any(clock in ast.unparse(node) for clock in CLOCKS):
         return True
     if isinstance(node, ast.keyword):
         return node.arg in NOTHING_COMPUTED
@@ -196,6 +207,15 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Name(NAMES[node.id], node.ctx)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         yield ast.Constant(not node.value if isinstance(node.value, bool) else other_number(node.value))
+
+
+def _is_logic(node: ast.AST) -> bool:
+    """Return whether a node that may be changed decides, instead of computing."""
+    if isinstance(node, ast.Compare):
+        return isinstance(node.ops[0], ast.Is | ast.IsNot)
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Not)
+    return isinstance(node, ast.BoolOp) or (isinstance(node, ast.Constant) and isinstance(node.value, bool))
 
 
 def _is_changed(node: ast.UnaryOp) -> bool:

@@ -6,10 +6,10 @@
 
 Each mutant is one file of a copy of the project in which one line of arithmetic is broken: an operator, a
 comparison, a function's name or a number is another one (see `mutations.py`; `--every-way` breaks each line
-in all the ways there are, also what decides instead of computing). The tests of all rooms with arithmetic run once, which notes what lines each of them
-reaches. Then those that reach a mutant's line look at it, first those that are called after its file, then
-the fastest, until one fails, or, with `--seconds`, until they took that long together: such a mutant is
-undecided.
+in all the ways there are, also what decides instead of computing). The tests of all rooms with arithmetic run
+once, which notes what lines each of them reaches. Then those that reach a mutant's line look at it, first
+those that are called after its file, until one fails, or, with `--seconds`, until they took that long
+together: such a mutant is undecided.
 
 `mutants_seen.txt` beside this script names those that a test has seen. ``new`` are the others, and those of
 functions that have changed since; `--keep` adds to the file what is seen.
@@ -321,6 +321,24 @@ EQUIVALENT = {
         "1e-09",
         "2e-09",
     ): "either is more than rounding and less than a difference",
+    (
+        "zoo/algorithms/demonstrations.py",
+        "after = torch.zeros_like(states)",
+        "torch.zeros_like",
+        "torch.ones_like",
+    ): ("each row is written before it is read"),
+    (
+        "zoo/algorithms/demonstrations.py",
+        "return np.zeros(0, np.int64)",
+        "np.zeros",
+        "np.ones",
+    ): "there is nothing in it",
+    (
+        "zoo/algorithms/episodes_apart.py",
+        "results, records = np.zeros((len(episodes), 2 + n_seen)), []",
+        "np.zeros",
+        "np.ones",
+    ): "each row is written when its episode ends",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo import ARS, evaluate_policy, make_vec_env
+from zoo.algorithms.ars import ARSConfig
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 
@@ -360,3 +361,89 @@ def test_episode_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(episodes_apart, "LONGEST_EPISODE", 100)
     with pytest.raises(ZooError, match=r"environment 0 has taken 100 steps .*env\.max_episode_steps"):
         ars("Pendulum-v1", n_delta=1).learn(10)
+
+
+def test_longest_episode_is_still_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zoo.algorithms import episodes_apart
+
+    monkeypatch.setattr(episodes_apart, "LONGEST_EPISODE", 199)
+    ars("Pendulum-v1", n_delta=1).learn(400)  # of 200 steps, the last of which is an end
+
+
+class Endless(gym.Env[Any, Any]):
+    """Every second one that is made never ends."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    n_made = 0
+
+    def __init__(self) -> None:
+        self.ends = Endless.n_made % 2 == 0
+        Endless.n_made += 1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 1.0, self.ends, False, {}
+
+
+def test_environment_without_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zoo.algorithms import episodes_apart
+
+    monkeypatch.setattr(episodes_apart, "LONGEST_EPISODE", 30)
+    monkeypatch.setattr(Endless, "n_made", 0)
+    with pytest.raises(ZooError, match="environment 1 has taken 30 steps"):
+        ars(make_vec_env(Endless, 2, check=False), n_delta=1).learn(10)
+
+
+# Workers, as one of them sees it
+
+
+class Other:
+    """Stands for two workers, of which this one is the second, and the first has another seed."""
+
+    rank, size, n_here = 1, 2, 1
+    orders: Any = None
+
+    def rows(self, vector: np.ndarray) -> np.ndarray:
+        return np.stack([vector + 7, vector])
+
+    def spread(self, tensors: Any) -> None:
+        pass
+
+
+def test_worker_takes_the_seed_of_the_first_and_plays_its_own_share() -> None:
+    model = ars(n_delta=2, n_eval_episodes=3)
+    alone = model._own_episodes()
+    model.join(Other())  # type: ignore[arg-type]
+    assert model.seed == RUN["seed"] + 7
+    model.seed = RUN["seed"]
+    assert model._own_episodes() == alone[6:]
+    assert len(alone) == 12
+
+
+def test_shares_of_episodes_are_even() -> None:
+    for n_workers in (1, 2, 3, 4, 6, 12):
+        ARS.check_workers(ARSConfig(n_delta=2, n_eval_episodes=3), n_workers)
+    for n_workers in (5, 8):
+        with pytest.raises(ZooError, match=f"{n_workers} workers can't share the 12 episodes"):
+            ARS.check_workers(ARSConfig(n_delta=2, n_eval_episodes=3), n_workers)
+
+
+def test_spread_of_returns_is_that_of_a_sample() -> None:
+    model = ars(n_delta=2)
+    updated(model, np.zeros((2, model.parameters.size)), [1.0, 2.0], [3.0, 6.0])
+    assert model.read_metrics()["rollout/return_std"] == pytest.approx(np.std([1.0, 2.0, 3.0, 6.0], ddof=1))
+
+
+def test_nothing_of_it_is_worth_compiling() -> None:
+    assert ars().gradient_steps_in(10**9) == 0.0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_device_that_is_asked_for_is_taken() -> None:
+    assert ars(device="auto").device.type == "cpu"
+    with pytest.raises(ZooError, match="cuda"):
+        ars(device="cuda")

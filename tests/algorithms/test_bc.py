@@ -155,3 +155,7 @@ def test_wrong_input_gets_one_clear_line(cartpole: ExpertData) -> None:
     with pytest.raises(ZooError, match=r"there is no nothing\.npz"):
         BC("MlpPolicy", "CartPole-v1", dataset="nothing.npz")
     assert spaces.Tuple in BC.supported_actions
+
+
+def test_gradient_steps_are_foreseen(cartpole: ExpertData) -> None:
+    assert clone(cartpole, batch_size=50).gradient_steps_in(1000) == 20.0

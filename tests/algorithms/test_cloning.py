@@ -237,6 +237,45 @@ def test_sequences_are_whole_episodes_in_pieces() -> None:
     learner.pretrain(data, n_epochs=2)
 
 
+def test_batches_of_sequences_have_as_many_steps_as_asked() -> None:
+    data = linear_expert(lengths=(40, 33, 64, 20))  # 7 sequences of 32 steps
+    learner = agent("a2c", {"name": "MlpLstmPolicy", "lstm_hidden_size": 8}, n_steps=32)
+    demonstrations = Demonstrations(data, learner, 0.0, np.random.default_rng(0))
+    assert demonstrations.minibatches(np.random.default_rng(0), 96).shape == (3, 3)
+    assert demonstrations.minibatches(np.random.default_rng(0), 5).shape == (7, 1)
+
+
+@pytest.mark.parametrize("policy", ["LinearPolicy", {"name": "MlpLstmPolicy", "lstm_hidden_size": 8}])
+def test_validation_loss_is_the_mean_over_all_steps(monkeypatch: pytest.MonkeyPatch, policy: Any) -> None:
+    monkeypatch.setattr("zoo.algorithms.cloning.VALIDATED_AT_ONCE", 4)
+    data = linear_expert(lengths=(3, 40, 33, 7))
+    learner = agent("a2c", policy, n_steps=32)
+    cloning = Cloning(learner.acting.policy, CloningTerms())
+    demonstrations = Demonstrations(data, learner, 0.6, np.random.default_rng(0))
+    assert len(demonstrations.validation) > 2
+    found = cloning.validation_loss(demonstrations)
+    chosen = demonstrations.validation
+    episodes = validation_episodes(4, 0.6, np.random.default_rng(0))
+    losses: list[float] = []
+    for episode in episodes:
+        state = None
+        for step in data.steps_of(np.array([episode])):
+            seen = {"observations": torch.from_numpy(data.observations[step : step + 1])}
+            if state is None and demonstrations.remembers:
+                state = learner.policy.initial_state(1)
+            with torch.no_grad():
+                logits, state = learner.policy.action_parameters(seen, state)
+            losses.append(-float(torch.log_softmax(logits.reshape(-1), 0)[data.actions[step] - 1]))
+    assert len(chosen) <= len(losses)
+    assert found == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_patience_counts_from_nothing() -> None:
+    patience = Patience(2)
+    assert not patience.is_over(math.inf, torch.zeros(1))
+    assert patience.is_over(math.inf, torch.zeros(1))
+
+
 def test_recurrent_policy_learns_what_only_memory_tells() -> None:
     rng = np.random.default_rng(0)
     observations = np.zeros((400, 2), np.float32)

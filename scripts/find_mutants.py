@@ -46,6 +46,9 @@ COPIED = ("zoo", "conf", "docs", "hyperparams", "trained_agents", "tests", "pypr
 ROOMS = ("memory", "optim", "policies", "envs", "training", "algorithms")
 """The rooms whose arithmetic results depend on."""
 
+TESTS = (*ROOMS, "workers")
+"""The folders of tests that look."""
+
 LEFT_OUT = {
     "it says, draws, times or looks something up: no number of a result depends on it": (
         *("memory/config.py", "memory/limit.py", "optim/compile_clock.py", "policies/config.py"),
@@ -378,7 +381,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="add what is seen to the file of those seen")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--rooms", nargs="+", default=ROOMS, help="rooms whose tests look; else all")
+    parser.add_argument("--rooms", nargs="+", default=TESTS, help="folders of tests that look; else all")
     parser.add_argument("--notes", type=Path, help="file that keeps which tests reach which lines")
     parser.add_argument(
         "--seconds", type=float, help="how long the tests of one mutant may take; else all run"

@@ -111,6 +111,17 @@ def test_clone_of_a_linear_expert_comes_as_near_as_asked() -> None:
     np.testing.assert_allclose(learner.predict(data.observations)[0], data.actions, atol=0.05)
 
 
+def test_parameters_are_taught_though_a_part_of_them_is_not() -> None:
+    """One of what is observed is always 0: the weights of that column stay, and those beside it learn."""
+    data = linear_expert()
+    data.observations[:, 1] = 0.0
+    learner = agent()
+    before = learner.get_parameters()
+    learner.pretrain(data, n_epochs=3, learning_rate=0.1, validation_fraction=0.0)
+    moved = [not np.array_equal(before[name], after) for name, after in learner.get_parameters().items()]
+    assert sum(moved) >= 2
+
+
 def test_nothing_moves_without_a_learning_rate() -> None:
     learner = agent()
     before = learner.get_parameters()

@@ -305,6 +305,47 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
     assert together(work) == [({"x": 2.0, "y": 7.0}, 0, 1, 14), ({}, 0, 1, 14)]
 
 
+def test_episodes_of_all_are_told_with_their_environment_and_by_the_clock_of_the_first() -> None:
+    def work(workers: Workers) -> Any:
+        model = algorithm("a2c", max_episode_steps=5)
+        assert model.envs is not None
+        model.envs.start += 1000.0 * workers.rank  # whose clocks started then
+        learn(model, workers, 70)
+        return [(each.env_index, each.seconds) for each in model.recent_episodes], model.n_episodes
+
+    (told, n_told), (others, n_others) = together(work)
+    assert {index for index, _ in told} == {0, 1}
+    assert n_told == len(told) >= 12
+    assert all(abs(seconds) < 600 for _, seconds in told)
+    assert not others
+    assert not n_others
+
+
+def test_signal_to_any_worker_is_heard_by_all() -> None:
+    def work(workers: Workers) -> Any:
+        model = algorithm("a2c")
+        model.join(workers)
+        heard = [model.team.has_collected(False), model.team.has_collected(workers.rank == 1)]
+        if workers.is_first:
+            workers.end()
+        else:
+            workers.follow(model.team.orders)
+        return heard
+
+    assert together(work) == [[False, True]] * 2
+
+
+def test_leaving_gives_back_the_cores() -> None:
+    def work(workers: Workers) -> Any:
+        model = algorithm("a2c")
+        model.join(workers)
+        shared = model.runtime.shared_by
+        model.leave()
+        return shared, model.runtime.shared_by
+
+    assert together(work) == [(2, 1)] * 2
+
+
 def test_what_is_seen_at_a_barrier_is_in_the_checkpoint_after_it() -> None:
     """Environments that can't be replayed are reset before a checkpoint; their first observations count."""
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from zoo.algorithms.interaction import Interaction
-from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
+from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import Normalizer
 from zoo.envs.stepper import EnvStepper
 from zoo.optim.workers import Workers
@@ -143,16 +143,16 @@ class Team:
         if self.workers is None or not self.leads or not self._n_untold:
             return
         self.workers.order(EPISODES)
-        monitor, n_envs = self._monitor(), self.algorithm.n_envs
-        start = 0.0 if monitor is None else monitor.start
-        for rank, (began, records) in enumerate(self._told_episodes()):
+        envs = self.algorithm.envs
+        assert envs is not None
+        for rank, (start, records) in enumerate(self._told_episodes()):
             for each in records:
                 record = EpisodeRecord(**each)
                 if rank:
-                    record.env_index += rank * n_envs
-                    record.seconds += began - start
-                    if monitor is not None:
-                        monitor.write(record)
+                    record.env_index += rank * self.algorithm.n_envs
+                    record.seconds += start - envs.start
+                    if envs.monitor is not None:
+                        envs.monitor.write(record)
                 self.algorithm.take_note_of(record)
 
     def hear_metrics(self, own: dict[str, float]) -> dict[str, float]:
@@ -178,17 +178,11 @@ class Team:
 
     def _told_episodes(self) -> list[Any]:
         """Hand over this worker's episodes, with when its clock started; return those of all."""
-        monitor = self._monitor()
         assert self.algorithm.envs is not None
-        start = self.algorithm.envs.start if monitor is None else monitor.start
         records = [dataclasses.asdict(record) for record in self._untold]
         self._untold, self._n_untold = [], 0
-        return self._told([start, records])
+        return self._told([self.algorithm.envs.start, records])
 
     def _told(self, value: Any) -> list[Any]:
         assert self.workers is not None
         return self.workers.gathered(value)
-
-    def _monitor(self) -> EpisodeMonitor | None:
-        assert self.algorithm.envs is not None
-        return self.algorithm.envs.monitor

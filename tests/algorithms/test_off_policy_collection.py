@@ -17,6 +17,8 @@ from logged_envs import KINDS, Logged, Transition, logged_vector_env
 from zoo import DDPG, DQN, SAC, make_vec_env
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
 from zoo.errors import ZooError, ZooWarning
+from zoo.memory.config import MemoryConfig, PrioritizedConfig
+from zoo.memory.sum_tree import SumTree
 
 SMALL = {"net_arch": [8]}
 BOX = spaces.Box(-2.0, 6.0, (2,), np.float32)
@@ -568,6 +570,17 @@ def test_memory_is_told_beforehand_to_a_few_bytes(name: str, optimize: bool) -> 
     if model.memory._final is not None:
         taken += model.memory._final.nbytes
     assert told == taken
+
+
+def test_memory_of_priorities_is_told_beforehand() -> None:
+    model = DQN(SMALL, "CartPole-v1", buffer_size=100_000)
+    with_priorities, without = (
+        DQN.memory_bytes(model.config, *model.spaces, memory=MemoryConfig(prioritized=each))
+        for each in (PrioritizedConfig(), None)
+    )
+    tree = SumTree(100_000)
+    taken = sum(each.nbytes for each in [*tree._sums, *tree._ends, *tree._smallest])
+    assert with_priorities - without == pytest.approx(taken, rel=0.05)
 
 
 def test_a_step_that_is_only_resets_adds_nothing() -> None:

@@ -556,7 +556,7 @@ def show_in(
 def pytest_of(project: Path, tests: Sequence[str]) -> list[Any]:
     """Return the command that collects tests in a project."""
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", f"{project}-tmp")
-    return [sys.executable, "-m", "pytest", "-p", "mutant_tests", *options, *tests]
+    return [sys.executable, "-m", "mutant_tests", *options, *tests]
 
 
 def environment_of(project: Path) -> dict[str, str]:

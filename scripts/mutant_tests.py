@@ -166,7 +166,8 @@ class Exhibition:
         if status in (-signal.SIGALRM, -signal.SIGPROF):
             return "hangs"
         survived = "SURVIVED" if len(in_time) == len(tests) else "UNDECIDED"
-        return {PASSED: survived, NOT_SHOWN: "NOT SHOWN"}.get(status, "seen")
+        others = {PASSED: survived, NOT_SHOWN: "NOT SHOWN", -signal.SIGTERM: "NOT SHOWN"}
+        return others.get(status, "seen")
 
     def _tests_of(self, mutant: Mapping[str, Any]) -> list[tuple[str, float]]:
         """Return the tests that reach a mutant: its file's own first, the fastest before, then others.
@@ -233,7 +234,7 @@ class Exhibition:
             os.dup2(nowhere, stream)
         _end_after(10 * HANGS_AFTER[0] + HANGS_AFTER[1] * seconds)
         options = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", f"{ROOT}-tmp")
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *names])
+        os.execv(sys.executable, [sys.executable, "-m", "mutant_tests", *options, *names])
 
 
 def _end_after(seconds: float) -> None:
@@ -301,3 +302,7 @@ def _end_children() -> None:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(pytest.main(["-p", "mutant_tests", *sys.argv[1:]]))

@@ -21,7 +21,6 @@ import zoo
 from zoo.errors import ZooError
 from zoo.training.run_folder import RunFolder
 
-TRAINED = os.getpid()
 HANG_AFTER = 150
 """Steps of one environment: in the third rollout of 64, and after a checkpoint at the second."""
 
@@ -36,7 +35,7 @@ class HangingOnce(CartPoleEnv):
         if self.n_steps == HANG_AFTER and is_told_to_hang():
             number = Path("hanging").read_text()
             if number:
-                os.kill(TRAINED, int(number))
+                os.kill(int(Path("trained").read_text()), int(number))
             threading.Event().wait()
         return super().step(action)
 
@@ -53,6 +52,7 @@ def is_told_to_hang() -> bool:
 @pytest.fixture(autouse=True)
 def _env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
+    Path("trained").write_text(str(os.getpid()))
     gym.register("HangingOnce-v0", HangingOnce, max_episode_steps=100)
     yield
     gym.registry.pop("HangingOnce-v0")

@@ -52,13 +52,13 @@ def is_told_to_hang() -> bool:
 @pytest.fixture(autouse=True)
 def _env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
-    Path("trained").write_text(str(os.getpid()))
     gym.register("HangingOnce-v0", HangingOnce, max_episode_steps=100)
     yield
     gym.registry.pop("HangingOnce-v0")
 
 
 def train(*overrides: str) -> Any:
+    Path("trained").write_text(str(os.getpid()))
     return zoo.train(
         zoo.compose(
             "train",

@@ -56,6 +56,10 @@ def assert_equal(one: ExpertData, other: ExpertData) -> None:
     np.testing.assert_array_equal(one.action_masks, other.action_masks)  # type: ignore[arg-type]
 
 
+def test_card_has_the_mean_return(tmp_path: Path) -> None:
+    assert read_expert(write_expert(tmp_path / "expert.npz", expert())).card["mean_return"] == 7.0
+
+
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = write_expert(tmp_path / "expert.npz", expert())
     data = read_expert(path, (OBSERVATIONS, ACTIONS))
@@ -152,6 +156,16 @@ def test_other_endings_than_npz_are_refused(tmp_path: Path) -> None:
         ({"actions": np.array([1, 2, 0, 1, 1, 1])}, "0 at step 2 is no action"),
         ({"action_masks": np.ones((6, 2), np.bool_)}, r"expected \(6, 3\)"),
         ({"rewards": np.full(6, np.inf, np.float32)}, "its rewards are not finite"),
+        ({"rewards": np.array([1, 2, 3, 4, np.nan, 6], np.float32)}, "its rewards are not finite"),
+        ({"returns": np.array([3.0, np.nan, 15.0])}, "its rewards are not finite"),
+        (
+            {
+                "observations": np.where(np.arange(6)[:, None] == 4, np.inf, np.ones((6, 2))).astype(
+                    np.float32
+                )
+            },
+            "observations at step 4 are not finite",
+        ),
         ({"returns": np.array([3.0, 3.0, 16.0])}, "episode 2 add up to 15, but its return is 16"),
     ],
 )
@@ -167,6 +181,15 @@ def test_numbers_outside_of_their_bounds_are_no_actions() -> None:
     outside = np.array([[0.0], [1.1], [0.0], [0.0], [0.0], [0.0]], np.float32)
     with pytest.raises(ZooError, match="at step 1 is no action of Box"):
         expert(action_space=space, actions=outside, action_masks=None)
+
+
+def test_choices_begin_where_their_space_does() -> None:
+    space = spaces.MultiDiscrete([3, 2], start=[1, 5])
+    actions = np.array([[1, 5], [3, 6], [2, 5], [1, 6], [1, 5], [3, 6]])
+    assert expert(action_space=space, actions=actions, action_masks=None).n_steps == 6
+    for wrong in ([4, 5], [1, 7], [0, 5], [1, 4]):
+        with pytest.raises(ZooError, match="at step 2 is no action of MultiDiscrete"):
+            expert(action_space=space, actions=np.insert(actions, 2, wrong, 0)[:6], action_masks=None)
 
 
 def test_returns_may_be_rounded_as_their_rewards_are() -> None:
@@ -337,6 +360,12 @@ def test_summary_says_what_there_is() -> None:
         assert part in text
     assert "successes     33%" in text
     assert "cut short     33%" in text
+
+
+def test_histogram_stands_in_columns() -> None:
+    lines = histogram(np.array([-5.0, 100.0, 1000.0]), n_bins=3)
+    assert len({line.index("…") for line in lines}) == 1
+    assert len({line.index("█") for line in lines if "█" in line}) == 1
 
 
 def test_histogram_counts_every_return() -> None:

@@ -10,6 +10,8 @@ import pytest
 from gymnasium import spaces
 
 from zoo.errors import ZooError
+from zoo.files.npz import opened_npz
+from zoo.memory import stable_baselines_data
 from zoo.memory.expert_files import read_expert
 
 BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -140,3 +142,63 @@ def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
     path = save(tmp_path / "sb.npz", obs=np.array([{}, {}, {}], dtype=object))
     with pytest.raises(ZooError, match="obs holds Python objects"):
         read_expert(path)
+
+
+def test_guessed_observations_are_of_the_type_of_the_file_and_without_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "sb.npz"
+    for dtype, expected in ((np.float64, np.float64), (np.float32, np.float32), (np.int64, np.float32)):
+        guessed = read_expert(save(path, obs=np.zeros((3, 2), dtype))).observation_space
+        assert guessed == spaces.Box(-np.inf, np.inf, (2,), expected)
+    pictures = np.arange(3 * 60, dtype=np.uint8).reshape(3, 4, 5, 3)
+    data = read_expert(save(path, obs=pictures))
+    assert data.observation_space == IMAGES
+    np.testing.assert_array_equal(data.observations, pictures)
+    numbers = read_expert(save(path, obs=np.zeros((3, 2), np.uint8)))
+    assert numbers.observation_space == spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+
+def test_images_that_memory_does_not_hold_are_refused(tmp_path: Path) -> None:
+    pictures = [np.zeros((4, 5, 3), np.uint8)] * 3
+    path = save(tmp_path / "sb.npz", obs=np.array(save_images(tmp_path, pictures)))
+    needed = 3 * 4 * 5 * 3
+    with opened_npz(path, None) as npz:
+        data = stable_baselines_data.read(npz, path, (IMAGES, spaces.Discrete(2)), needed)
+    assert data.n_steps == 3
+    with opened_npz(path, None) as npz, pytest.raises(ZooError, match=r"need 0\.00 GiB of memory"):
+        stable_baselines_data.read(npz, path, (IMAGES, spaces.Discrete(2)), needed - 1)
+
+
+def test_one_image_may_have_as_many_bytes_as_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = [np.zeros((4, 5, 3), np.uint8)] * 3
+    path = save(tmp_path / "sb.npz", obs=np.array(save_images(tmp_path, pictures)))
+    biggest = max(each.stat().st_size for each in (tmp_path / "recorded_images").iterdir())
+    noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8)  # PNG makes it no smaller
+    assert biggest < 20 * 20 * 3
+    image = pytest.importorskip("PIL.Image")
+    for index in range(3):
+        image.fromarray(noise).save(tmp_path / "recorded_images" / f"{index}.jpg", quality=5)
+    path = save(tmp_path / "sb.npz", obs=np.array([f"recorded_images/{i}.jpg" for i in range(3)]))
+    box = spaces.Box(0, 255, (20, 20, 3), np.uint8)
+    monkeypatch.setattr(stable_baselines_data, "TEXT_LIMIT", 20 * 20 * 3)
+    assert read_expert(path, (box, spaces.Discrete(2))).n_steps == 3
+    monkeypatch.setattr(stable_baselines_data, "TEXT_LIMIT", 20 * 20 * 3 - 1)
+    with pytest.raises(ZooError, match=r"0\.jpg has 1,200 bytes"):
+        read_expert(path, (box, spaces.Discrete(2)))
+
+
+def test_image_is_found_under_any_part_of_its_path(tmp_path: Path) -> None:
+    """Also where only its name is left, and where the first folder of a relative path is not there."""
+    pictures = [np.full((4, 5, 3), 50 * i, np.uint8) for i in range(3)]
+    save_images(tmp_path, pictures)
+    for index in range(3):
+        (tmp_path / "recorded_images" / f"{index}.png").rename(tmp_path / f"{index}.png")
+    names = np.array([f"gone/{index}.png" for index in range(3)])
+    data = read_expert(save(tmp_path / "sb.npz", obs=names), (IMAGES, spaces.Discrete(2)))
+    np.testing.assert_array_equal(data.observations, np.stack(pictures))
+
+
+def test_no_images_at_all_are_an_empty_file(tmp_path: Path) -> None:
+    empty = {name: np.zeros(0) for name in ("actions", "rewards", "episode_returns", "episode_starts")}
+    path = save(tmp_path / "sb.npz", obs=np.zeros(0, "U9"), **empty)
+    with pytest.raises(ZooError, match=r"it is empty|expected"):
+        read_expert(path, (IMAGES, spaces.Discrete(2)))

@@ -252,6 +252,15 @@ def test_observations_of_an_environment_that_is_not_to_be_followed_change_no_sta
 # Environments of others
 
 
+def test_candidates_show_nothing_of_returns() -> None:
+    model = ars(EnvConfig("CartPole-v1", normalize=True, max_episode_steps=20), n_delta=2)
+    assert model.normalizer is not None
+    before = model.normalizer.state()["arrays"]
+    after = model.learn(100).normalizer.state()["arrays"]  # type: ignore[union-attr]
+    assert after["return.count"] == before["return.count"]
+    assert after["observations.count"] >= before["observations.count"] + 50
+
+
 class NextStep(SyncVectorEnv):
     """Gymnasium's vector environment, which resets in a step of its own."""
 

@@ -154,3 +154,13 @@ def test_shape_of_other_than_whole_numbers_is_refused_before_any_are_made(kind: 
     described = {"type": kind, "shape": shape, "dtype": "float32", "low": 0, "high": 1}
     with pytest.raises(ZooError, match=r"no list of whole numbers|more than 32 dimensions"):
         space_from_dict({"type": "Tuple", "spaces": [described]})
+
+
+def test_long_bounds_are_shortened() -> None:
+    low = -np.arange(1.0, 10.0)
+    eight, nine = (spaces.Box(low[:n], np.ones(n)) for n in (8, 9))
+    assert "-8." in str(spaces_differ(eight, spaces.Box(2 * low[:8], np.ones(8))))
+    told = spaces_differ(nine, spaces.Box(2 * low, np.ones(9)))
+    assert told is not None
+    assert "..." in told
+    assert "-5." not in told

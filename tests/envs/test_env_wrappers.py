@@ -130,6 +130,13 @@ def test_time_feature_counts_repeated_steps(options: dict[str, Any]) -> None:
     assert observations[0, -1] == 1.0
 
 
+def test_time_feature_counts_by_itself_where_there_is_no_limit() -> None:
+    env = made(lambda: Counting((4, 9)), time_feature={"max_steps": 8})
+    left = [env.reset()[0][0, -1], *(env.step([0])[0][0, -1] for _ in range(5))]
+    assert left == [1.0, 7 / 8, 6 / 8, 5 / 8, 1.0, 7 / 8]  # the fourth step ends an episode
+    assert env.reset()[0][0, -1] == 1.0
+
+
 def test_time_feature_counts_the_steps_that_its_time_limit_counts() -> None:
     limits = [
         {"_target_": "gymnasium.wrappers.MaxAndSkipObservation", "skip": 3},

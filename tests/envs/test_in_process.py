@@ -165,6 +165,8 @@ def test_methods_and_attributes_of_the_envs_can_be_reached() -> None:
     assert env.get_attr("gravity") == (9.8, 9.8)
     env.set_attr("gravity", [1.0, 2.0])
     assert env.get_attr("gravity") == (1.0, 2.0)
+    env.set_attr("gravity", 3.0)
+    assert env.get_attr("gravity") == (3.0, 3.0)
 
 
 def test_frames_are_rendered() -> None:

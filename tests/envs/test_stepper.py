@@ -401,3 +401,57 @@ def test_of_a_step_its_numbers_are_shown_and_not_the_environments() -> None:
     assert "_env" not in shown
     assert "_infos" not in shown
     assert "_ends" not in shown
+
+
+def test_episodes_that_are_begun_anew_count_from_nothing_and_stand_still_at_their_ends() -> None:
+    envs = EnvStepper(make_vec_env(lambda: Counting((3,)), 2, check=False))
+    envs.reset([0, 1])
+    envs.begin({0: 5, 1: 6})
+    envs.step(np.zeros(2, np.int64))
+    envs.begin({0: 7})  # amidst an episode
+    ended: dict[int, list[float]] = {0: [], 1: []}
+    for _ in range(6):
+        outcome = envs.step(np.zeros(2, np.int64))
+        for episode in outcome.episodes:
+            ended[episode.env_index].append(episode.episode_return)
+    assert ended == {0: [6.0], 1: [6.0]}
+    assert outcome.rewards.tolist() == [0.0, 0.0]
+
+
+class Choosy(SyncVectorEnv):
+    """Takes seeds in one form alone."""
+
+    form: Any = int
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if seed is not None and type(seed) is not self.form:
+            raise TypeError(f"no {type(seed).__name__}")
+        return super().reset(seed=None if seed is None else int(np.ravel(seed)[0]), options=options)
+
+
+@pytest.mark.parametrize("form", [list, np.ndarray, int])
+def test_seeds_are_given_in_the_form_that_is_taken(form: Any) -> None:
+    env = Choosy([lambda: gym.make("CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    env.form = form
+    envs = EnvStepper(env)
+    first = envs.reset([3, 4])
+    np.testing.assert_array_equal(envs.reset([3, 4]), first)
+
+
+def test_seeds_that_are_taken_in_no_form_are_refused_with_the_reason() -> None:
+    env = Choosy([lambda: gym.make("CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    env.form = tuple
+    with pytest.raises(TypeError, match="no int"):
+        EnvStepper(env).reset([3, 4])
+
+
+def test_rows_that_are_idle_or_only_reset_do_not_count() -> None:
+    envs = EnvStepper(make_vec_env(Noisy, 3, check=False))
+    valid = np.array([True, False, True])
+    assert envs._counted(None) is None
+    assert envs._counted(valid) is valid
+    envs.idle[2] = True
+    for given, counted in ((None, [True, True, False]), (valid, [True, False, False])):
+        found = envs._counted(given)
+        assert found is not None
+        assert found.tolist() == counted

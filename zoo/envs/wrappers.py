@@ -104,7 +104,6 @@ class ActionRepeat(Wrapper):
     def __init__(self, env: Env, n: int) -> None:
         super().__init__(env)
         self._n = n
-        self._elapsed_steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Reset the count of steps."""
@@ -167,7 +166,6 @@ class TimeFeature(Wrapper):
         if max_steps is None:
             raise ZooError("env.time_feature needs a time limit: set env.max_episode_steps or {max_steps: N}")
         self._max_steps, self._test_mode = max_steps, test_mode
-        self._elapsed_steps = 0
         self._clock = find_wrapper(env, gym.wrappers.TimeLimit) or find_wrapper(env, ActionRepeat) or self
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.config.agent_choice import AgentChoice
+from zoo.config.agent_choice import ActingAgent
 from zoo.config.expert_settings import ExpertSettings
 from zoo.config.fields import hyperparameter
 from zoo.config.inspecting import DoctorSettings, ReproduceSettings
@@ -92,7 +92,7 @@ class TuneSettings(SearchSettings, TrainSettings):
 
 
 @dataclass
-class PlaySettings(AgentChoice):
+class PlaySettings(ActingAgent):
     """What every command takes in which a saved agent plays a number of episodes."""
 
     n_episodes: int = hyperparameter(help="episodes to play", ge=1)
@@ -165,6 +165,15 @@ class EvalSettings:
 
 
 @dataclass
+class AgentsSettings:
+    """Agents that are kept as the run goes, in its folder ``agents``, each named by its steps."""
+
+    every: int | None = hyperparameter(
+        None, "steps between agents; null: a tenth of the run", unit="environment steps", ge=1
+    )
+
+
+@dataclass
 class CheckpointSettings:
     """What `resume=` needs, written as the run goes."""
 
@@ -208,6 +217,7 @@ class OwnCallbackSettings:
 CALLBACKS: dict[str, type[Any]] = {
     "eval": EvalSettings,
     "checkpoint": CheckpointSettings,
+    "agents": AgentsSettings,
     "video": VideoSettings,
     "stop_on_reward": StopOnRewardSettings,
     "stop_on_no_improvement": StopOnNoImprovementSettings,

@@ -18,6 +18,7 @@ from zoo.training.checkpoint import CheckpointCallback
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.evaluation import Env
 from zoo.training.histogram_callback import HistogramCallback
+from zoo.training.kept_agents import KeepAgentsCallback
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger
 from zoo.training.logging_callback import LoggingCallback
 from zoo.training.own_classes import own_class
@@ -37,6 +38,7 @@ EVALUATIONS_IN_A_RUN = 20
 CHECKPOINTS_IN_A_RUN = 10
 REPORTS_IN_A_RUN = 100
 VIDEOS_IN_A_RUN = 10
+AGENTS_IN_A_RUN = 10
 HISTOGRAMS_IN_A_RUN = 20
 
 
@@ -48,8 +50,10 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> 
     """
     settings = config["callbacks"]
     trackers = Trackers(_outputs(config, run), run.path, config)
+    evaluating = _evaluation(settings, config["n_timesteps"], run, eval_env)
     callbacks: list[Callback] = [
-        *_evaluation(settings, config["n_timesteps"], run, eval_env),
+        *evaluating,
+        *_kept(settings, config["n_timesteps"], run, evaluating),
         *_own(settings),
         *_videos(config, run, eval_env, trackers),
         *_logging(config, trackers),
@@ -98,6 +102,18 @@ def _evaluation(
     if "stop_on_episodes" in chosen:
         callbacks.append(StopTrainingOnMaxEpisodes(chosen["stop_on_episodes"]["max_episodes"]))
     return callbacks
+
+
+def _kept(
+    settings: Mapping[str, Any], n_timesteps: int, run: RunFolder, evaluating: list[Callback]
+) -> list[Callback]:
+    """Return what keeps agents, which comes after the evaluation: that scores them."""
+    values = settings.get("agents")
+    if not _is_ours(values):
+        return []
+    evaluation = next((each for each in evaluating if isinstance(each, EvalCallback)), None)
+    every = _every(values, n_timesteps, AGENTS_IN_A_RUN)
+    return [KeepAgentsCallback(run, every=every, evaluation=evaluation)]
 
 
 def _videos(config: Mapping[str, Any], run: RunFolder, env: Env, trackers: Trackers) -> list[Callback]:

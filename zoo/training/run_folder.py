@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
+from zoo.agents.finding import KEPT
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
@@ -51,6 +52,7 @@ class RunFolder:
         self.evaluations = self.path / "evaluations.npz"
         self.agent = self.path / "agent"
         self.best_agent = self.path / "best_agent"
+        self.kept_agents = self.path / KEPT
         self.checkpoint = self.path / "checkpoint"
         self.videos = self.path / "videos"
         self.status: str | None = None
@@ -97,6 +99,7 @@ class RunFolder:
             atomic.recover_folder(agent)
         for path in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
             atomic.remove_unfinished(path)
+        atomic.recover_folders(run.kept_agents)
         if not run.has_checkpoint:
             run._remove_logs()
         if run.config.is_file():
@@ -248,7 +251,7 @@ class RunFolder:
             return {}
 
     def _remove_logs(self) -> None:
-        for folder in (self.monitor, self.tensorboard):
+        for folder in (self.monitor, self.tensorboard, self.kept_agents):
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self.progress, self.evaluations):
             file.unlink(missing_ok=True)

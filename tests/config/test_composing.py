@@ -245,8 +245,10 @@ def test_setting_of_a_callback_that_is_off_switches_it_on() -> None:
 
 
 def test_algo_and_env_are_plain_names_where_an_agent_is_looked_for() -> None:
-    config = zoo.compose("enjoy", ["algo=ppo2", "env=ALE/Pong-v5"])
+    config = zoo.compose("export", ["algo=ppo2", "env=ALE/Pong-v5"])
     assert (config.algo, config.env) == ("ppo2", "ALE/Pong-v5")
+    config = zoo.compose("enjoy", ["algo=ppo2", "env=ALE/Pong-v5", "env.max_episode_steps=9"])
+    assert (config.algo, config.env) == ("ppo2", {"id": "ALE/Pong-v5", "max_episode_steps": 9})
 
 
 def test_interpolations_between_settings_are_resolved() -> None:

@@ -29,6 +29,13 @@ CHOICES = {
 """What the user has to choose for each command, with an example."""
 
 
+NOT_TO_PLAY_WITH = {
+    "normalize": "an agent normalises with the statistics of its training, and returns are as they come",
+    "render_mode": "`record` and `render` say whether the environment is drawn",
+}
+"""What can't be set of an environment that a saved agent plays in."""
+
+
 def require_choices(command: str, config: Mapping[str, Any]) -> None:
     """Raise `ZooError` if something is missing that only the user can choose."""
     missing = {key: example for key, example in CHOICES.get(command, {}).items() if config.get(key) is None}
@@ -66,7 +73,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if command not in SETTINGS:
         return dict(config)
     config = _with_memory_where_one_is(config)
-    sections_here = {**_SECTIONS, **_SEARCH} if command == "tune" else _SECTIONS
+    sections_here = {**_SECTIONS, **_OF_COMMAND.get(command, {})}
     present = {key: check for key, check in sections_here.items() if isinstance(config.get(key), Mapping)}
     settings_class = SETTINGS[command]
     known = [field.name for field in dataclasses.fields(settings_class)]
@@ -127,6 +134,16 @@ def _env(values: Mapping[str, Any]) -> dict[str, Any]:
     return env
 
 
+def _env_to_play_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what is set of an environment, and nothing else: the rest is as the agent was trained in."""
+    for key, why in NOT_TO_PLAY_WITH.items():
+        if key in values:
+            raise ZooError(f"`env.{key}` can't be set here: {why}")
+    given = {key: value for key, value in values.items() if value is not None or key != "id"}
+    checked_values = _env({"id": "any", **given})
+    return {key: checked_values[key] for key in given}
+
+
 def _policy(values: Mapping[str, Any]) -> dict[str, Any]:
     return _built(sections.section_class("policy"), values, "policy")
 
@@ -184,12 +201,14 @@ _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "logger": _logger,
 }
 
-_SEARCH: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "sampler": sections.checked_sampler,
-    "pruner": sections.checked_pruner,
-    "space": dict,
+_OF_COMMAND: dict[str, dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "tune": {"sampler": sections.checked_sampler, "pruner": sections.checked_pruner, "space": dict},
+    **{command: {"env": _env_to_play_in} for command in ("enjoy", "evaluate", "record")},
 }
-"""Sections of a search; the space is held against the algorithm when the search begins."""
+"""Sections that only some commands have, or have otherwise.
+
+The space of a search is held against the algorithm when the search begins.
+"""
 
 
 def _built(config_class: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -133,8 +133,8 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
         return agents[timesteps]
     if not agents:
         raise ZooError(
-            f"the run {one_line(run)} has kept no agents as it went: callbacks.agents.every=STEPS of zoo train"
-            " keeps some"
+            f"the run {one_line(run)} has kept no agents as it went:"
+            " callbacks.agents.every=STEPS of zoo train keeps some"
         )
     listed = [str(each) for each in list(agents)[:MOST_LISTED]]
     more = f", … ({len(agents)} in all, up to {max(agents)})" if len(agents) > MOST_LISTED else ""

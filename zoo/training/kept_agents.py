@@ -13,7 +13,7 @@ from zoo.training.run_folder import RunFolder
 
 
 class KeepAgentsCallback(Callback):
-    """Saves the agent every ``every`` environment steps into the run's folder ``agents``, whole or not at all.
+    """Saves the agent every ``every`` environment steps, whole or not at all, into the run's ``agents``.
 
     One that ``evaluation`` has scored at the same step has its score on its card.
     """

@@ -193,7 +193,7 @@ def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
     assert zoo.compose("train", [*CARTPOLE, "callbacks=none"]).callbacks == off
     assert zoo.compose("train", [*CARTPOLE, "callbacks=[checkpoint]"]).callbacks == {
         **off,
-        "checkpoint": {"every": None, "keep": False},
+        "checkpoint": {"every": None, "keep": "auto"},
     }
     assert zoo.compose("train", [*CARTPOLE, "callbacks.eval=null"]).callbacks.eval is None
     logger = zoo.compose("train", [*CARTPOLE, "logger=[csv,tensorboard]"]).logger

@@ -117,7 +117,8 @@ def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_the
 
 
 def test_what_somebody_laid_beside_the_checkpoints_stays() -> None:
-    with Experiment(config_of("callbacks.checkpoint.every=64")) as experiment:
+    keep = "callbacks.checkpoint.keep=false"
+    with Experiment(config_of("callbacks.checkpoint.every=64", keep)) as experiment:
         experiment.run.checkpoint.mkdir()
         (experiment.run.checkpoint / "thesis.tex").write_text("a year")
         experiment.run_through()
@@ -559,7 +560,8 @@ def test_signal_after_a_run_is_recorded_as_finished_changes_nothing_of_that(
         remove_files(folder)
 
     monkeypatch.setattr(experiment_module, "remove_files", remove_files_after_a_signal)
-    assert run_command(config_of("callbacks.checkpoint.every=64", "verbose=1")) is None
+    keep = "callbacks.checkpoint.keep=false"
+    assert run_command(config_of("callbacks.checkpoint.every=64", "verbose=1", keep)) is None
     assert not signals
     run = RunFolder(runs()[0])
     assert run.read_record()["status"] == "finished"

@@ -84,6 +84,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
     _choose_how_to_evaluate(values)
     _refuse_random_steps_alone(values)
+    _refuse_taking_from_nothing(values)
     return {key: values[key] for key in [*config, *known] if key in values}
 
 
@@ -117,6 +118,13 @@ def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
             f"`algo.learning_starts={starts}` leaves nothing of n_timesteps={n_timesteps} to learn in;"
             " expected fewer random steps, or a longer run"
         )
+
+
+def _refuse_taking_from_nothing(values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for a run that is to take more than weights from no other."""
+    what = values.get("init_with", "weights")
+    if what != "weights" and values.get("init_from") is None:
+        raise ZooError(f"`init_with={what}` says what to take of init_from=RUN, which is missing")
 
 
 def _algo(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,11 +93,27 @@ class CheckpointCallback(Callback):
         if _is_replayable(algorithm):
             self._write(algorithm)
 
+    def leave_last(self, algorithm: Training, most_bytes: int | None) -> None:
+        """Write one of the run's end, with its last evaluation, unless it takes more than ``most_bytes``.
+
+        The one before stays the one to go on from where the end has cut the last collection short.
+        """
+        is_there = self.written_at == algorithm.num_timesteps
+        if not _is_replayable(algorithm) or (is_there and algorithm.cut_short):
+            return
+        if most_bytes is None or _n_bytes(algorithm) <= most_bytes:
+            self._write(algorithm)
+
     def _write(self, algorithm: Training) -> None:
         with told("the run goes on, and the previous checkpoint, if any, stays"):
             write_checkpoint(self.folder, algorithm, self.callbacks)
             self.written_at = algorithm.num_timesteps
         self._written = time.monotonic()
+
+
+def _n_bytes(algorithm: Training) -> int:
+    """Return about what a checkpoint takes, of all workers."""
+    return algorithm.team.size * sum(array.nbytes for array in split(algorithm.state())[0].values())
 
 
 def refuse_barriers_by_the_clock(interval: int | str | None) -> None:
@@ -150,7 +166,8 @@ def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Call
         offsets = None if monitor is None else monitor.offsets()
     except OSError as error:
         raise ZooError(f"can't write {folder}: a log does not reach the disk: {error}") from error
-    record = {"timesteps": algorithm.num_timesteps, "algorithm": values}
+    reached = {"timesteps": algorithm.num_timesteps, "cut_short": algorithm.cut_short}
+    record = {**reached, "algorithm": values}
     names = {path: part.name for path, part in lasting_parts(state).items()}
     others = partial(_have_others_write, algorithm.team, folder)
     write_files(folder, arrays, {**record, "callbacks": states, "monitor": offsets}, names, others)
@@ -210,12 +227,13 @@ def have_others_restored(team: Team, folder: Path) -> None:
             raise ZooError(f"worker {rank}: {problem}")
 
 
-def read_checkpoint(folder: str | Path) -> Checkpoint:
+def read_checkpoint(folder: str | Path, *, for_more_steps: bool = False) -> Checkpoint:
     """Return the checkpoint in ``folder``; if it is damaged, which is told, the one before it.
 
-    Raises `ZooError` if there is none that is whole.
+    So it is if the newest can't be gone on from ``for_more_steps`` than the run was to have. Raises
+    `ZooError` if there is none that is whole.
     """
-    values, arrays = read_files(Path(folder))
+    values, arrays = read_files(Path(folder), for_more_steps=for_more_steps)
     names = {path: part["name"] for path, part in values["parts"].items()}
     return Checkpoint(
         timesteps=values["timesteps"],

@@ -21,7 +21,14 @@ from zoo.config.fields import build
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
-from zoo.training.checkpoint_files import remove_files
+from zoo.training.checkpoint_files import keep_last, remove_files
+from zoo.training.extending import (
+    SHOWN_ONLY,
+    extended,
+    refuse_what_follows_the_length,
+    what_follows_the_length,
+    write_extended,
+)
 from zoo.training.job import is_requeued, slurm_job
 from zoo.training.loggers import Ending
 from zoo.training.problems import tell, warnings_in_one_line
@@ -40,8 +47,8 @@ if TYPE_CHECKING:
 
 Config = dict[str, Any]
 
-SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar")
-"""Settings in which two configs of the same run may differ."""
+KEPT_BYTES = 32 * 2**20
+"""What the checkpoint of a finished run may take that nobody asked to be kept."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,10 @@ class Experiment:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = _plain(config)
         self.is_resumed = False
+        self.n_timesteps_before: int | None = None
+        """Those that a run was to have which goes on; None for a new one."""
+        self.n_bytes_removed = 0
+        """What the checkpoint of a finished run took that was too large to be kept unasked."""
         self.changed_settings: list[str] = []
         self._closing = contextlib.ExitStack()
         self._crew: Crew | None = None
@@ -141,9 +152,8 @@ class Experiment:
         if self.algorithm.stop_reason == PREEMPTED:  # by a signal since the run was made or read
             return
         self.learn()
-        if self.algorithm.stop_reason != PREEMPTED:
-            self.evaluate()
-        self._leave_a_checkpoint()
+        is_evaluated = self.algorithm.stop_reason != PREEMPTED and self.evaluate()
+        self._leave_a_checkpoint(is_outdated=is_evaluated)
         stop_reason = self.algorithm.stop_reason
         self.save()
         self._sync_logs()
@@ -157,25 +167,35 @@ class Experiment:
                 self.algorithm.team.workers.order(LEARN, steps=steps)
             self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
 
-    def evaluate(self) -> None:
+    def evaluate(self) -> bool:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.
 
-        A signal that comes meanwhile leaves a checkpoint from which only the evaluation is done again.
+        Return whether there was anything to do. A signal that comes meanwhile leaves a checkpoint from which
+        only the evaluation is done again.
         """
         evaluation = self._evaluation
         if evaluation is None or evaluation.evaluated_at == self.algorithm.num_timesteps:
-            return
+            return False
         with self.algorithm.runtime.in_force(), contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
         evaluation.on_training_end(self.algorithm)
+        return True
 
-    def _leave_a_checkpoint(self) -> None:
-        """Write one of this moment, if a signal came after the last update and there is none yet."""
-        if self.algorithm.stop_reason != PREEMPTED:
-            return
+    def _leave_a_checkpoint(self, *, is_outdated: bool) -> None:
+        """Write one of this moment: to go on with after a signal, or from the end if a finished run keeps it.
+
+        There may be one already, of before an evaluation that made it ``is_outdated``.
+        """
+        algorithm = self.algorithm
         for each in self.callbacks:
-            if isinstance(each, CheckpointCallback) and each.written_at != self.algorithm.num_timesteps:
-                each.on_preemption(self.algorithm)
+            if not isinstance(each, CheckpointCallback):
+                continue
+            is_there = each.written_at == algorithm.num_timesteps
+            if algorithm.stop_reason == PREEMPTED:
+                if not is_there:
+                    each.on_preemption(algorithm)
+            elif self._keeps_checkpoints and (is_outdated or not is_there):
+                each.leave_last(algorithm, None if self._keeps_checkpoints is True else KEPT_BYTES)
 
     def _sync_logs(self) -> None:
         """See to it that the last rows are on the disk before the run is recorded as finished."""
@@ -204,9 +224,20 @@ class Experiment:
 
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
-        settings = self.config["callbacks"].get("checkpoint") or {}
-        if self.is_finished and not settings.get("keep"):
-            remove_files(self.run.checkpoint)
+        if not self.is_finished or self._keeps_checkpoints is True:
+            return
+        if self._keeps_checkpoints:
+            left = keep_last(self.run.checkpoint)
+            if left <= KEPT_BYTES:
+                return
+            self.n_bytes_removed = left
+        remove_files(self.run.checkpoint)
+
+    @property
+    def _keeps_checkpoints(self) -> bool | str:
+        """Whether a finished run does; ``auto``: where they are small."""
+        keep: bool | str = (self.config["callbacks"].get("checkpoint") or {}).get("keep", False)
+        return keep
 
     def save(self) -> None:
         """Write the agent as it is now, with its score if it was evaluated."""
@@ -254,6 +285,7 @@ class Experiment:
         if run is not None:
             closing.callback(run.close)
             self.is_resumed = True
+            self.n_timesteps_before = run.read_config()["n_timesteps"]
         elif self.config["seed"] is None:
             self.config["seed"] = random_seed()
         config = self.config
@@ -263,10 +295,13 @@ class Experiment:
         self.algorithm = make_algorithm(own_config, env, closing)
         has_checkpoint = run is not None and run.has_checkpoint
         if config["init_from"] is not None and not has_checkpoint:
-            from zoo.training.starting_weights import take_weights
+            from zoo.training.starting_weights import take_from
 
-            self.changed_settings = take_weights(self.algorithm, config["init_from"], config)
+            self.changed_settings = take_from(self.algorithm, config["init_from"], config)
         self._refuse_unfit_barriers(run)
+        goes_further = has_checkpoint and self.is_extended
+        if goes_further:
+            config = self.config = self._extended(run)
         if run is None:
             run = _new_run(config)
             closing.callback(run.close)
@@ -284,7 +319,28 @@ class Experiment:
                 closing.callback(self._part)
         if has_checkpoint:
             with self._causes_told():
-                _go_back_to_checkpoint(self.algorithm, run, self.callbacks)
+                _go_back_to_checkpoint(self.algorithm, run, self.callbacks, for_more_steps=goes_further)
+        if self.is_extended:
+            self.config = write_extended(run, self.config, self.algorithm)
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether an earlier run goes on to more steps than it was begun with."""
+        return self.n_timesteps_before not in (None, self.config["n_timesteps"])
+
+    @property
+    def can_be_extended(self) -> bool:
+        """Whether nothing of the run depends on its number of steps, and it did not end by itself before."""
+        algorithm = self.algorithm
+        reasons = what_follows_the_length(algorithm, self.config)
+        return not reasons and algorithm.stop_reason is None
+
+    def _extended(self, run: RunFolder | None) -> Config:
+        """Return the config for more steps. Raises `ZooError` if what was computed depends on them."""
+        assert run is not None
+        refuse_what_follows_the_length(self.algorithm, run, self.config)
+        before = {**self.config, "n_timesteps": self.n_timesteps_before}
+        return extended(before, self.config["n_timesteps"])
 
     def _causes_told(self) -> contextlib.AbstractContextManager[None]:
         """Within the block, the error of another worker is told in the place of that it is gone."""
@@ -317,7 +373,9 @@ class Experiment:
     def _interrupted_run(self) -> RunFolder | None:
         """Return the run to go on with, that of ``resume`` or of the job, whose config is then taken."""
         if self.config["resume"] is not None:
-            return RunFolder.reopen(self.config["resume"])
+            before = RunFolder(self.config["resume"]).read_config()["n_timesteps"]
+            is_longer = self.config["n_timesteps"] != before
+            return RunFolder.reopen(self.config["resume"], for_more_steps=is_longer)
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:
             return None
@@ -383,13 +441,15 @@ def _close_all(callbacks: Sequence[Callback]) -> None:
             close()
 
 
-def _go_back_to_checkpoint(algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback]) -> None:
+def _go_back_to_checkpoint(
+    algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback], *, for_more_steps: bool
+) -> None:
     from zoo.training.checkpoint import have_others_restored, read_checkpoint, restore
     from zoo.training.checkpoint_files import check_workers
 
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
-        checkpoint = read_checkpoint(run.checkpoint)
+        checkpoint = read_checkpoint(run.checkpoint, for_more_steps=for_more_steps)
         check_workers(run.checkpoint, algorithm.team.size)
         restore(checkpoint, algorithm, callbacks)
         have_others_restored(algorithm.team, run.checkpoint)

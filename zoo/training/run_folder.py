@@ -24,12 +24,15 @@ from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
 from zoo.files.plain_data import parse_json, parse_yaml, to_json, to_yaml
+from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
 from zoo.training.machine import machine
 from zoo.training.problems import tell, told
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
+
+CHECKPOINT_FOLDER = "checkpoint"
 
 FINISHED = "finished"
 """The status of a run that ended by itself."""
@@ -53,7 +56,7 @@ class RunFolder:
         self.agent = self.path / "agent"
         self.best_agent = self.path / "best_agent"
         self.kept_agents = self.path / KEPT
-        self.checkpoint = self.path / "checkpoint"
+        self.checkpoint = self.path / CHECKPOINT_FOLDER
         self.videos = self.path / "videos"
         self.status: str | None = None
         """What this process has last written of ``status`` into the record."""
@@ -75,10 +78,11 @@ class RunFolder:
         return run
 
     @classmethod
-    def reopen(cls, path: str | os.PathLike[str]) -> RunFolder:
+    def reopen(cls, path: str | os.PathLike[str], *, for_more_steps: bool = False) -> RunFolder:
         """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
 
-        Raises `ZooError` if there is no run, if it is finished, or if it is still going on.
+        Raises `ZooError` if there is no run, if it is still going on, or if it is finished; one that is taken
+        up ``for_more_steps`` than it was to have may be, where its checkpoint was kept.
         """
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
@@ -90,10 +94,7 @@ class RunFolder:
                 raise
             record = {}
         if record.get("status") == FINISHED:
-            raise ZooError(
-                f"the run in {run.path} is finished; to train its agent further:"
-                f" zoo train init_from={shlex.quote(str(run.agent))} …"
-            )
+            run._refuse_what_is_done(record, for_more_steps=for_more_steps)
         run._take_lock()
         for agent in (run.agent, run.best_agent):
             atomic.recover_folder(agent)
@@ -232,6 +233,23 @@ class RunFolder:
             with contextlib.suppress(ZooError):
                 self.end("preempted" if preempted else "failed", **message, **speed.summary())
             raise
+
+    def _refuse_what_is_done(self, record: Mapping[str, Any], *, for_more_steps: bool) -> None:
+        """Raise `ZooError` for a finished run, unless it can have more steps."""
+        anew = f"to train its agent further: zoo train init_from={shlex.quote(str(self.agent))} …"
+        if not for_more_steps:
+            more = ", or give it more steps: n_timesteps=…" if self.has_checkpoint else ""
+            raise ZooError(f"the run in {self.path} is finished; {anew}{more}")
+        if not self.has_checkpoint:
+            raise ZooError(
+                f"the run in {self.path} is finished, and its checkpoint was not kept"
+                f" (callbacks.checkpoint.keep=true keeps it); {anew}"
+            )
+        if record.get("stop_reason") is not None:
+            raise ZooError(
+                f"the run in {self.path} ended by itself after {record.get('timesteps')} steps:"
+                f" {one_line(record['stop_reason'])}; with more n_timesteps it would have, too; {anew}"
+            )
 
     def _write(self, path: Path, text: str) -> None:
         self._written[path] = text.encode()

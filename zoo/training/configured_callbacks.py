@@ -47,9 +47,9 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> 
     ``config`` is the checked config of ``zoo train``; ``eval_env`` an id, a config or environments to
     evaluate in, others than those of the training. Raises `ZooError` for settings that don't go together.
     """
+    trackers = Trackers(_outputs(config, run), run.path, config)
     config = with_intervals(config)
     settings = config["callbacks"]
-    trackers = Trackers(_outputs(config, run), run.path, config)
     evaluating = _evaluation(settings, run, eval_env)
     callbacks: list[Callback] = [
         *evaluating,

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import zoo.training.experiment as experiment_module
 from zoo.agents.own_runs import is_own_as_it_stands
 from zoo.algorithms.callback import Callback
 from zoo.cli import status_of
 from zoo.config.composing import compose
 from zoo.errors import ZooError
 from zoo.files.trees import split
+from zoo.training import last_checkpoint
 from zoo.training.checkpoint_files import NEWEST, PREVIOUS
 from zoo.training.experiment import Experiment, Result, train
 from zoo.training.reproducing import reproduce
@@ -88,7 +88,11 @@ def assert_same(ours: Result, theirs: Result) -> None:
     assert episodes_of(ours) == episodes_of(theirs)
 
 
-@pytest.mark.parametrize("settings", [PPO2, SAC], ids=["ppo2", "sac"])
+@pytest.mark.parametrize(
+    "settings",
+    [PPO2, SAC, [*PPO2, "workers=2"], [*SAC, "workers=2"]],
+    ids=["ppo2", "sac", "ppo2-of-two", "sac-of-two"],
+)
 def test_extended_run_is_the_longer_one(settings: list[str]) -> None:
     short = trained(*settings, "n_timesteps=320")
     longer = given_more(short, 640)
@@ -258,7 +262,7 @@ def test_small_checkpoint_of_a_finished_run_is_kept_alone_and_a_large_one_is_not
     assert values["timesteps"] == 200
     kept = trained(*SAC, "n_timesteps=200", "callbacks.checkpoint.keep=true").run
     assert (kept.checkpoint / PREVIOUS).exists()
-    monkeypatch.setattr(experiment_module, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(last_checkpoint, "KEPT_BYTES", 1000)
     capsys.readouterr()
     assert status_of(["train", *SAC, "n_timesteps=200", "verbose=1"]) == 0
     assert "MiB is removed; callbacks.checkpoint.keep=true keeps it)" in capsys.readouterr().out

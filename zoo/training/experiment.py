@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,20 +19,13 @@ from zoo.config.algorithm_names import asked_for
 from zoo.config.fields import build
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.errors import ZooError
-from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
-from zoo.training.checkpoint_files import keep_last, remove_files
-from zoo.training.extending import (
-    SHOWN_ONLY,
-    extended,
-    refuse_what_follows_the_length,
-    what_follows_the_length,
-    write_extended,
-)
+from zoo.training.checkpoint import go_back, refuse_unfit_barriers
 from zoo.training.job import is_requeued, slurm_job
+from zoo.training.last_checkpoint import drop, kept_bytes, leave_last
 from zoo.training.loggers import Ending
 from zoo.training.problems import tell, warnings_in_one_line
 from zoo.training.process_limits import refuse_many_of_others
-from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
+from zoo.training.run_folder import FINISHED, SHOWN_ONLY, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 from zoo.training.workers import LEARN, Crew, config_of
 
@@ -46,9 +38,6 @@ if TYPE_CHECKING:
     from zoo.training.evaluation import Evaluation
 
 Config = dict[str, Any]
-
-KEPT_BYTES = 32 * 2**20
-"""What the checkpoint of a finished run may take that nobody asked to be kept."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +142,7 @@ class Experiment:
             return
         self.learn()
         is_evaluated = self.algorithm.stop_reason != PREEMPTED and self.evaluate()
-        self._leave_a_checkpoint(is_outdated=is_evaluated)
+        leave_last(self.callbacks, self.algorithm, self._kept_bytes, is_outdated=is_evaluated)
         stop_reason = self.algorithm.stop_reason
         self.save()
         self._sync_logs()
@@ -180,22 +169,6 @@ class Experiment:
             evaluation.on_steps(self.algorithm)
         evaluation.on_training_end(self.algorithm)
         return True
-
-    def _leave_a_checkpoint(self, *, is_outdated: bool) -> None:
-        """Write one of this moment: to go on with after a signal, or from the end if a finished run keeps it.
-
-        There may be one already, of before an evaluation that made it ``is_outdated``.
-        """
-        algorithm = self.algorithm
-        for each in self.callbacks:
-            if not isinstance(each, CheckpointCallback):
-                continue
-            is_there = each.written_at == algorithm.num_timesteps
-            if algorithm.stop_reason == PREEMPTED:
-                if not is_there:
-                    each.on_preemption(algorithm)
-            elif self._keeps_checkpoints and (is_outdated or not is_there):
-                each.leave_last(algorithm, None if self._keeps_checkpoints is True else KEPT_BYTES)
 
     def _sync_logs(self) -> None:
         """See to it that the last rows are on the disk before the run is recorded as finished."""
@@ -224,20 +197,13 @@ class Experiment:
 
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
-        if not self.is_finished or self._keeps_checkpoints is True:
-            return
-        if self._keeps_checkpoints:
-            left = keep_last(self.run.checkpoint)
-            if left <= KEPT_BYTES:
-                return
-            self.n_bytes_removed = left
-        remove_files(self.run.checkpoint)
+        if self.is_finished:
+            self.n_bytes_removed = drop(self.run.checkpoint, self._kept_bytes) or self.n_bytes_removed
 
     @property
-    def _keeps_checkpoints(self) -> bool | str:
-        """Whether a finished run does; ``auto``: where they are small."""
-        keep: bool | str = (self.config["callbacks"].get("checkpoint") or {}).get("keep", False)
-        return keep
+    def _kept_bytes(self) -> float:
+        """What the checkpoint of a finished run may take."""
+        return kept_bytes((self.config["callbacks"].get("checkpoint") or {}).get("keep", False))
 
     def save(self) -> None:
         """Write the agent as it is now, with its score if it was evaluated."""
@@ -285,7 +251,7 @@ class Experiment:
         if run is not None:
             closing.callback(run.close)
             self.is_resumed = True
-            self.n_timesteps_before = run.read_config()["n_timesteps"]
+            self.n_timesteps_before = run.read_config().get("n_timesteps")
         elif self.config["seed"] is None:
             self.config["seed"] = random_seed()
         config = self.config
@@ -298,7 +264,7 @@ class Experiment:
             from zoo.training.starting_weights import take_from
 
             self.changed_settings = take_from(self.algorithm, config["init_from"], config)
-        self._refuse_unfit_barriers(run)
+        refuse_unfit_barriers(self.algorithm, config, None if run is None else run.read_config())
         goes_further = has_checkpoint and self.is_extended
         if goes_further:
             config = self.config = self._extended(run)
@@ -319,8 +285,10 @@ class Experiment:
                 closing.callback(self._part)
         if has_checkpoint:
             with self._causes_told():
-                _go_back_to_checkpoint(self.algorithm, run, self.callbacks, for_more_steps=goes_further)
+                go_back(self.algorithm, run.checkpoint, self.callbacks, for_more_steps=goes_further)
         if self.is_extended:
+            from zoo.training.extending import write_extended
+
             self.config = write_extended(run, self.config, self.algorithm)
 
     @property
@@ -331,12 +299,16 @@ class Experiment:
     @property
     def can_be_extended(self) -> bool:
         """Whether nothing of the run depends on its number of steps, and it did not end by itself before."""
+        from zoo.training.extending import what_follows_the_length
+
         algorithm = self.algorithm
         reasons = what_follows_the_length(algorithm, self.config)
         return not reasons and algorithm.stop_reason is None
 
     def _extended(self, run: RunFolder | None) -> Config:
         """Return the config for more steps. Raises `ZooError` if what was computed depends on them."""
+        from zoo.training.extending import extended, refuse_what_follows_the_length
+
         assert run is not None
         refuse_what_follows_the_length(self.algorithm, run, self.config)
         before = {**self.config, "n_timesteps": self.n_timesteps_before}
@@ -352,29 +324,11 @@ class Experiment:
         self._crew.close()
         self.algorithm.leave()
 
-    def _refuse_unfit_barriers(self, run: RunFolder | None) -> None:
-        """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps."""
-        envs = self.algorithm.envs
-        if envs is None or envs.is_replayable:
-            return
-        refuse_barriers_by_the_clock((self.config["callbacks"].get("checkpoint") or {}).get("every"))
-        if run is None:
-            return
-        was, now = (
-            (each["callbacks"].get("checkpoint") or {}).get("every")
-            for each in (run.read_config(), self.config)
-        )
-        if was != now:
-            raise ZooError(
-                "these environments can't be replayed, so checkpoints reset them, and the run depends on"
-                f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {was})"
-            )
-
     def _interrupted_run(self) -> RunFolder | None:
         """Return the run to go on with, that of ``resume`` or of the job, whose config is then taken."""
         if self.config["resume"] is not None:
-            before = RunFolder(self.config["resume"]).read_config()["n_timesteps"]
-            is_longer = self.config["n_timesteps"] != before
+            before = RunFolder(self.config["resume"]).read_config().get("n_timesteps")
+            is_longer = before not in (None, self.config["n_timesteps"])
             return RunFolder.reopen(self.config["resume"], for_more_steps=is_longer)
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:
@@ -439,19 +393,3 @@ def _close_all(callbacks: Sequence[Callback]) -> None:
         close = getattr(each, "close", None)
         if close is not None:
             close()
-
-
-def _go_back_to_checkpoint(
-    algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback], *, for_more_steps: bool
-) -> None:
-    from zoo.training.checkpoint import have_others_restored, read_checkpoint, restore
-    from zoo.training.checkpoint_files import check_workers
-
-    with warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
-        checkpoint = read_checkpoint(run.checkpoint, for_more_steps=for_more_steps)
-        check_workers(run.checkpoint, algorithm.team.size)
-        restore(checkpoint, algorithm, callbacks)
-        have_others_restored(algorithm.team, run.checkpoint)
-    for remark in remarks:
-        tell(str(remark.message))

@@ -15,13 +15,10 @@ from zoo.agents.own_runs import is_own_as_it_stands, sign
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 from zoo.training.configured_callbacks import with_intervals
-from zoo.training.run_folder import RunFolder
+from zoo.training.run_folder import SHOWN_ONLY, RunFolder
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-
-SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar")
-"""Settings in which two configs of the same run may differ."""
 
 DECIDED = ("compile", "threads")
 """Settings that may be ``auto``: what is decided depends on the number of steps."""

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 CHECKPOINT_FOLDER = "checkpoint"
 
+SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar")
+"""Settings in which two configs of the same run may differ."""
+
 FINISHED = "finished"
 """The status of a run that ended by itself."""
 

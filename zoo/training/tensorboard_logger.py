@@ -17,15 +17,13 @@ from zoo.envs.filming import small_gif
 from zoo.files.atomic import make_folder
 from zoo.files.plain_data import to_yaml
 from zoo.training.loggers import Ending, Logger, Report
+from zoo.training.run_folder import SHOWN_ONLY
 
 FINAL, BEST = "final/mean_return", "final/best_mean_return"
 """The scores by which the tab HParams compares runs: the last evaluation's, and the best agent's."""
 
 NOT_COMPARED = ("logger", "resume", "job", "runs_dir", "verbose", "progress_bar")
 """What of a config has no influence on how an agent learns."""
-
-OF_THE_CALL = ("resume", "job", "verbose", "progress_bar")
-"""What of a config is not the run's, but that of one call which began it or went on with it."""
 
 CONFIG = "config"
 """Under what name the config is shown among the texts."""
@@ -151,7 +149,7 @@ class TensorBoardLogger(Logger):
         from tensorboard.plugins.text import metadata
         from tensorboard.util.tensor_util import make_tensor_proto
 
-        text = to_yaml({key: value for key, value in config.items() if key not in OF_THE_CALL})
+        text = to_yaml({key: value for key, value in config.items() if key not in SHOWN_ONLY})
         checksum = f"{zlib.crc32(text.encode()):08x}"
         if checksum == self._shown_config:
             return

@@ -67,7 +67,7 @@ def test_run_leaves_what_the_design_promises(capsys: pytest.CaptureFixture[str])
     assert run.name.endswith("_s3")
     for name in ("agent", "best_agent", "tb"):
         assert any((run / name).iterdir())
-    assert not (run / "checkpoint").exists(), "a finished run is not resumed"
+    assert (run / "checkpoint" / "checkpoint.json").exists(), "a finished run can have more steps"
     assert sorted(path.name for path in (run / "monitor").iterdir()) == ["0.monitor.csv", "1.monitor.csv"]
     assert (run / "progress.csv").read_text().count("\n") > 1
     with np.load(run / "evaluations.npz") as evaluations:

@@ -193,7 +193,7 @@ def test_callbacks_and_loggers_are_chosen_singly_or_together() -> None:
     assert zoo.compose("train", [*CARTPOLE, "callbacks=none"]).callbacks == off
     assert zoo.compose("train", [*CARTPOLE, "callbacks=[checkpoint]"]).callbacks == {
         **off,
-        "checkpoint": {"every": None, "keep": False},
+        "checkpoint": {"every": None, "keep": "auto"},
     }
     assert zoo.compose("train", [*CARTPOLE, "callbacks.eval=null"]).callbacks.eval is None
     logger = zoo.compose("train", [*CARTPOLE, "logger=[csv,tensorboard]"]).logger
@@ -245,8 +245,10 @@ def test_setting_of_a_callback_that_is_off_switches_it_on() -> None:
 
 
 def test_algo_and_env_are_plain_names_where_an_agent_is_looked_for() -> None:
-    config = zoo.compose("enjoy", ["algo=ppo2", "env=ALE/Pong-v5"])
+    config = zoo.compose("export", ["algo=ppo2", "env=ALE/Pong-v5"])
     assert (config.algo, config.env) == ("ppo2", "ALE/Pong-v5")
+    config = zoo.compose("enjoy", ["algo=ppo2", "env=ALE/Pong-v5", "env.max_episode_steps=9"])
+    assert (config.algo, config.env) == ("ppo2", {"id": "ALE/Pong-v5", "max_episode_steps": 9})
 
 
 def test_interpolations_between_settings_are_resolved() -> None:

@@ -90,7 +90,7 @@ def test_null_resumes_nothing() -> None:
 
 
 def test_what_is_kept_of_checkpoints_may_change(saved: DictConfig) -> None:
-    assert not saved.callbacks.checkpoint.keep
+    assert saved.callbacks.checkpoint.keep == "auto"
     resumed = zoo.compose("train", [f"resume={RUN}", "callbacks.checkpoint.keep=true"])
     assert resumed.callbacks.checkpoint == {"every": saved.callbacks.checkpoint.every, "keep": True}
 

@@ -23,10 +23,10 @@ import torch
 
 import zoo
 import zoo.envs.workers as workers_module
-import zoo.training.experiment as experiment_module
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.commands.train import run as run_command
 from zoo.errors import ZooError
+from zoo.training import last_checkpoint
 from zoo.training.checkpoint import read_checkpoint
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.experiment import Experiment, train
@@ -117,7 +117,8 @@ def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_the
 
 
 def test_what_somebody_laid_beside_the_checkpoints_stays() -> None:
-    with Experiment(config_of("callbacks.checkpoint.every=64")) as experiment:
+    keep = "callbacks.checkpoint.keep=false"
+    with Experiment(config_of("callbacks.checkpoint.every=64", keep)) as experiment:
         experiment.run.checkpoint.mkdir()
         (experiment.run.checkpoint / "thesis.tex").write_text("a year")
         experiment.run_through()
@@ -551,15 +552,16 @@ def test_signal_after_a_run_is_recorded_as_finished_changes_nothing_of_that(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It ends what is left to say, but no checkpoint that nothing resumes is left behind."""
-    remove_files, signals = experiment_module.remove_files, [signal.SIGINT]
+    remove_files, signals = last_checkpoint.remove_files, [signal.SIGINT]
 
     def remove_files_after_a_signal(folder: Path) -> None:
         if signals:
             os.kill(os.getpid(), signals.pop())
         remove_files(folder)
 
-    monkeypatch.setattr(experiment_module, "remove_files", remove_files_after_a_signal)
-    assert run_command(config_of("callbacks.checkpoint.every=64", "verbose=1")) is None
+    monkeypatch.setattr(last_checkpoint, "remove_files", remove_files_after_a_signal)
+    keep = "callbacks.checkpoint.keep=false"
+    assert run_command(config_of("callbacks.checkpoint.every=64", "verbose=1", keep)) is None
     assert not signals
     run = RunFolder(runs()[0])
     assert run.read_record()["status"] == "finished"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 from tensorboard.backend.event_processing import data_provider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
-from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler
+from torch.utils.tensorboard import SummaryWriter
 
 from zoo.config.composing import compose
 from zoo.envs.filming import filming
@@ -36,8 +39,9 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def trained(*overrides: str) -> Result:
-    return train(compose("train", [*SHORT, *overrides]))
+def trained(*overrides: str, alone: bool = False) -> Result:
+    quiet = ["verbose=0", "progress_bar=false"]
+    return train(compose("train", [*(quiet if alone else SHORT), *overrides]))
 
 
 def events(folder: Path) -> EventAccumulator:
@@ -78,6 +82,82 @@ def test_hparams_tab_compares_runs_by_their_settings_and_scores() -> None:
         assert metrics["final/mean_return"] == pytest.approx(result.evaluation.mean)
         assert metrics["final/best_mean_return"] == pytest.approx(result.best_mean)
         assert group.sessions[0].status == api_pb2.STATUS_SUCCESS
+
+
+def hparams(folder: Path, tag: str) -> Any:
+    """Return what a run says of its hyperparameters under one of the plug-in's tags."""
+    content = events(folder).SummaryMetadata(tag).plugin_data.content
+    return plugin_data_pb2.HParamsPluginData.FromString(content)
+
+
+def test_hyperparameters_and_scores_are_what_torch_writes(tmp_path: Path) -> None:
+    result = trained("seed=1")
+    run, settings = result.run, dict(flat(result.run.read_config()))
+    settings = {name: json.dumps(each) if isinstance(each, list) else each for name, each in settings.items()}
+    scores = {"final/mean_return": 7.0, "final/best_mean_return": 8.0}
+    with SummaryWriter(str(tmp_path / "torch")) as writer:
+        writer.add_hparams(settings, scores, run_name=".")
+    ours = hparams(run.tensorboard, "_hparams_/session_start_info").session_start_info.hparams
+    theirs = hparams(tmp_path / "torch", "_hparams_/session_start_info").session_start_info.hparams
+    ours, theirs = (
+        {name: getattr(value, value.WhichOneof("kind")) for name, value in each.items()}
+        for each in (ours, theirs)
+    )
+    assert ours == theirs
+    ours, theirs = (
+        hparams(folder, "_hparams_/session_end_info").session_end_info.status
+        for folder in (run.tensorboard, tmp_path / "torch")
+    )
+    assert ours == theirs
+    found = events(run.tensorboard)
+    assert result.evaluation is not None
+    for tag, expected in zip(scores, (result.evaluation.mean, result.best_mean), strict=True):
+        (score,) = found.Scalars(tag)
+        assert (score.step, score.value) == (256, pytest.approx(expected))
+
+
+def test_hparams_tab_has_the_settings_of_every_algorithm() -> None:
+    """One file that listed settings and scores for all, as torch's do, would hide those of the others."""
+    trained("seed=1")
+    plain = [each for each in SHORT if not each.startswith(("algo=", "algo.batch_size"))]
+    train(compose("train", [*plain, "algo=a2c", "seed=2"]))
+    first, second = (set(group.hparams) for group in sessions(Path("runs")))
+    assert {"algo.clip_range", "algo.use_rms_prop"} <= first | second
+    assert "algo.clip_range" not in first & second
+
+
+def test_config_is_shown_as_text_once() -> None:
+    result = trained("seed=1")
+    found = events(result.run.tensorboard)
+    (text,) = found.Tensors("config")
+    assert text.step == 0
+    shown = text.tensor_proto.string_val[0].decode()
+    assert shown.startswith("```yaml\n")
+    assert shown.endswith("\n```")
+    expected = result.run.read_config()
+    assert yaml.safe_load(shown[len("```yaml\n") : -3]) == {
+        key: value
+        for key, value in expected.items()
+        if key not in ("resume", "job", "verbose", "progress_bar")
+    }
+    assert found.SummaryMetadata("config").plugin_data.plugin_name == "text"
+
+
+def test_config_is_shown_again_only_where_a_run_goes_on_with_another() -> None:
+    first = trained("seed=1")
+    trained(f"resume={first.run.path}", "n_timesteps=512", alone=True)
+    texts = events(first.run.tensorboard).Tensors("config")
+    assert [text.step for text in texts] == [0, 257]
+    assert [b"n_timesteps: 512" in text.tensor_proto.string_val[0] for text in texts] == [False, True]
+    logger = TensorBoardLogger(Path("tb"), {"seed": 1, "resume": None})
+    logger.write(Report(100, {"train/loss": 1.0}))
+    state = logger.state()
+    logger.close()
+    resumed = TensorBoardLogger(Path("tb"), {"seed": 1, "resume": "run"})
+    resumed.load_state(state)
+    resumed.write(Report(200, {"train/loss": 1.0}))
+    resumed.close()
+    assert [text.step for text in events(Path("tb")).Tensors("config")] == [0]
 
 
 def test_videos_are_shown_as_moving_images() -> None:

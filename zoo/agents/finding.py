@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,14 @@ COLLECTION = "trained_agents"
 
 RUN_DEPTH = 6
 """How deep runs may be: <algo>/<env>/<run>, in a sweep multirun/<sweep>/<algo>/<env>/<run>."""
+
+KEPT = "agents"
+"""The folder of a run in which the agents stand that were kept as it went."""
+
+MOST_LISTED = 30
+"""Kept agents that a message lists."""
+
+_KEPT_NAME = re.compile(r"step-(\d+)")
 
 _IN_RUN: dict[Which, tuple[str, ...]] = {"best": ("best_agent", "agent"), "last": ("agent", "best_agent")}
 
@@ -91,6 +100,53 @@ def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
     if (given / "run.json").is_file():
         raise ZooError(f"the run {one_line(given)} has saved no agent yet")
     return given
+
+
+def kept_name(timesteps: int) -> str:
+    """Return what an agent is called that a run kept after so many environment steps."""
+    return f"step-{timesteps:09}"
+
+
+def kept_agents(run: Path) -> dict[int, Path]:
+    """Return the agents that a run kept as it went, by their environment steps, in their order."""
+    found = {
+        int(name[1]): folder
+        for folder in _folders(run / KEPT)
+        if (name := _KEPT_NAME.fullmatch(folder.name)) and _is_agent(folder)
+    }
+    return dict(sorted(found.items()))
+
+
+def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
+    """Return the agent that was kept after so many steps of the run at ``path``, or of that agent's run.
+
+    Raises `ZooError` naming those there are, if there is none.
+    """
+    given = Path(path).expanduser()
+    run = given if (given / "run.json").is_file() else run_of(given)
+    if run is None:
+        raise ZooError(
+            f"checkpoint={timesteps} is an agent that a run kept, and {one_line(given)} is no run's"
+        )
+    agents = kept_agents(run)
+    if timesteps in agents:
+        return agents[timesteps]
+    if not agents:
+        raise ZooError(
+            f"the run {one_line(run)} has kept no agents as it went:"
+            " callbacks.agents.every=STEPS of zoo train keeps some"
+        )
+    listed = [str(each) for each in list(agents)[:MOST_LISTED]]
+    more = f", … ({len(agents)} in all, up to {max(agents)})" if len(agents) > MOST_LISTED else ""
+    raise ZooError(
+        f"the run {one_line(run)} has kept no agent of step {timesteps}; it has: {', '.join(listed)}{more}"
+    )
+
+
+def run_of(agent: Path) -> Path | None:
+    """Return the folder of the run that left this agent there, if one did."""
+    run = agent.parent.parent if agent.parent.name == KEPT else agent.parent
+    return run if (run / "run.json").is_file() else None
 
 
 def _nothing_found(algo: str, env: str, folder: str, agents: list[FoundAgent]) -> str:

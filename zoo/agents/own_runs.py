@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo.agents.finding import KEPT
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.opening import TEXT_LIMIT, Folder
@@ -45,7 +46,8 @@ def sign(run: Path) -> None:
 
 def is_own(agent: Path, config: Mapping[str, Any]) -> bool:
     """Tell whether an agent stands in a run of this user's own, and names no other code than that run."""
-    signed = _signed_config(Path(os.path.realpath(agent)).parent)
+    folder = Path(os.path.realpath(agent)).parent
+    signed = _signed_config(folder.parent if folder.name == KEPT else folder)
     if signed is None:
         return False
     return all(_naming_code(config, section) == _naming_code(signed, section) for section in NAMES_CODE)

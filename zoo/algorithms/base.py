@@ -96,6 +96,8 @@ class Algorithm(AgentInEnvs[Config]):
         self.recent_episodes = RecentEpisodes(maxlen=100)
         self.timings = {"env": 0.0, "policy": 0.0, "update": 0.0, "evaluation": 0.0}
         self.stop_reason: str | None = None
+        self.cut_short = False
+        """Whether the last `collect` ended before its time, because the run's steps were done."""
         self._ended_by: str | None = None
         self._stops_again: str | None = None
         self._scalars = ScalarMeans(self.device)
@@ -252,6 +254,14 @@ class Algorithm(AgentInEnvs[Config]):
     def progress(self) -> float:
         """Fraction of all environment steps that is done, from 0 to 1."""
         return min(1.0, self.num_timesteps / self.total_timesteps) if self.total_timesteps else 0.0
+
+    def paced(self) -> dict[str, Any]:
+        """Return the settings by whose values a run of more steps differs from its beginning, by their paths.
+
+        They follow `progress`, which is a share of all steps.
+        """
+        changing = (name for name, schedule in self.schedules.items() if not schedule.is_constant)
+        return {f"algo.{name}": getattr(self.config, name) for name in changing}
 
     def record(self, name: str, value: float | Tensor | Array) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns under ``name``."""

@@ -31,6 +31,7 @@ class Training(Protocol):
     recent_episodes: Any
     timings: dict[str, float]
     stop_reason: str | None
+    cut_short: bool
     envs: EnvStepper | None
     runtime: Runtime
     team: Team

@@ -93,6 +93,12 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             return NoisyGreedy(self.acting, self.descent.parameters, self.codec, rate)
         return EpsilonGreedy(self.acting, self.codec, rate)
 
+    def paced(self) -> dict[str, Any]:
+        config = self.config
+        if config.exploration_initial_eps == config.exploration_final_eps:
+            return super().paced()
+        return {**super().paced(), "algo.exploration_fraction": config.exploration_fraction}
+
     def _act(self, seen: Seen, state: Any, *, deterministic: bool) -> tuple[Column, Any]:
         if deterministic:
             return self.acting.act(seen, None, state)

@@ -249,6 +249,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             passed = steps if self.train_unit == "step" else episodes
             if passed >= self.train_freq or self.num_timesteps >= self.total_timesteps:
                 break
+        self.cut_short = passed < self.train_freq
         self._collected = steps
         self._uncredited += passed
         if self.memory.n_unchecked >= CHECKED_STEPS:
@@ -307,6 +308,12 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def _batch_size(self) -> int:
         return self.config.batch_size
+
+    def paced(self) -> dict[str, Any]:
+        prioritized = self.memory_config.prioritized
+        if prioritized is None or prioritized.beta == 1:
+            return super().paced()
+        return {**super().paced(), "memory.prioritized.beta_fraction": prioritized.beta_fraction}
 
     def _parts(self) -> dict[str, Any]:
         return {

@@ -28,7 +28,7 @@ def run(config: Mapping[str, Any]) -> int | None:
                     _introduce(experiment)
                 result = experiment.run_through()
             if verbose:
-                _conclude(result)
+                _conclude(result, experiment)
     except KeyboardInterrupt:
         if experiment.is_finished:
             return None
@@ -61,7 +61,7 @@ class _Telling(logging.Handler):
 def _introduce(experiment: Experiment) -> None:
     config, algorithm = experiment.config, experiment.algorithm
     if config["init_from"] is not None and not algorithm.num_timesteps:
-        print(f"start   with the weights of {_shown(config['init_from'])}")
+        print(f"start   with {_what_is_taken(experiment)} {_shown(config['init_from'])}")
         for line in experiment.changed_settings:
             print(f"        {line}")
     algo, env = asked_for(config["algo"]), config["env"]["id"]
@@ -69,12 +69,22 @@ def _introduce(experiment: Experiment) -> None:
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
     print(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
     if experiment.is_resumed and algorithm.num_timesteps:
-        print(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint")
+        further = f", to {config['n_timesteps']:,} now" if experiment.is_extended else ""
+        print(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint{further}")
     elif experiment.is_resumed:
         print("resume  from the start: the run had no checkpoint yet")
 
 
-def _conclude(result: Result) -> None:
+def _what_is_taken(experiment: Experiment) -> str:
+    what = experiment.config["init_with"]
+    if what == "weights":
+        return "the weights of"
+    takes_memory = what == "all" and experiment.algorithm.has_replay
+    parts = "weights, optimizer and replay memory" if takes_memory else "weights and optimizer"
+    return f"{parts} of the last checkpoint of"
+
+
+def _conclude(result: Result, experiment: Experiment) -> None:
     algorithm, last = result.algorithm, result.evaluation
     if algorithm.stop_reason is not None:
         say(f"ended   after {algorithm.num_timesteps:,} steps: {algorithm.stop_reason}")
@@ -88,10 +98,25 @@ def _conclude(result: Result) -> None:
     run = _shown(result.run.path)
     if result.is_complete:
         say(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}")
+        say(f"more    {_how_to_go_on(result, experiment, run)}")
     elif result.run.has_checkpoint or algorithm.num_timesteps == 0:
         say(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
         say(f"go on   zoo train … {shlex.quote(f'init_from={run}')} (the run has no checkpoint)")
+
+
+def _how_to_go_on(result: Result, experiment: Experiment, run: str) -> str:
+    """Return the command that trains further what a finished run has left."""
+    if result.run.has_checkpoint and experiment.can_be_extended:
+        more = 2 * experiment.config["n_timesteps"]
+        return f"zoo train {shlex.quote(f'resume={run}')} n_timesteps={more}"
+    anew = f"zoo train … {shlex.quote(f'init_from={run}')}"
+    if result.run.has_checkpoint:
+        return f"{anew} init_with=all"
+    if not experiment.n_bytes_removed:
+        return anew
+    size = f"{experiment.n_bytes_removed / 2**20:,.0f} MiB"
+    return f"{anew} (its checkpoint of {size} is removed; callbacks.checkpoint.keep=true keeps it)"
 
 
 def _shown(path: str | Path) -> str:

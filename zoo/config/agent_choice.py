@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from zoo.config.fields import hyperparameter
 
@@ -23,3 +24,16 @@ class AgentChoice(AgentName):
 
     env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
     trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
+
+
+@dataclass
+class ActingAgent(AgentChoice):
+    """What every command takes that shows how a saved agent acts: which of its run, where, and on what."""
+
+    env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
+        help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
+    )
+    checkpoint: int | None = hyperparameter(
+        help="environment steps of an agent that its run kept (callbacks.agents); null: the best one", ge=0
+    )
+    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")

@@ -13,8 +13,11 @@ LISTS = {"plot": "runs", "compare": "runs"}
 WORDS = {"import": "file", "pull": "source", "reproduce": "run", "status": "folder"}
 """Commands that take one bare word, and the key that it is the value of."""
 
-SPELLINGS = {"pull": {"from": "source"}}
-"""Keys that are called otherwise in Python, where their names are taken."""
+SPELLINGS = {
+    "pull": {"from": "source"},
+    **{command: {"env": "env.id"} for command in ("enjoy", "evaluate", "record")},
+}
+"""Keys that configs call otherwise: where Python has taken their names, or as parts of others."""
 
 
 def spelled(command: str, overrides: Sequence[str]) -> list[str]:

@@ -23,6 +23,10 @@ OLD_OPTIONS = {"ppo_lstm": "recurrent_ppo", "ppo_mask": "maskable_ppo"}
 """What options of a group are called elsewhere."""
 
 
+CALLED_OTHERWISE = {"init_from.what": "init_with"}
+"""Parts of settings that have none, and the settings that say the same."""
+
+
 def as_zoo_error(error: Exception, known_keys: Sequence[str]) -> ZooError:
     """Return what the user should read; ``known_keys`` are the names at the top of the command's config."""
     if isinstance(error, OverrideParseException):
@@ -85,6 +89,8 @@ def _not_in_config(match: re.Match[str], known_keys: Sequence[str]) -> str:
     section, _, rest = key.partition(".")
     if section == "hydra":
         return f"unknown key `{key}` in Hydra's own settings; zoo train --cfg hydra shows them"
+    if key in CALLED_OTHERWISE:
+        return f"`{key}` is `{CALLED_OTHERWISE[key]}` here"
     if rest and section in known_keys:
         return f"`{key}` can't be set: `{section}` has no such part"
     return unknown_key(section, list(known_keys), "")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zoo.config.agent_choice import AgentChoice
+from zoo.config.agent_choice import ActingAgent
 from zoo.config.fields import hyperparameter
 
 FORMATS = ("mp4", "gif", "both")
 
 
 @dataclass
-class RecordSettings(AgentChoice):
+class RecordSettings(ActingAgent):
     """What `zoo record` takes."""
 
     n_episodes: int | None = hyperparameter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.config.agent_choice import AgentChoice
+from zoo.config.agent_choice import ActingAgent
 from zoo.config.expert_settings import ExpertSettings
 from zoo.config.fields import hyperparameter
 from zoo.config.inspecting import DoctorSettings, ReproduceSettings
@@ -37,8 +37,15 @@ class TrainSettings:
     dataset: str | None = hyperparameter(
         help="expert data that bc learns from: a .npz file, or minari:ID; for others see pretrain.dataset"
     )
-    init_from: str | None = hyperparameter(help="agent whose weights a new run starts with")
-    resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly as it was")
+    init_from: str | None = hyperparameter(help="agent, or run, whose weights a new run starts with")
+    init_with: str = hyperparameter(
+        help="what of init_from; optimizer: weights and optimizer of that run's last checkpoint; all: its"
+        " replay memory, too",
+        choices=("weights", "optimizer", "all"),
+    )
+    resume: str | None = hyperparameter(
+        help="folder of a run to go on with, exactly: an interrupted one, or any with more n_timesteps"
+    )
     job: str | None = hyperparameter(
         help="name of a job: its unfinished run with this config goes on; null: a requeued Slurm job's does"
     )
@@ -92,7 +99,7 @@ class TuneSettings(SearchSettings, TrainSettings):
 
 
 @dataclass
-class PlaySettings(AgentChoice):
+class PlaySettings(ActingAgent):
     """What every command takes in which a saved agent plays a number of episodes."""
 
     n_episodes: int = hyperparameter(help="episodes to play", ge=1)
@@ -165,6 +172,15 @@ class EvalSettings:
 
 
 @dataclass
+class AgentsSettings:
+    """Agents that are kept as the run goes, in its folder ``agents``, each named by its steps."""
+
+    every: int | None = hyperparameter(
+        None, "steps between agents; null: a tenth of the run", unit="environment steps", ge=1
+    )
+
+
+@dataclass
 class CheckpointSettings:
     """What `resume=` needs, written as the run goes."""
 
@@ -173,7 +189,11 @@ class CheckpointSettings:
         "environment steps between checkpoints, or a time such as 10min; null: a tenth of the run",
         ge=1,
     )
-    keep: bool = hyperparameter(False, "keep those of a run that has finished, which nothing resumes")
+    keep: bool | str = hyperparameter(
+        "auto",
+        "keep them when the run has finished, so that it can be made longer; auto: the last, up to 32 MiB",
+        choices=("auto", True, False),
+    )
 
 
 @dataclass
@@ -208,6 +228,7 @@ class OwnCallbackSettings:
 CALLBACKS: dict[str, type[Any]] = {
     "eval": EvalSettings,
     "checkpoint": CheckpointSettings,
+    "agents": AgentsSettings,
     "video": VideoSettings,
     "stop_on_reward": StopOnRewardSettings,
     "stop_on_no_improvement": StopOnNoImprovementSettings,

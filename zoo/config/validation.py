@@ -29,6 +29,13 @@ CHOICES = {
 """What the user has to choose for each command, with an example."""
 
 
+NOT_TO_PLAY_WITH = {
+    "normalize": "an agent normalises with the statistics of its training, and returns are as they come",
+    "render_mode": "`record` and `render` say whether the environment is drawn",
+}
+"""What can't be set of an environment that a saved agent plays in."""
+
+
 def require_choices(command: str, config: Mapping[str, Any]) -> None:
     """Raise `ZooError` if something is missing that only the user can choose."""
     missing = {key: example for key, example in CHOICES.get(command, {}).items() if config.get(key) is None}
@@ -66,7 +73,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if command not in SETTINGS:
         return dict(config)
     config = _with_memory_where_one_is(config)
-    sections_here = {**_SECTIONS, **_SEARCH} if command == "tune" else _SECTIONS
+    sections_here = {**_SECTIONS, **_OF_COMMAND.get(command, {})}
     present = {key: check for key, check in sections_here.items() if isinstance(config.get(key), Mapping)}
     settings_class = SETTINGS[command]
     known = [field.name for field in dataclasses.fields(settings_class)]
@@ -77,6 +84,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
     _choose_how_to_evaluate(values)
     _refuse_random_steps_alone(values)
+    _refuse_taking_from_nothing(values)
     return {key: values[key] for key in [*config, *known] if key in values}
 
 
@@ -112,6 +120,13 @@ def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
         )
 
 
+def _refuse_taking_from_nothing(values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for a run that is to take more than weights from no other."""
+    what = values.get("init_with", "weights")
+    if what != "weights" and values.get("init_from") is None:
+        raise ZooError(f"`init_with={what}` says what to take of init_from=RUN, which is missing")
+
+
 def _algo(values: Mapping[str, Any]) -> dict[str, Any]:
     labels = {key: values[key] for key in ALGO_LABELS if key in values}
     if not isinstance(labels.get("name"), str):
@@ -125,6 +140,16 @@ def _env(values: Mapping[str, Any]) -> dict[str, Any]:
     env = _built(sections.section_class("env"), values, "env")
     sections.check_env(env)
     return env
+
+
+def _env_to_play_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what is set of an environment, and nothing else: the rest is as the agent was trained in."""
+    for key, why in NOT_TO_PLAY_WITH.items():
+        if key in values:
+            raise ZooError(f"`env.{key}` can't be set here: {why}")
+    given = {key: value for key, value in values.items() if value is not None or key != "id"}
+    checked_values = _env({"id": "any", **given})
+    return {key: checked_values[key] for key in given}
 
 
 def _policy(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,12 +209,14 @@ _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "logger": _logger,
 }
 
-_SEARCH: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "sampler": sections.checked_sampler,
-    "pruner": sections.checked_pruner,
-    "space": dict,
+_OF_COMMAND: dict[str, dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "tune": {"sampler": sections.checked_sampler, "pruner": sections.checked_pruner, "space": dict},
+    **{command: {"env": _env_to_play_in} for command in ("enjoy", "evaluate", "record")},
 }
-"""Sections of a search; the space is held against the algorithm when the search begins."""
+"""Sections that only some commands have, or have otherwise.
+
+The space of a search is held against the algorithm when the search begins.
+"""
 
 
 def _built(config_class: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -135,6 +135,20 @@ def remove_unfinished(path: str | Path) -> None:
             each.unlink(missing_ok=True)
 
 
+def recover_folders(parent: str | Path) -> None:
+    """Put folders back that a crash left under hidden names, and remove what a killed process began there.
+
+    Nobody may be writing any of them now.
+    """
+    parent = Path(parent)
+    if parent.is_symlink() or not parent.is_dir():
+        return
+    left = re.compile(unfinished(r"(?P<name>.+)"))
+    for name in {match["name"] for each in parent.iterdir() if (match := left.fullmatch(each.name))}:
+        recover_folder(parent / name)
+        remove_unfinished(parent / name)
+
+
 def _swap_in(new: Path, path: Path) -> None:
     try:
         os.rename(new, path)

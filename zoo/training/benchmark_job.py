@@ -46,8 +46,10 @@ def measured(
 
     settings = PlaySettings(
         algo=None,
-        env=None,
+        env={},
         agent=str(path),
+        checkpoint=None,
+        device="cpu",
         n_episodes=n_episodes,
         deterministic=True,
         seed=seed,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,10 +18,17 @@ from zoo.config.intervals import minutes_of
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.files.trees import join, lasting_parts, split
-from zoo.training.checkpoint_files import read_files, read_files_of_worker, write_arrays, write_files
+from zoo.training.checkpoint_files import (
+    check_workers,
+    read_files,
+    read_files_of_worker,
+    write_arrays,
+    write_files,
+)
 from zoo.training.problems import tell, told
 
 if TYPE_CHECKING:
+    from zoo.algorithms.base import Algorithm
     from zoo.algorithms.team import Team
 
 CHECKPOINT, RESTORE = "checkpoint", "restore"
@@ -93,11 +102,27 @@ class CheckpointCallback(Callback):
         if _is_replayable(algorithm):
             self._write(algorithm)
 
+    def leave_last(self, algorithm: Training, most_bytes: float) -> None:
+        """Write one of the run's end, with its last evaluation, unless it takes more than ``most_bytes``.
+
+        The one before stays the one to go on from where the end has cut the last collection short.
+        """
+        is_there = self.written_at == algorithm.num_timesteps
+        if not _is_replayable(algorithm) or (is_there and algorithm.cut_short):
+            return
+        if most_bytes == math.inf or _n_bytes(algorithm) <= most_bytes:
+            self._write(algorithm)
+
     def _write(self, algorithm: Training) -> None:
         with told("the run goes on, and the previous checkpoint, if any, stays"):
             write_checkpoint(self.folder, algorithm, self.callbacks)
             self.written_at = algorithm.num_timesteps
         self._written = time.monotonic()
+
+
+def _n_bytes(algorithm: Training) -> int:
+    """Return about what a checkpoint takes, of all workers."""
+    return algorithm.team.size * sum(array.nbytes for array in split(algorithm.state())[0].values())
 
 
 def refuse_barriers_by_the_clock(interval: int | str | None) -> None:
@@ -106,6 +131,28 @@ def refuse_barriers_by_the_clock(interval: int | str | None) -> None:
         raise ZooError(
             f"callbacks.checkpoint.every={interval}: these environments can't be replayed, so a checkpoint"
             " resets them, and the run would depend on the clock; give a number of environment steps"
+        )
+
+
+def refuse_unfit_barriers(
+    algorithm: Resumable, config: Mapping[str, Any], before: Mapping[str, Any] | None
+) -> None:
+    """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps.
+
+    ``before`` is the config of the run that goes on, if one does.
+    """
+    envs = algorithm.envs
+    if envs is None or envs.is_replayable:
+        return
+    was, now = (
+        None if each is None else (each["callbacks"].get("checkpoint") or {}).get("every")
+        for each in (before, config)
+    )
+    refuse_barriers_by_the_clock(now)
+    if before is not None and was != now:
+        raise ZooError(
+            "these environments can't be replayed, so checkpoints reset them, and the run depends on"
+            f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {was})"
         )
 
 
@@ -150,7 +197,8 @@ def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Call
         offsets = None if monitor is None else monitor.offsets()
     except OSError as error:
         raise ZooError(f"can't write {folder}: a log does not reach the disk: {error}") from error
-    record = {"timesteps": algorithm.num_timesteps, "algorithm": values}
+    reached = {"timesteps": algorithm.num_timesteps, "cut_short": algorithm.cut_short}
+    record = {**reached, "algorithm": values}
     names = {path: part.name for path, part in lasting_parts(state).items()}
     others = partial(_have_others_write, algorithm.team, folder)
     write_files(folder, arrays, {**record, "callbacks": states, "monitor": offsets}, names, others)
@@ -210,12 +258,13 @@ def have_others_restored(team: Team, folder: Path) -> None:
             raise ZooError(f"worker {rank}: {problem}")
 
 
-def read_checkpoint(folder: str | Path) -> Checkpoint:
+def read_checkpoint(folder: str | Path, *, for_more_steps: bool = False) -> Checkpoint:
     """Return the checkpoint in ``folder``; if it is damaged, which is told, the one before it.
 
-    Raises `ZooError` if there is none that is whole.
+    So it is if the newest can't be gone on from ``for_more_steps`` than the run was to have. Raises
+    `ZooError` if there is none that is whole.
     """
-    values, arrays = read_files(Path(folder))
+    values, arrays = read_files(Path(folder), for_more_steps=for_more_steps)
     names = {path: part["name"] for path, part in values["parts"].items()}
     return Checkpoint(
         timesteps=values["timesteps"],
@@ -246,6 +295,20 @@ def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Ca
         monitor = algorithm.envs.monitor if algorithm.envs is not None else None
         if checkpoint.monitor is not None and monitor is not None:
             monitor.truncate(checkpoint.monitor)
+
+
+def go_back(
+    algorithm: Algorithm[Any], folder: Path, callbacks: Sequence[Callback], *, for_more_steps: bool
+) -> None:
+    """Bring a run, with all its workers, back to its checkpoint in ``folder``; what is odd is told."""
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        checkpoint = read_checkpoint(folder, for_more_steps=for_more_steps)
+        check_workers(folder, algorithm.team.size)
+        restore(checkpoint, algorithm, callbacks)
+        have_others_restored(algorithm.team, folder)
+    for remark in remarks:
+        tell(str(remark.message))
 
 
 @contextlib.contextmanager

@@ -104,11 +104,12 @@ def check_workers(folder: Path, n_workers: int) -> None:
         raise ZooError(f"the checkpoint is of workers={n_written}, and can't go on with workers={n_workers}")
 
 
-def read_files(folder: Path) -> tuple[dict[str, Any], Arrays]:
+def read_files(folder: Path, *, for_more_steps: bool = False) -> tuple[dict[str, Any], Arrays]:
     """Return values and arrays of the newest checkpoint that is whole; the arrays are views of their file.
 
-    One that is damaged is told, and given up for the one before it. Of several workers these are the first
-    one's. Raises `ZooError` if none is whole, or none is there.
+    One that is damaged is told, and given up for the one before it; so is one that is of no use
+    ``for_more_steps``, because the run's end cut its last collection short. Of several workers these are the
+    first one's. Raises `ZooError` if none is whole, or none is there.
     """
     if not has_checkpoint(folder):
         raise ZooError(f"there is no checkpoint in {folder}")
@@ -116,6 +117,8 @@ def read_files(folder: Path) -> tuple[dict[str, Any], Arrays]:
     for name in (NEWEST, PREVIOUS):
         try:
             values, arrays = _read(folder / name)
+            if for_more_steps and values.get("cut_short"):
+                raise _DamagedError(f"{folder / name} is of an end that cut the collecting of steps short")
         except _DamagedError as error:
             problems.append(str(error))
             continue
@@ -129,6 +132,27 @@ def read_files(folder: Path) -> tuple[dict[str, Any], Arrays]:
         f"no checkpoint is whole: {'; '.join(dict.fromkeys(problems))}. Without {folder} the run starts anew;"
         f" another run takes over its best agent with init_from={folder.parent}"
     )
+
+
+def keep_last(folder: Path) -> int:
+    """Remove the checkpoint before the newest, unless only that one serves for more steps.
+
+    Return the bytes that are left.
+    """
+    with contextlib.suppress(ZooError, OSError):
+        newest = _read_values(folder / NEWEST)
+        if newest is not None and not newest.get("cut_short"):
+            (folder / PREVIOUS).unlink(missing_ok=True)
+            _remove_leftovers(folder)
+    return n_bytes(folder)
+
+
+def n_bytes(folder: Path) -> int:
+    """Return the bytes that all checkpoints in a folder take."""
+    with contextlib.suppress(OSError):
+        ours = (each for each in folder.iterdir() if re.fullmatch(f"{_OURS}|{NEWEST}|{PREVIOUS}", each.name))
+        return sum(each.stat().st_size for each in ours)
+    return 0
 
 
 def remove_files(folder: Path) -> None:

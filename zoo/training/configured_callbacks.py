@@ -18,6 +18,7 @@ from zoo.training.checkpoint import CheckpointCallback
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.evaluation import Env
 from zoo.training.histogram_callback import HistogramCallback
+from zoo.training.kept_agents import KeepAgentsCallback
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger
 from zoo.training.logging_callback import LoggingCallback
 from zoo.training.own_classes import own_class
@@ -33,10 +34,10 @@ from zoo.training.tensorboard_logger import TensorBoardLogger
 from zoo.training.trackers import Trackers
 from zoo.training.wandb_logger import WandbLogger
 
-EVALUATIONS_IN_A_RUN = 20
-CHECKPOINTS_IN_A_RUN = 10
+TIMES_IN_A_RUN = {"eval": 20, "checkpoint": 10, "agents": 10, "video": 10}
+"""How often each callback is called where no interval is set."""
+
 REPORTS_IN_A_RUN = 100
-VIDEOS_IN_A_RUN = 10
 HISTOGRAMS_IN_A_RUN = 20
 
 
@@ -46,10 +47,13 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> 
     ``config`` is the checked config of ``zoo train``; ``eval_env`` an id, a config or environments to
     evaluate in, others than those of the training. Raises `ZooError` for settings that don't go together.
     """
-    settings = config["callbacks"]
     trackers = Trackers(_outputs(config, run), run.path, config)
+    config = with_intervals(config)
+    settings = config["callbacks"]
+    evaluating = _evaluation(settings, run, eval_env)
     callbacks: list[Callback] = [
-        *_evaluation(settings, config["n_timesteps"], run, eval_env),
+        *evaluating,
+        *_kept(settings, run, evaluating),
         *_own(settings),
         *_videos(config, run, eval_env, trackers),
         *_logging(config, trackers),
@@ -57,14 +61,33 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> 
     checkpoint = settings.get("checkpoint")
     if _is_ours(checkpoint):
         minutes = minutes_of(checkpoint["every"])
-        every = 0 if minutes else _every(checkpoint, config["n_timesteps"], CHECKPOINTS_IN_A_RUN)
+        every = 0 if minutes else checkpoint["every"]
         callbacks.append(CheckpointCallback(run.checkpoint, every, tuple(callbacks), minutes=minutes))
     return callbacks
 
 
-def _evaluation(
-    settings: Mapping[str, Any], n_timesteps: int, run: RunFolder, eval_env: Env
-) -> list[Callback]:
+def with_intervals(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with each interval that is a share of the run as the number of steps that this is."""
+    n_timesteps, logger = config["n_timesteps"], dict(config["logger"])
+    callbacks = {
+        name: _with(values, "every", n_timesteps, TIMES_IN_A_RUN.get(name))
+        for name, values in config["callbacks"].items()
+    }
+    logger = _with(logger, "every", n_timesteps, REPORTS_IN_A_RUN)
+    if isinstance(logger.get("tensorboard"), Mapping):
+        tensorboard = _with(logger["tensorboard"], "histograms_every", n_timesteps, HISTOGRAMS_IN_A_RUN)
+        logger["tensorboard"] = tensorboard
+    return {**config, "callbacks": callbacks, "logger": logger}
+
+
+def _with(values: Any, interval: str, n_timesteps: int, times: int | None) -> Any:
+    """Return settings of ours with the interval that divides the run into ``times``, unless they have one."""
+    if times is None or not _is_ours(values) or values.get(interval) is not None:
+        return values
+    return {**values, interval: max(1, n_timesteps // times)}
+
+
+def _evaluation(settings: Mapping[str, Any], run: RunFolder, eval_env: Env) -> list[Callback]:
     """Return the evaluation and what ends a run by it, or by the number of episodes."""
     callbacks: list[Callback] = []
     chosen = {name: values for name, values in settings.items() if _is_ours(values)}
@@ -74,7 +97,7 @@ def _evaluation(
         env = dataclasses.replace(eval_env, check=False) if isinstance(eval_env, EnvConfig) else eval_env
         evaluation = EvalCallback(
             env,
-            every=_every(values, n_timesteps, EVALUATIONS_IN_A_RUN),
+            every=values["every"],
             n_eval_episodes=values["n_episodes"],
             deterministic=values["deterministic"],
             n_envs=values["n_envs"],
@@ -100,6 +123,15 @@ def _evaluation(
     return callbacks
 
 
+def _kept(settings: Mapping[str, Any], run: RunFolder, evaluating: list[Callback]) -> list[Callback]:
+    """Return what keeps agents, which comes after the evaluation: that scores them."""
+    values = settings.get("agents")
+    if not _is_ours(values):
+        return []
+    evaluation = next((each for each in evaluating if isinstance(each, EvalCallback)), None)
+    return [KeepAgentsCallback(run, every=values["every"], evaluation=evaluation)]
+
+
 def _videos(config: Mapping[str, Any], run: RunFolder, env: Env, trackers: Trackers) -> list[Callback]:
     """Return what films, which comes before what logs: a report takes a video along."""
     values = config["callbacks"].get("video")
@@ -115,7 +147,7 @@ def _videos(config: Mapping[str, Any], run: RunFolder, env: Env, trackers: Track
         VideoCallback(
             env_config(env),
             run.videos,
-            every=_every(values, config["n_timesteps"], VIDEOS_IN_A_RUN),
+            every=values["every"],
             length=values["length"],
             deterministic=values["deterministic"],
             look=Look(values["overlay"], parse_size(values["size"])),
@@ -126,14 +158,13 @@ def _videos(config: Mapping[str, Any], run: RunFolder, env: Env, trackers: Track
 
 def _logging(config: Mapping[str, Any], trackers: Trackers) -> list[Callback]:
     callbacks: list[Callback] = []
-    settings, n_timesteps = config["logger"], config["n_timesteps"]
+    settings = config["logger"]
     tensorboard = _tensorboard_settings(settings)
     if tensorboard is not None and tensorboard.histograms:
-        every = tensorboard.histograms_every or max(1, n_timesteps // HISTOGRAMS_IN_A_RUN)
+        every = tensorboard.histograms_every or max(1, config["n_timesteps"] // HISTOGRAMS_IN_A_RUN)
         callbacks.append(HistogramCallback(every, trackers))
     if trackers.outputs:
-        every = _every(settings, n_timesteps, REPORTS_IN_A_RUN)
-        callbacks.append(LoggingCallback(every, trackers, stays_open=True))
+        callbacks.append(LoggingCallback(settings["every"], trackers, stays_open=True))
     if config.get("progress_bar"):
         callbacks.append(ProgressBarCallback())
     return callbacks
@@ -212,8 +243,3 @@ def _takes_every(callback_class: type[Callback]) -> bool:
 
 def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
     return values is not None and "_target_" not in values
-
-
-def _every(values: Mapping[str, Any], n_timesteps: int, times: int) -> int:
-    """Return the interval in steps that is set, or the one that divides the run into ``times``."""
-    return values.get("every") or max(1, n_timesteps // times)

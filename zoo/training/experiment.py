@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,13 @@ from zoo.config.algorithm_names import asked_for
 from zoo.config.fields import build
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.errors import ZooError
-from zoo.training.checkpoint import CheckpointCallback, refuse_barriers_by_the_clock
-from zoo.training.checkpoint_files import remove_files
+from zoo.training.checkpoint import go_back, refuse_unfit_barriers
 from zoo.training.job import is_requeued, slurm_job
+from zoo.training.last_checkpoint import drop, kept_bytes, leave_last
 from zoo.training.loggers import Ending
 from zoo.training.problems import tell, warnings_in_one_line
 from zoo.training.process_limits import refuse_many_of_others
-from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
+from zoo.training.run_folder import FINISHED, SHOWN_ONLY, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 from zoo.training.workers import LEARN, Crew, config_of
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from zoo.training.evaluation import Evaluation
 
 Config = dict[str, Any]
-
-SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar")
-"""Settings in which two configs of the same run may differ."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +90,10 @@ class Experiment:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = _plain(config)
         self.is_resumed = False
+        self.n_timesteps_before: int | None = None
+        """Those that a run was to have which goes on; None for a new one."""
+        self.n_bytes_removed = 0
+        """What the checkpoint of a finished run took that was too large to be kept unasked."""
         self.changed_settings: list[str] = []
         self._closing = contextlib.ExitStack()
         self._crew: Crew | None = None
@@ -141,9 +141,8 @@ class Experiment:
         if self.algorithm.stop_reason == PREEMPTED:  # by a signal since the run was made or read
             return
         self.learn()
-        if self.algorithm.stop_reason != PREEMPTED:
-            self.evaluate()
-        self._leave_a_checkpoint()
+        is_evaluated = self.algorithm.stop_reason != PREEMPTED and self.evaluate()
+        leave_last(self.callbacks, self.algorithm, self._kept_bytes, is_outdated=is_evaluated)
         stop_reason = self.algorithm.stop_reason
         self.save()
         self._sync_logs()
@@ -157,25 +156,19 @@ class Experiment:
                 self.algorithm.team.workers.order(LEARN, steps=steps)
             self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
 
-    def evaluate(self) -> None:
+    def evaluate(self) -> bool:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.
 
-        A signal that comes meanwhile leaves a checkpoint from which only the evaluation is done again.
+        Return whether there was anything to do. A signal that comes meanwhile leaves a checkpoint from which
+        only the evaluation is done again.
         """
         evaluation = self._evaluation
         if evaluation is None or evaluation.evaluated_at == self.algorithm.num_timesteps:
-            return
+            return False
         with self.algorithm.runtime.in_force(), contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
         evaluation.on_training_end(self.algorithm)
-
-    def _leave_a_checkpoint(self) -> None:
-        """Write one of this moment, if a signal came after the last update and there is none yet."""
-        if self.algorithm.stop_reason != PREEMPTED:
-            return
-        for each in self.callbacks:
-            if isinstance(each, CheckpointCallback) and each.written_at != self.algorithm.num_timesteps:
-                each.on_preemption(self.algorithm)
+        return True
 
     def _sync_logs(self) -> None:
         """See to it that the last rows are on the disk before the run is recorded as finished."""
@@ -204,9 +197,13 @@ class Experiment:
 
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
-        settings = self.config["callbacks"].get("checkpoint") or {}
-        if self.is_finished and not settings.get("keep"):
-            remove_files(self.run.checkpoint)
+        if self.is_finished:
+            self.n_bytes_removed = drop(self.run.checkpoint, self._kept_bytes) or self.n_bytes_removed
+
+    @property
+    def _kept_bytes(self) -> float:
+        """What the checkpoint of a finished run may take."""
+        return kept_bytes((self.config["callbacks"].get("checkpoint") or {}).get("keep", False))
 
     def save(self) -> None:
         """Write the agent as it is now, with its score if it was evaluated."""
@@ -254,6 +251,7 @@ class Experiment:
         if run is not None:
             closing.callback(run.close)
             self.is_resumed = True
+            self.n_timesteps_before = run.read_config().get("n_timesteps")
         elif self.config["seed"] is None:
             self.config["seed"] = random_seed()
         config = self.config
@@ -263,10 +261,13 @@ class Experiment:
         self.algorithm = make_algorithm(own_config, env, closing)
         has_checkpoint = run is not None and run.has_checkpoint
         if config["init_from"] is not None and not has_checkpoint:
-            from zoo.training.starting_weights import take_weights
+            from zoo.training.starting_weights import take_from
 
-            self.changed_settings = take_weights(self.algorithm, config["init_from"], config)
-        self._refuse_unfit_barriers(run)
+            self.changed_settings = take_from(self.algorithm, config["init_from"], config)
+        refuse_unfit_barriers(self.algorithm, config, None if run is None else run.read_config())
+        goes_further = has_checkpoint and self.is_extended
+        if goes_further:
+            config = self.config = self._extended(run)
         if run is None:
             run = _new_run(config)
             closing.callback(run.close)
@@ -284,7 +285,34 @@ class Experiment:
                 closing.callback(self._part)
         if has_checkpoint:
             with self._causes_told():
-                _go_back_to_checkpoint(self.algorithm, run, self.callbacks)
+                go_back(self.algorithm, run.checkpoint, self.callbacks, for_more_steps=goes_further)
+        if self.is_extended:
+            from zoo.training.extending import write_extended
+
+            self.config = write_extended(run, self.config, self.algorithm)
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether an earlier run goes on to more steps than it was begun with."""
+        return self.n_timesteps_before not in (None, self.config["n_timesteps"])
+
+    @property
+    def can_be_extended(self) -> bool:
+        """Whether nothing of the run depends on its number of steps, and it did not end by itself before."""
+        from zoo.training.extending import what_follows_the_length
+
+        algorithm = self.algorithm
+        reasons = what_follows_the_length(algorithm, self.config)
+        return not reasons and algorithm.stop_reason is None
+
+    def _extended(self, run: RunFolder | None) -> Config:
+        """Return the config for more steps. Raises `ZooError` if what was computed depends on them."""
+        from zoo.training.extending import extended, refuse_what_follows_the_length
+
+        assert run is not None
+        refuse_what_follows_the_length(self.algorithm, run, self.config)
+        before = {**self.config, "n_timesteps": self.n_timesteps_before}
+        return extended(before, self.config["n_timesteps"])
 
     def _causes_told(self) -> contextlib.AbstractContextManager[None]:
         """Within the block, the error of another worker is told in the place of that it is gone."""
@@ -296,28 +324,12 @@ class Experiment:
         self._crew.close()
         self.algorithm.leave()
 
-    def _refuse_unfit_barriers(self, run: RunFolder | None) -> None:
-        """Raise `ZooError` for checkpoints that reset environments by the clock, or later at other steps."""
-        envs = self.algorithm.envs
-        if envs is None or envs.is_replayable:
-            return
-        refuse_barriers_by_the_clock((self.config["callbacks"].get("checkpoint") or {}).get("every"))
-        if run is None:
-            return
-        was, now = (
-            (each["callbacks"].get("checkpoint") or {}).get("every")
-            for each in (run.read_config(), self.config)
-        )
-        if was != now:
-            raise ZooError(
-                "these environments can't be replayed, so checkpoints reset them, and the run depends on"
-                f" when; it can't go on with callbacks.checkpoint.every={now} (the run has {was})"
-            )
-
     def _interrupted_run(self) -> RunFolder | None:
         """Return the run to go on with, that of ``resume`` or of the job, whose config is then taken."""
         if self.config["resume"] is not None:
-            return RunFolder.reopen(self.config["resume"])
+            before = RunFolder(self.config["resume"]).read_config().get("n_timesteps")
+            is_longer = before not in (None, self.config["n_timesteps"])
+            return RunFolder.reopen(self.config["resume"], for_more_steps=is_longer)
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:
             return None
@@ -381,17 +393,3 @@ def _close_all(callbacks: Sequence[Callback]) -> None:
         close = getattr(each, "close", None)
         if close is not None:
             close()
-
-
-def _go_back_to_checkpoint(algorithm: Algorithm[Any], run: RunFolder, callbacks: Sequence[Callback]) -> None:
-    from zoo.training.checkpoint import have_others_restored, read_checkpoint, restore
-    from zoo.training.checkpoint_files import check_workers
-
-    with warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
-        checkpoint = read_checkpoint(run.checkpoint)
-        check_workers(run.checkpoint, algorithm.team.size)
-        restore(checkpoint, algorithm, callbacks)
-        have_others_restored(algorithm.team, run.checkpoint)
-    for remark in remarks:
-        tell(str(remark.message))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
-from zoo.agents.finding import find_agent, list_agents, resolve_agent
+from zoo.agents.finding import find_agent, kept_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment
 from zoo.config import sections
+from zoo.config.agent_choice import ActingAgent
 from zoo.config.algorithm_names import asked_for
 from zoo.config.composing import env_id
 from zoo.config.paths import search_folders, shown
@@ -33,6 +34,8 @@ class OpenedAgent:
     files: AgentFiles
     algorithm: Algorithm[Any]
     env: EnvConfig
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """What the user set of the environment, beside its id."""
 
     @property
     def algo(self) -> str:
@@ -43,10 +46,13 @@ class OpenedAgent:
         card = self.files.card
         name = f"{self.algo} on {one_line(card.get('env') or self.env.id)}"
         seed = "?" if card.get("seed") is None else card["seed"]
-        return (
-            f"agent  {one_line(shown(self.path))}\n"
-            f"       {name}, trained for {steps(card)} steps, seed {seed}, return {score(card)}"
-        )
+        lines = [
+            f"agent  {one_line(shown(self.path))}",
+            f"       {name}, trained for {steps(card)} steps, seed {seed}, return {score(card)}",
+        ]
+        if self.changes:
+            lines.append(f"       plays with {', '.join(_as_typed(self.changes, 'env'))}")
+        return "\n".join(lines)
 
     def check_spaces(self, envs: EnvStepper) -> None:
         """Raise `ZooError` if the environment shows or takes something else than the agent has learned."""
@@ -67,29 +73,49 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
     """
     path = agent_path(settings)
     files = read_agent(path, trust=settings.trust, own_env=True)
-    env = _env_config(files, settings, one_line(shown(path)))
+    changes = _changes(settings)
+    env = _env_config(files, settings, changes, one_line(shown(path)))
 
     from zoo.algorithms.registry import algorithm_class
 
     # A few observations at a time are faster on a CPU, and give the same actions on every machine.
-    algorithm = algorithm_class(files.config["algo"]["name"]).from_files(files, device="cpu")
-    return OpenedAgent(path, files, algorithm, env)
+    device = settings.device if isinstance(settings, ActingAgent) else "cpu"
+    algorithm = algorithm_class(files.config["algo"]["name"]).from_files(files, device=device)
+    return OpenedAgent(path, files, algorithm, env, changes)
 
 
 def agent_path(settings: AgentName) -> Path:
     """Return where the agent is that ``agent=PATH``, or ``algo=`` and ``env=``, name.
 
-    Raises `ZooError` if there is none.
+    With ``checkpoint=STEPS`` it is the one that the same run kept then. Raises `ZooError` if there is none.
     """
+    checkpoint = settings.checkpoint if isinstance(settings, ActingAgent) else None
+    env = _named_env(settings)
     if settings.agent is not None:
         if settings.algo is not None:
             raise ZooError("give either agent=PATH, or algo= and env=, not both")
-        return resolve_agent(settings.agent)
-    if settings.algo is None or settings.env is None:
+        if checkpoint is None:
+            return resolve_agent(settings.agent)
+        is_run = (Path(settings.agent).expanduser() / "run.json").is_file()  # it may have kept agents alone
+        return kept_agent(settings.agent if is_run else resolve_agent(settings.agent), checkpoint)
+    if settings.algo is None or env is None:
         missing = "algo=" if settings.algo is None else "env="
         raise ZooError(f"which agent? {missing} is missing: give algo=NAME env=ID, or agent=PATH")
     _check_algorithm(settings.algo, settings.runs_dir)
-    return find_agent(settings.algo, env_id(settings.env), runs=settings.runs_dir)
+    found = find_agent(settings.algo, env_id(env), runs=settings.runs_dir)
+    return found if checkpoint is None else kept_agent(found, checkpoint)
+
+
+def _named_env(settings: AgentName) -> str | None:
+    """Return the id that the user gave, if one."""
+    return settings.env.get("id") if isinstance(settings, ActingAgent) else settings.env
+
+
+def _changes(settings: AgentChoice) -> dict[str, Any]:
+    """Return what the user set of the environment, beside its id."""
+    if not isinstance(settings, ActingAgent):
+        return {}
+    return {key: value for key, value in settings.env.items() if key != "id"}
 
 
 def _check_algorithm(name: str, runs: str) -> None:
@@ -99,8 +125,10 @@ def _check_algorithm(name: str, runs: str) -> None:
         raise ZooError(f"unknown algorithm '{name}'{nearest(name, known)} (known: {', '.join(known)})")
 
 
-def _env_config(files: AgentFiles, settings: AgentChoice, origin: str) -> EnvConfig:
-    """Return the environment of the training, with the id that the user gave, if one.
+def _env_config(
+    files: AgentFiles, settings: AgentChoice, changes: Mapping[str, Any], origin: str
+) -> EnvConfig:
+    """Return the environment of the training, with the id and the ``changes`` that the user gave, if any.
 
     A module that only a file of the working folder names is not one that the user typed: who unpacks an
     archive has such files too. That a run is the user's own vouches for its own environment. Observations and
@@ -110,18 +138,40 @@ def _env_config(files: AgentFiles, settings: AgentChoice, origin: str) -> EnvCon
     from zoo.envs.config import EnvConfig
 
     trained_in: Mapping[str, Any] | None = files.config.get("env")
-    if trained_in is None and settings.env is None:
+    named = _named_env(settings)
+    if trained_in is None and named is None:
         raise ZooError(f"the agent in {origin} does not say in which environment it was trained; give env=ID")
     values = dict(trained_in or {})
-    wanted = None if settings.env is None else env_id(settings.env)
+    wanted = None if named is None else env_id(named)
     if wanted is not None and wanted != values.get("id"):
         same_environment = _without_module(wanted) == _without_module(str(values.get("id")))
         values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": None})
     if not files.is_trusted:
-        refuse_foreign_environment(values, origin, named_by_user=settings.env)
+        refuse_foreign_environment(values, origin, named_by_user=named)
     elif not settings.trust and values.get("id") != (trained_in or {}).get("id"):
-        refuse_foreign_environment({"id": wanted}, origin, named_by_user=settings.env)
+        refuse_foreign_environment({"id": wanted}, origin, named_by_user=named)
+    values = _laid_over(values, changes)
     return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
+
+
+def _laid_over(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with the changes in their places, key by key where both are mappings."""
+    merged = dict(values)
+    for key, change in changes.items():
+        before = merged.get(key)
+        if isinstance(change, Mapping) and isinstance(before, Mapping):
+            change = _laid_over(before, change)
+        merged[key] = change
+    return merged
+
+
+def _as_typed(values: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Give each value as the command line sets it."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _as_typed(value, f"{where}.{key}")
+        else:
+            yield f"{where}.{key}={one_line(value)}"
 
 
 def _without_module(env_id: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from zoo.agents.finding import run_of
 from zoo.envs.camera import Canvas, Filmed, render_offscreen
 from zoo.envs.config import EnvConfig, in_this_process
 from zoo.envs.filming import FASTEST_GIF, FilmError, ffmpeg, filming
@@ -193,7 +194,7 @@ def video_path(
     from zoo.envs.ids import folder_name
 
     if folder is None:
-        is_of_run = agent is not None and (agent.parent / "run.json").is_file()
-        folder = agent.parent / "videos" if agent is not None and is_of_run else Path("videos")
+        run = None if agent is None else run_of(agent)
+        folder = Path("videos") if run is None else run / "videos"
     time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return folder / f"{algo}-{folder_name(env_id)}-{time}.{suffix}"

@@ -17,18 +17,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
+from zoo.agents.finding import KEPT
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
 from zoo.files.plain_data import parse_json, parse_yaml, to_json, to_yaml
+from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
 from zoo.training.machine import machine
 from zoo.training.problems import tell, told
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
+
+CHECKPOINT_FOLDER = "checkpoint"
+
+SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar")
+"""Settings in which two configs of the same run may differ."""
 
 FINISHED = "finished"
 """The status of a run that ended by itself."""
@@ -51,7 +58,8 @@ class RunFolder:
         self.evaluations = self.path / "evaluations.npz"
         self.agent = self.path / "agent"
         self.best_agent = self.path / "best_agent"
-        self.checkpoint = self.path / "checkpoint"
+        self.kept_agents = self.path / KEPT
+        self.checkpoint = self.path / CHECKPOINT_FOLDER
         self.videos = self.path / "videos"
         self.status: str | None = None
         """What this process has last written of ``status`` into the record."""
@@ -73,10 +81,11 @@ class RunFolder:
         return run
 
     @classmethod
-    def reopen(cls, path: str | os.PathLike[str]) -> RunFolder:
+    def reopen(cls, path: str | os.PathLike[str], *, for_more_steps: bool = False) -> RunFolder:
         """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
 
-        Raises `ZooError` if there is no run, if it is finished, or if it is still going on.
+        Raises `ZooError` if there is no run, if it is still going on, or if it is finished; one that is taken
+        up ``for_more_steps`` than it was to have may be, where its checkpoint was kept.
         """
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
@@ -88,15 +97,13 @@ class RunFolder:
                 raise
             record = {}
         if record.get("status") == FINISHED:
-            raise ZooError(
-                f"the run in {run.path} is finished; to train its agent further:"
-                f" zoo train init_from={shlex.quote(str(run.agent))} …"
-            )
+            run._refuse_what_is_done(record, for_more_steps=for_more_steps)
         run._take_lock()
         for agent in (run.agent, run.best_agent):
             atomic.recover_folder(agent)
         for path in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
             atomic.remove_unfinished(path)
+        atomic.recover_folders(run.kept_agents)
         if not run.has_checkpoint:
             run._remove_logs()
         if run.config.is_file():
@@ -230,6 +237,23 @@ class RunFolder:
                 self.end("preempted" if preempted else "failed", **message, **speed.summary())
             raise
 
+    def _refuse_what_is_done(self, record: Mapping[str, Any], *, for_more_steps: bool) -> None:
+        """Raise `ZooError` for a finished run, unless it can have more steps."""
+        anew = f"to train its agent further: zoo train init_from={shlex.quote(str(self.agent))} …"
+        if not for_more_steps:
+            more = ", or give it more steps: n_timesteps=…" if self.has_checkpoint else ""
+            raise ZooError(f"the run in {self.path} is finished; {anew}{more}")
+        if not self.has_checkpoint:
+            raise ZooError(
+                f"the run in {self.path} is finished, and its checkpoint was not kept"
+                f" (callbacks.checkpoint.keep=true keeps it); {anew}"
+            )
+        if record.get("stop_reason") is not None:
+            raise ZooError(
+                f"the run in {self.path} ended by itself after {record.get('timesteps')} steps:"
+                f" {one_line(record['stop_reason'])}; with more n_timesteps it would have, too; {anew}"
+            )
+
     def _write(self, path: Path, text: str) -> None:
         self._written[path] = text.encode()
         atomic.write_bytes(path, self._written[path])
@@ -248,7 +272,7 @@ class RunFolder:
             return {}
 
     def _remove_logs(self) -> None:
-        for folder in (self.monitor, self.tensorboard):
+        for folder in (self.monitor, self.tensorboard, self.kept_agents):
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self.progress, self.evaluations):
             file.unlink(missing_ok=True)

@@ -1,29 +1,59 @@
-"""Starting a run from the weights of an agent, with the settings of today."""
+"""Starting a run from an agent, or from where another run ended, with the settings of today."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.agents.agent_folder import AgentFiles, read_agent
+from zoo.agents.finding import resolve_agent, run_of
+from zoo.algorithms.resuming import Tensors
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
+from zoo.training.checkpoint import MISFITS, Checkpoint, read_checkpoint
+from zoo.training.checkpoint_files import check_workers, has_checkpoint
+from zoo.training.run_folder import CHECKPOINT_FOLDER
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.off_policy import OffPolicyAlgorithm
 
 SECTIONS = ("algo", "policy", "memory", "env")
 
+WEIGHTS, OPTIMIZER, ALL = "weights", "optimizer", "all"
+"""What a new run takes along."""
 
-def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any]) -> list[str]:
-    """Copy the agent's weights and running statistics, and return which of its settings are others today.
+OF_THE_MEMORY = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "memory.prioritized")
+"""Settings that two runs have in common which hand on a replay memory."""
 
-    Nothing of the agent is run. Raises `ZooError` if there is none, or it does not fit.
+
+def take_from(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any]) -> list[str]:
+    """Take over what ``init_with`` says of the agent or run; return which of its settings are others today.
+
+    Weights are those of an agent, with its running statistics. With the optimizer they are those of the
+    run's last checkpoint, in which the optimizer stands and the replay memory. Nothing of the agent is run.
+    Raises `ZooError` if there is none, or it does not fit.
     """
-    files = read_agent(agent, trust=True, own_env=True)
-    _check_spaces(algorithm, files, agent)
+    files = read_agent(source, trust=True, own_env=True)
+    _check_spaces(algorithm, files, source)
+    what = config.get("init_with", WEIGHTS)
+    if what == WEIGHTS:
+        _take_weights(algorithm, files, source, config)
+        return list(differences(files.config, algorithm, config))
+    where = f"can't take {'all' if what == ALL else 'the optimizer'} from {one_line(source)}"
+    checkpoint = _last_checkpoint(algorithm, files, source, what, where)
+    _take_tensors(algorithm, checkpoint, where)
+    if what == ALL and algorithm.has_replay:
+        _take_memory(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
+    return [*differences(files.config, algorithm, config), *_begins_anew(config, files.config, what)]
+
+
+def _take_weights(
+    algorithm: Algorithm[Any], files: AgentFiles, agent: str, config: Mapping[str, Any]
+) -> None:
     try:
         algorithm.set_parameters(files.tensors)
     except ZooError as error:
@@ -31,7 +61,92 @@ def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any
     if algorithm.normalizer is not None and files.normalization is not None:
         arrays, values = files.normalization
         algorithm.normalizer.load_state({"arrays": arrays, "values": values})
-    return list(differences(files.config, algorithm, config))
+
+
+def _last_checkpoint(
+    algorithm: Algorithm[Any], files: AgentFiles, source: str, what: str, where: str
+) -> Checkpoint:
+    """Return that of the run at ``source``, or of the agent's run. Raises `ZooError`."""
+    trained = files.config["algo"]["name"]
+    if trained != algorithm.name:
+        raise ZooError(
+            f"{where}: it is of {one_line(trained)}, this run of {algorithm.name}; init_with=weights"
+        )
+    given = Path(source).expanduser()
+    run = given if (given / "run.json").is_file() else run_of(resolve_agent(given))
+    if run is None:
+        raise ZooError(
+            f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
+        )
+    folder = run / CHECKPOINT_FOLDER
+    if not has_checkpoint(folder):
+        raise ZooError(
+            f"{where}: the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it);"
+            " init_with=weights"
+        )
+    if what == ALL and algorithm.has_replay:
+        check_workers(folder, 1)
+    return read_checkpoint(folder)
+
+
+def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str) -> None:
+    """Take networks, optimizer and running statistics."""
+    found = checkpoint.algorithm["tensors"]
+    tensors = Tensors(algorithm.program.state, algorithm.policy)
+    for name, tensor in tensors.tensors.items():
+        if name in found and tuple(found[name].shape) != tuple(tensor.shape):
+            sizes = f"{list(found[name].shape)}, this run's {list(tensor.shape)}"
+            raise ZooError(
+                f"{where}: its networks are others: {name} has the shape {sizes}; policy.* says which"
+            )
+    if found.keys() != tensors.tensors.keys():
+        one = sorted(found.keys() ^ tensors.tensors.keys())[0]
+        whose = "it alone has" if one in found else "only this run has"
+        raise ZooError(f"{where}: its optimizer, or what it learns, is another: {whose} {one_line(one)}")
+    try:
+        tensors.load_state(found)
+        if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
+            algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
+    except MISFITS as error:
+        raise ZooError(f"{where}: its checkpoint does not fit: {one_line(error)}") from error
+
+
+def _take_memory(
+    algorithm: OffPolicyAlgorithm[Any],
+    checkpoint: Checkpoint,
+    trained: Mapping[str, Any],
+    config: Mapping[str, Any],
+    where: str,
+) -> None:
+    """Take what was experienced, with all episodes cut: this run begins others."""
+    if config.get("workers", 1) > 1:
+        raise ZooError(f"{where}: each of workers={config['workers']} has a memory; init_with=optimizer")
+    for path in OF_THE_MEMORY:
+        was, now = (_at(values, path) for values in (trained, config))
+        if path == "memory.prioritized":
+            was, now = (None if each is None else "prioritized" for each in (was, now))
+        if was != now:
+            raise ZooError(f"{where}: its replay memory is of {path}={was}, not {now}; init_with=optimizer")
+    try:
+        algorithm.memory.load_state(checkpoint.algorithm["memory"])
+    except MISFITS as error:
+        raise ZooError(f"{where}: its replay memory does not fit: {one_line(error)}") from error
+    algorithm.memory.cut()
+
+
+def _at(values: Mapping[str, Any], path: str) -> Any:
+    for key in path.split("."):
+        values = (values or {}).get(key)  # type: ignore[assignment]
+    return values
+
+
+def _begins_anew(config: Mapping[str, Any], trained: Mapping[str, Any], what: str) -> Iterator[str]:
+    """Give what a run does at its start though it has learned already, and how to leave it out."""
+    starts, eps = (config["algo"].get(key) for key in ("learning_starts", "exploration_initial_eps"))
+    if what == ALL and starts:
+        yield f"algo.learning_starts={starts}: steps at random come first again; 0 leaves them out"
+    if eps and eps == trained["algo"].get("exploration_initial_eps"):
+        yield f"algo.exploration_initial_eps={eps}: it explores as at a start; a lower share explores less"
 
 
 def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> None:

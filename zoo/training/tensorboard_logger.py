@@ -1,4 +1,4 @@
-"""Scalars, hyperparameters, videos and histograms for TensorBoard."""
+"""Scalars, the config, hyperparameters, videos and histograms for TensorBoard."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import numpy as np
 
 from zoo.envs.filming import small_gif
 from zoo.files.atomic import make_folder
+from zoo.files.plain_data import to_yaml
 from zoo.training.loggers import Ending, Logger, Report
+from zoo.training.run_folder import SHOWN_ONLY
 
 FINAL, BEST = "final/mean_return", "final/best_mean_return"
 """The scores by which the tab HParams compares runs: the last evaluation's, and the best agent's."""
@@ -22,13 +25,20 @@ FINAL, BEST = "final/mean_return", "final/best_mean_return"
 NOT_COMPARED = ("logger", "resume", "job", "runs_dir", "verbose", "progress_bar")
 """What of a config has no influence on how an agent learns."""
 
+CONFIG = "config"
+"""Under what name the config is shown among the texts."""
+
 _BINS = 64
 
 
 class TensorBoardLogger(Logger):
     """Writes for TensorBoard into ``folder``, one event file a process.
 
-    With a ``config`` its values are the run's hyperparameters, by their paths, beside the final scores.
+    With a ``config`` its values are the run's hyperparameters, by their paths, beside the final scores; as a
+    whole it is shown as text, once more where a resumed run has another one.
+
+    No file says which hyperparameters and scores there are in all, as ``SummaryWriter.add_hparams`` does: of
+    several runs TensorBoard would show those of an arbitrary one. Without, it finds them itself.
     """
 
     keeps_trying = True
@@ -39,6 +49,7 @@ class TensorBoardLogger(Logger):
         self._writer: Any = None
         self._timesteps = 0
         self._purge_step: int | None = None
+        self._shown_config: str | None = None
 
     def write(self, report: Report) -> None:
         self._add_scalars(report.scalars, report.timesteps)
@@ -86,11 +97,12 @@ class TensorBoardLogger(Logger):
     def state(self) -> dict[str, Any]:
         if self._writer is not None:
             os.fsync(self._file.fileno())
-        return {"timesteps": self._timesteps}
+        return {"timesteps": self._timesteps, CONFIG: self._shown_config}
 
     def load_state(self, values: dict[str, Any]) -> None:
         self._timesteps = values["timesteps"]
         self._purge_step = values["timesteps"] + 1
+        self._shown_config = values.get(CONFIG)
 
     def _add_scalars(self, scalars: Mapping[str, float], timesteps: int) -> None:
         # Here and not above: start-up has no time for it.
@@ -105,6 +117,7 @@ class TensorBoardLogger(Logger):
 
         if self._writer is not None and not os.fstat(self._file.fileno()).st_nlink:
             self.close()  # its folder was deleted
+            self._shown_config = None
         if self._writer is None:
             self._open()
         self._add(Event(wall_time=time.time(), step=timesteps, summary=Summary(value=values)))
@@ -127,6 +140,24 @@ class TensorBoardLogger(Logger):
             self._add(Event(wall_time=time.time(), step=self._purge_step, session_log=start))
         if self.config is not None:
             self._add_hyperparameters(self.config)
+            self._show_config(self.config)
+
+    def _show_config(self, config: Mapping[str, Any]) -> None:
+        """Show the config as text, as it stands in the run's folder, unless that is shown already."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.text import metadata
+        from tensorboard.util.tensor_util import make_tensor_proto
+
+        text = to_yaml({key: value for key, value in config.items() if key not in SHOWN_ONLY})
+        checksum = f"{zlib.crc32(text.encode()):08x}"
+        if checksum == self._shown_config:
+            return
+        self._shown_config = checksum
+        about = metadata.create_summary_metadata(display_name=CONFIG, description="")
+        shown = make_tensor_proto([f"```yaml\n{text}```"])
+        value = Summary.Value(tag=CONFIG, metadata=about, tensor=shown)
+        self._add(Event(wall_time=time.time(), step=self._purge_step or 0, summary=Summary(value=[value])))
 
     def _add_hyperparameters(self, config: Mapping[str, Any]) -> None:
         from tensorboard.plugins.hparams import metadata, plugin_data_pb2

@@ -65,6 +65,9 @@ OLD_NAMES = {
     "initial_stddev": "initial_std",
     "desired_action_stddev": "desired_action_std",
     "adoption_coefficient": "adaptation_coefficient",
+    "hidden_size_adversary": "d_net_arch",
+    "adversary_entcoeff": "d_ent_coef",
+    "d_stepsize": "d_learning_rate",
 }
 """Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
 
@@ -109,6 +112,8 @@ ELSEWHERE = {
     "seed": "seed",
     "device": "device",
     "callback": "callbacks",
+    "expert_dataset": "dataset",
+    "traj_limitation": "algo.n_episodes",
 }
 """Names that Stable-Baselines and its Zoo have for what stands in another section here."""
 
@@ -225,13 +230,36 @@ def defaults(config_class: type[Any]) -> dict[str, Any]:
     return values
 
 
+class Variants:
+    """A config with other values beside its own, depending on one of these: its subclasses are the variants.
+
+    A class that lies between this one and the variants declares what all of them have.
+    """
+
+    @classmethod
+    def variant(cls, values: Mapping[str, Any], where: str) -> type[Any]:
+        """Return the class of a config with these values. Raises `ZooError` if there is none."""
+        raise NotImplementedError
+
+
+def variant_of(config_class: type[Any], values: Mapping[str, Any], where: str = "") -> type[Any]:
+    """Return the class of a config with these values: of most configs ``config_class`` itself."""
+    return config_class.variant(values, where) if issubclass(config_class, Variants) else config_class
+
+
+def common_class(config_class: type[Any]) -> type[Any]:
+    """Return the class that declares what all variants of a config have."""
+    return next((each for each in config_class.__mro__ if Variants in each.__bases__), config_class)
+
+
 def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> Config:
     """Make a config from what a user wrote.
 
     ``where`` is the path of the config in the whole (``"algo"``; ``""`` at the top), for messages. Raises
     `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
     """
-    fields = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    config_class = variant_of(config_class, values, where)
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
     for key in values:
         if key not in fields:
             raise ZooError(unknown_key(str(key), list(fields), where))

@@ -35,7 +35,7 @@ class TrainSettings:
         choices=("float32", "bf16"),
     )
     dataset: str | None = hyperparameter(
-        help="expert data that bc learns from: a .npz file, or minari:ID; for others see pretrain.dataset"
+        help="expert data that bc and gail learn from: a .npz file, or minari:ID; for others pretrain.dataset"
     )
     init_from: str | None = hyperparameter(help="agent whose weights a new run starts with")
     resume: str | None = hyperparameter(help="folder of an interrupted run to go on with, exactly as it was")

@@ -54,6 +54,9 @@ REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
 class AdversaryConfig(Variants):
     """Hyperparameters of the discriminator; the generator's stand beside them."""
 
+    generator: str = hyperparameter(
+        "trpo", "the algorithm that learns from the imitation reward; its hyperparameters stand beside these"
+    )
     g_step: int = hyperparameter(
         3, "updates of the generator, each on a new rollout, between those of it", ge=1
     )

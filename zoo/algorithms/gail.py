@@ -27,7 +27,7 @@ from zoo.algorithms.interaction import Seen
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.algorithms.resuming import Attributes
-from zoo.config.fields import hyperparameter, with_defaults
+from zoo.config.fields import with_defaults
 from zoo.errors import ZooError, nearest
 from zoo.memory.columns import Column, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
@@ -50,15 +50,13 @@ RAW = "raw_observations"
 class GAILConfig(AdversaryConfig):
     """Hyperparameters of GAIL, beside those of its generator."""
 
-    generator: str = hyperparameter(
-        "trpo", "the algorithm that learns from the imitation reward; its hyperparameters stand beside these"
-    )
-
     @classmethod
     def variant(cls, values: Mapping[str, Any], where: str) -> type[Any]:
         name = values.get("generator", cls.generator)
         if name in GENERATORS:
-            return generated_by(name).config_class
+            found: type[Any] = generated_by(name).config_class
+            _refuse_anothers(values, found, where)
+            return found
         known = ", ".join(GENERATORS)
         raise ZooError(
             f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of {known}"
@@ -266,6 +264,18 @@ class EpisodeSums:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there."""
         self.running = np.array(state["running"])
+
+
+def _refuse_anothers(values: Mapping[str, Any], config_class: type[Any], where: str) -> None:
+    """Raise `ZooError` for a hyperparameter that only other generators have."""
+    foreign = [key for key in values if not hasattr(config_class, key)]
+    for key in foreign:
+        owners = [name for name in GENERATORS if hasattr(algorithm_class(name).config_class, key)]
+        if owners:
+            raise ZooError(
+                f"unknown key `{where}.{key}`: {' and '.join(owners)} have it, but the generator is"
+                f" {config_class.generator}"
+            )
 
 
 @functools.cache

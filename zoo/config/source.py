@@ -345,6 +345,7 @@ def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
     """Return the defaults list that a run's own config stands for."""
     try:
         choices = {"algo": config.algo.get("preset") or config.algo.name, "env": config.env.id}
+        choices |= {"tuned": NO_TUNED} if "generator" in config.algo else {}  # the file may be for another
     except AttributeError as error:
         raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
     return OmegaConf.create(["_self_", *({f"override /{group}": name} for group, name in choices.items())])

@@ -192,16 +192,12 @@ def test_rewards_are_what_they_are_said_to_be(logits: float) -> None:
 def test_step_moves_the_discriminator_towards_who_acted() -> None:
     adversary = judge(d_learning_rate=0.01)
     data, rng = adversary.data, np.random.default_rng(0)
-    strangers = {
-        "observations": data.observations + 2,
-        "actions": 3 - data.actions,
-        "absorbing": np.zeros(12, np.float32),
-    }
+    strangers = {"observations": data.observations + 2, "actions": 3 - data.actions}
     before = adversary.rewards(data.observations, data.actions).mean()
     owner = GAIL(observation_space=SEEN, action_space=CHOICES, dataset=data, compile=False, d_net_arch=[8])
     assert owner.adversary is not None
     for _ in range(60):
-        rows = owner.adversary.minibatches(strangers, 4, 12, rng, lambda vector: vector[None])
+        rows = owner.adversary.minibatches(strangers, 0, (4, 12), rng, lambda vector: vector[None])
         owner._take_steps(owner.adversary.step, owner.adversary.shared(torch.tensor(0.01)), rows)
     metrics = owner.read_metrics()
     assert metrics["train/discriminator_loss"] < 1.0
@@ -254,8 +250,14 @@ def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any
     before = adversary.rewards(observations, actions)
     assert before.shape == (n,)
     assert len(set(before.round(5).tolist())) > 1
-    policy_rows = {"observations": observations, "actions": actions, "absorbing": np.zeros(n, np.float32)}
-    rows = adversary.minibatches(policy_rows, 2, 5, np.random.default_rng(0), lambda vector: vector[None])
+    done = {"observations": observations, "actions": actions}
+    n_absorbed = 3 if absorbing else 0
+    rng = np.random.default_rng(0)
+    rows = adversary.minibatches(done, n_absorbed, (2, 5), rng, lambda vector: vector[None])
+    for each in ("policy", "expert"):
+        assert ("absorbing" in rows[each]) == absorbing
+    if absorbing:
+        assert rows["policy"]["absorbing"].sum() in (3, 4)  # of 6 and 3 rows ten, one of them twice
     learner._take_steps(adversary.step, adversary.shared(torch.tensor(1e-2)), rows)
     assert not np.array_equal(adversary.rewards(observations, actions), before)
     if absorbing:
@@ -294,10 +296,9 @@ def test_observations_are_normalised_by_those_of_both() -> None:
     policy = {
         "observations": data.observations + np.float32(shift),
         "actions": data.actions,
-        "absorbing": np.zeros(12, np.float32),
     }
     for _ in range(200):
-        adversary.minibatches(policy, 1, 12, np.random.default_rng(0), lambda vector: vector[None])
+        adversary.minibatches(policy, 0, (1, 12), np.random.default_rng(0), lambda vector: vector[None])
     both = np.concatenate([data.observations, data.observations + shift])
     moments = adversary.statistics.moments[""]
     np.testing.assert_allclose(moments.mean, both.mean(0), atol=0.05)
@@ -309,19 +310,31 @@ def test_observations_are_normalised_by_those_of_both() -> None:
 
 def test_expert_is_gone_through_in_ever_new_orders() -> None:
     order, rng = ExpertOrder(expert_of(), with_ends=True), np.random.default_rng(0)
-    drawn = [order.next(5, rng) for _ in range(14)]
-    rows, ends = (np.concatenate([each[i] for each in drawn]) for i in (0, 1))
-    assert ends.sum() == 10  # of 12 steps and two ends each five times
-    real = rows[ends == 0]
-    assert np.bincount(real).tolist() == [5] * 12
+    rows = np.concatenate([order.next(5, rng) for _ in range(14)])
+    assert np.bincount(rows).tolist() == [5] * 14  # 12 steps, and one after each of two ends
     again = ExpertOrder(expert_of(), with_ends=True)
     again.load_state(order.state())
     rngs = np.random.default_rng(7), np.random.default_rng(7)
-    for a, b in zip(order.next(20, rngs[0]), again.next(20, rngs[1]), strict=True):
-        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(order.next(20, rngs[0]), again.next(20, rngs[1]))
     other = expert_of(actions=3 - expert_of().actions)
     with pytest.raises(ZooError, match="not those that the run has learned from"):
         ExpertOrder(other, with_ends=True).load_state(order.state())
+
+
+def test_ends_are_filled_up_to_the_longest_episode() -> None:
+    order = ExpertOrder(
+        expert_of(lengths=(2, 9, 5), terminated=np.array([True, False, True])), with_ends=True
+    )
+    assert order.n - order.n_steps == (9 - 2) + (9 - 5)
+    assert order.absorbed([1, 9, 20]) == 8 + 1 + 1
+    assert order.absorbed([]) == 0
+    assert ExpertOrder(expert_of(), with_ends=False).n == 12
+    adversary = judge(expert_of(lengths=(2, 9, 5)), absorbing_states=True)
+    rng = np.random.default_rng(0)
+    policy = {"observations": np.ones((4, 3), np.float32), "actions": np.ones(4, np.int64)}
+    rows = adversary.minibatches(policy, 12, (3, 16), rng, lambda vector: vector[None])
+    assert rows["policy"]["absorbing"].sum() == 3 * 12
+    assert rows["expert"]["absorbing"].mean() == pytest.approx(11 / 27, abs=0.05)
 
 
 def test_power_method_finds_the_largest_singular_values() -> None:

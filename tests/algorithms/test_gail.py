@@ -15,7 +15,7 @@ from gymnasium import spaces
 import zoo
 from zoo.algorithms.adversary import Adversary
 from zoo.algorithms.callback import Callback as Watcher
-from zoo.algorithms.gail import GAIL, GENERATORS, EpisodeSums
+from zoo.algorithms.gail import GAIL, GENERATORS, EpisodesUnderWay
 from zoo.algorithms.ppo2 import PPO2
 from zoo.algorithms.trpo import TRPO
 from zoo.envs.config import EnvConfig
@@ -218,15 +218,31 @@ def test_rewards_are_the_discriminators_and_returns_the_environments(cartpole: E
     assert metrics["rollout/ep_imitation_rew_mean"] > metrics["rollout/imitation_reward"]
 
 
-def test_episodes_rewards_are_added_up_over_rollouts() -> None:
-    sums = EpisodeSums(2)
-    assert sums.add(np.array([[1.0, 10.0], [2.0, 20.0]]), np.array([[0, 0], [0, 1]], bool)) == [30.0]
-    assert sums.add(np.array([[4.0, 40.0]]), np.array([[1, 0]], bool)) == [7.0]
-    again = EpisodeSums(2)
-    again.load_state(sums.state())
+def test_episodes_under_way_are_added_up_over_rollouts() -> None:
+    episodes = EpisodesUnderWay(2)
+    none, all_ = np.array([[False, False]]), np.ones((2, 2), np.bool_)
+    sums, lengths = episodes.add(np.array([[1.0, 10], [2, 20]]), all_, np.array([[0, 0], [0, 1]], np.bool_))
+    assert sums.tolist() == [[1, 10], [3, 30]]
+    assert lengths.tolist() == [[1, 1], [2, 2]]
+    merely_reset = np.array([[True, False]])
+    sums, lengths = episodes.add(np.array([[4.0, 0]]), merely_reset, np.array([[1, 0]], np.bool_))
+    assert (sums.tolist(), lengths.tolist()) == ([[7, 0]], [[3, 0]])
+    again = EpisodesUnderWay(2)
+    again.load_state(episodes.state())
+    again.add(np.array([[0.0, 5]]), all_[:1], none)
+    assert (again.rewards.tolist(), again.lengths.tolist()) == ([0, 5], [1, 1])
     again.cut([1])
-    assert again.running.tolist() == [0.0, 0.0]
-    assert sums.running.tolist() == [0.0, 40.0]
+    assert (again.rewards.tolist(), again.lengths.tolist()) == ([0, 0], [1, 0])
+    assert episodes.rewards.tolist() == [0, 0]
+
+
+def test_ends_are_counted_by_how_much_is_missing(chain: ExpertData) -> None:
+    model = absorbed(chain).learn(80)
+    assert model.adversary is not None
+    longest, ends = int(chain.lengths.max()), model._ended_by_itself()
+    episodes = [episode for episode in model.recent_episodes if episode.length < 12]
+    assert len(episodes) == ends.sum() > 0
+    assert model.n_absorbed == sum(max(1, longest - episode.length) for episode in episodes)
 
 
 def test_discriminator_sees_clipped_actions_and_raw_observations() -> None:

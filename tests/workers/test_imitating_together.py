@@ -29,7 +29,11 @@ def imitator(expert: ExpertData, generator: str) -> GAIL:
     return GAIL(
         *({"net_arch": [8]}, SHORT, expert),
         **{"generator": generator, "n_steps": 16, "seed": 3, "compile": False, "threads": 1, **batch},
-        **{"g_step": 1, "d_step": 2, "d_gradient_penalty": 1.0, "d_spectral_norm": True, "d_net_arch": [6]},
+        g_step=1,
+        d_step=2,
+        d_gradient_penalty=1.0,
+        d_spectral_norm=True,
+        d_net_arch=[6],
     )
 
 

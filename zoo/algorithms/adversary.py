@@ -152,28 +152,21 @@ class Adversary:
     def minibatches(
         self,
         policy: Mapping[str, Column],
-        n_steps: int,
-        batch_size: int,
+        n_absorbed: int,
+        shape: tuple[int, int],
         rng: np.random.Generator,
         share: Callable[[Array], Array],
     ) -> dict[str, Any]:
-        """Return rows for `step`, (n_steps, batch_size, …), of policy and expert.
+        """Return rows for `step` of policy and expert: steps by size of a batch, and what ``shape`` says.
 
-        ``policy`` are raw ``observations``, ``actions`` as the environment takes them and ``absorbing`` of
-        what the policy did, (n, …). The statistics take in both, of all workers: ``share`` turns this
-        one's vector (m,) into those of all, (workers, m).
+        ``policy`` are raw ``observations`` and ``actions`` as the environment takes them, (n, …), of what the
+        policy did, beside which it was ``n_absorbed`` steps in the state after an end. The statistics take
+        in both, of all workers: ``share`` turns this one's vector (m,) into those of all, (workers, m).
         """
-        n = n_steps * batch_size
-        rows = np.resize(rng.permutation(_length(policy["observations"])), n)
-        expert, ends = self.order.next(n, rng)
-        columns = {
-            "policy": transform(lambda array: array[rows], dict(policy)),
-            "expert": {
-                "observations": transform(lambda array: array[expert], self.data.observations),
-                "actions": transform(lambda array: array[expert], self.data.actions),
-                ABSORBING: ends,
-            },
-        }
+        n = shape[0] * shape[1]
+        rows = _drawn(_length(policy["observations"]) + n_absorbed, n, rng)
+        expert = {"observations": self.data.observations, "actions": self.data.actions}
+        columns = {"policy": _rows(policy, rows), "expert": _rows(expert, self.order.next(n, rng))}
         self._take_in(columns, share)
         batches: dict[str, Any] = {}
         for name, column in columns.items():
@@ -181,10 +174,10 @@ class Adversary:
             if not self.config.absorbing_states:
                 del shown[ABSORBING]
             batches[name] = self._tensors(
-                transform(lambda array: array.reshape(n_steps, batch_size, *array.shape[1:]), shown)
+                transform(lambda array: array.reshape(*shape, *array.shape[1:]), shown)
             )
         if self.config.d_gradient_penalty:
-            batches["mix"] = self._tensors(rng.random((n_steps, batch_size), dtype=np.float32))
+            batches["mix"] = self._tensors(rng.random(shape, dtype=np.float32))
         return batches
 
     def shared(self, learning_rate: Tensor | None = None) -> dict[str, Any]:
@@ -298,18 +291,24 @@ class Adversary:
 class ExpertOrder:
     """The steps of an expert, each once in a random order, then in another one, and so on.
 
-    ``with_ends``: the ends of episodes that ended by themselves are among them.
+    ``with_ends``: the steps in the state after an end are among them, with numbers from ``n_steps`` on.
     """
 
     def __init__(self, data: ExpertData, *, with_ends: bool) -> None:
-        n_ends = int(data.terminated.sum()) if with_ends and data.terminated is not None else 0
-        self.n_steps, self.n = data.n_steps, data.n_steps + n_ends
+        self.longest = int(data.lengths.max())
+        """Steps of the longest episode; those that end by themselves are filled up to that."""
+        lengths = data.lengths[data.terminated] if with_ends and data.terminated is not None else []
+        self.n_steps, self.n = data.n_steps, data.n_steps + self.absorbed(lengths)
         self.checksum = _checksum(data)
         self.order = np.zeros(0, np.int64)
         self.position = 0
 
-    def next(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return the next ``n`` steps, and as 1 or 0 which of them stand for an end."""
+    def absorbed(self, lengths: Any) -> int:
+        """Return how many steps episodes of these lengths are in the state after their end, at least one."""
+        return int(np.maximum(self.longest - np.asarray(lengths, np.int64), 1).sum())
+
+    def next(self, n: int, rng: np.random.Generator) -> Array:
+        """Return the numbers of the next ``n`` steps."""
         found, missing = [], n
         while missing:
             if self.position == len(self.order):
@@ -318,9 +317,7 @@ class ExpertOrder:
             found.append(part)
             self.position += len(part)
             missing -= len(part)
-        rows = np.concatenate(found)
-        ends = rows >= self.n_steps
-        return np.where(ends, 0, rows), ends.astype(np.float32)
+        return np.concatenate(found)
 
     def state(self) -> dict[str, Any]:
         """Return the order, and how far it has been gone through."""
@@ -331,6 +328,18 @@ class ExpertOrder:
         if state["checksum"] != self.checksum:
             raise ZooError("the expert data are not those that the run has learned from so far")
         self.order, self.position = np.array(state["order"], np.int64), int(state["position"])
+
+
+def _drawn(n: int, wanted: int, rng: np.random.Generator) -> Array:
+    """Return numbers below ``n`` in a random order, each at most once as long as there are enough."""
+    return rng.choice(n, wanted, replace=False) if wanted <= n else np.resize(rng.permutation(n), wanted)
+
+
+def _rows(columns: Mapping[str, Column], rows: Array) -> dict[str, Column]:
+    """Return rows of columns (n, …); those from n on are of the state after an end, where nothing is."""
+    is_absorbed = rows >= _length(columns["observations"])
+    real = np.where(is_absorbed, 0, rows)
+    return {**transform(lambda array: array[real], dict(columns)), ABSORBING: is_absorbed.astype(np.float32)}
 
 
 def cross_entropy(policy_logits: Tensor, expert_logits: Tensor) -> Tensor:

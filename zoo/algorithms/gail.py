@@ -36,7 +36,6 @@ from zoo.optim.program import Program
 from zoo.optim.runtime import computing_with
 from zoo.optim.state import State
 from zoo.policies.config import PolicyConfig
-from zoo.policies.discriminator import ABSORBING
 
 Array = np.ndarray
 
@@ -92,6 +91,7 @@ class GAIL(OnPolicyAlgorithm[Any]):
     ) -> None:
         self.adversary: Adversary | None = None
         self.n_rollouts = 0
+        self.n_absorbed = 0  # steps of the last rollout's episodes in the state after their end
         super().__init__(policy, env, **options)
         if self.config.absorbing_states and self.config.gamma == 1:
             raise ZooError("algo.absorbing_states=true needs algo.gamma < 1: its rewards have no end")
@@ -141,7 +141,7 @@ class GAIL(OnPolicyAlgorithm[Any]):
 
     def _make_memory(self) -> None:
         super()._make_memory()
-        self.episode_sums = EpisodeSums(self.n_envs)
+        self.under_way = EpisodesUnderWay(self.n_envs)
 
     def collect(self) -> None:
         self._judge()
@@ -153,7 +153,7 @@ class GAIL(OnPolicyAlgorithm[Any]):
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:
         super()._cut_episodes(envs)
-        self.episode_sums.cut(envs)
+        self.under_way.cut(list(envs))
 
     # -- learning ---------------------------------------------------------------------------------------
 
@@ -178,12 +178,14 @@ class GAIL(OnPolicyAlgorithm[Any]):
         rewards[~memory.valid] = 0.0
         memory.rewards[:] = rewards
         self.record("rollout/imitation_reward", float(rewards[memory.valid].mean()))
-        finished = self.episode_sums.add(rewards, memory.ended & memory.valid)
-        if finished:
-            self.record("rollout/ep_imitation_rew_mean", float(np.mean(finished)))
+        ended = memory.ended & memory.valid
+        sums, lengths = self.under_way.add(rewards, memory.valid, ended)
+        if ended.any():
+            self.record("rollout/ep_imitation_rew_mean", float(sums[ended].mean()))
         if self.config.absorbing_states:
-            gamma = self.config.gamma
-            memory.rewards[self._ended_by_itself()] += gamma / (1.0 - gamma) * adversary.absorbing_reward()
+            gamma, by_itself = self.config.gamma, self._ended_by_itself()
+            memory.rewards[by_itself] += gamma / (1.0 - gamma) * adversary.absorbing_reward()
+            self.n_absorbed = adversary.order.absorbed(lengths[by_itself])
 
     def _ended_by_itself(self) -> Array:
         """Return which steps (n_steps, n_envs) ended their episode without a time limit."""
@@ -206,15 +208,10 @@ class GAIL(OnPolicyAlgorithm[Any]):
 
     def _train_discriminator(self) -> None:
         """Show it the last rollout, and as much of the expert."""
-        adversary, n_steps = self._judge(), self.config.d_step
-        n_ends = int(self._ended_by_itself().sum()) if self.config.absorbing_states else 0
+        adversary, shape = self._judge(), (self.config.d_step, self._pairs())
         real = np.flatnonzero(self.memory.valid.reshape(-1))
-        rows = np.concatenate([real, np.zeros(n_ends, np.int64)])
-        ends = np.concatenate([np.zeros(len(real)), np.ones(n_ends)]).astype(np.float32)
-        steps = transform(lambda array: array[rows], self._steps_of_policy())
-        batches = adversary.minibatches(
-            {**steps, ABSORBING: ends}, n_steps, self._pairs(), self.rng, self.team.rows
-        )
+        steps = transform(lambda array: array[real], self._steps_of_policy())
+        batches = adversary.minibatches(steps, self.n_absorbed, shape, self.rng, self.team.rows)
         if adversary.spectral is not None:
             adversary.spectral.follow()
         learning_rate = self.rates(self._progress_before)["d_learning_rate"]
@@ -232,38 +229,40 @@ class GAIL(OnPolicyAlgorithm[Any]):
     # -- exact resume -----------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Any]:
-        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "episode_sums": self.episode_sums}
+        own = {"n_rollouts": Attributes(self, ("n_rollouts",)), "under_way": self.under_way}
         judge = {} if self.adversary is None else {"adversary": self.adversary}
         return {**super()._parts(), **own, **judge}
 
 
-class EpisodeSums:
-    """What each episode under way has got for imitating so far, (n_envs,)."""
+class EpisodesUnderWay:
+    """How long each episode under way is, and what it has got for imitating so far, (n_envs,)."""
 
     def __init__(self, n_envs: int) -> None:
-        self.running = np.zeros(n_envs)
+        self.rewards = np.zeros(n_envs)
+        self.lengths = np.zeros(n_envs, np.int64)
 
-    def add(self, rewards: Array, ended: Array) -> list[float]:
-        """Take in the rewards of some steps, (n_steps, n_envs); return the sums of episodes that ended."""
-        finished: list[float] = []
-        for now, over in zip(rewards, ended, strict=True):
-            self.running += now
+    def add(self, rewards: Array, valid: Array, ended: Array) -> tuple[Array, Array]:
+        """Take in steps, (n_steps, n_envs); return what episodes had got, and how long they were, at each."""
+        sums, lengths = np.zeros(rewards.shape), np.zeros(rewards.shape, np.int64)
+        for step, over in enumerate(ended):
+            self.rewards += rewards[step]
+            self.lengths += valid[step]
+            sums[step], lengths[step] = self.rewards, self.lengths
             if over.any():
-                finished.extend(self.running[over].tolist())
-                self.running[over] = 0.0
-        return finished
+                self.cut(over)
+        return sums, lengths
 
-    def cut(self, envs: Sequence[int]) -> None:
+    def cut(self, envs: Any) -> None:
         """Forget the episodes under way in these environments."""
-        self.running[list(envs)] = 0.0
+        self.rewards[envs], self.lengths[envs] = 0.0, 0
 
     def state(self) -> dict[str, Any]:
-        """Return the sums, for `load_state`."""
-        return {"running": self.running.copy()}
+        """Return both, for `load_state`."""
+        return {"rewards": self.rewards.copy(), "lengths": self.lengths.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there."""
-        self.running = np.array(state["running"])
+        self.rewards, self.lengths = np.array(state["rewards"]), np.array(state["lengths"])
 
 
 def _refuse_anothers(values: Mapping[str, Any], config_class: type[Any], where: str) -> None:

@@ -298,6 +298,7 @@ def test_default_generator_is_trpo_with_its_own_defaults() -> None:
     assert (model.config.n_steps, model.config.cg_max_steps, model.config.g_step) == (2048, 15, 3)
 
 
+@pytest.mark.slow  # compiling takes longer than all the rest
 def test_compiled_discriminator_is_the_eager_one(cartpole: ExpertData) -> None:
     options = {
         "d_gradient_penalty": 1.0,
@@ -479,6 +480,29 @@ def test_going_to_an_end_is_imitated_where_ends_are_seen(chain: ExpertData) -> N
     assert lengths[True] < 5.0
 
 
+def test_pay_for_an_early_end_is_undone_by_a_state_after_it(cartpole: ExpertData) -> None:
+    """Rewards that are never positive pay for falling at once, though the expert never falls."""
+    returns = {}
+    for absorbing in (True, False):
+        model = imitator(
+            *(cartpole, "MlpPolicy"),
+            env=SHORT,
+            n_envs=8,
+            n_steps=64,
+            batch_size=128,
+            cg_damping=0.001,
+            d_reward="negative",
+            g_step=1,
+            d_step=4,
+            d_batch_size=256,
+            d_learning_rate=1e-3,
+            d_spectral_norm=True,
+            absorbing_states=absorbing,
+        ).learn(20_000)
+        returns[absorbing] = evaluate_policy(model, SHORT, 20, seed=0)[0]
+    assert returns[False] < 30 < 80 < returns[True]
+
+
 def test_masks_and_next_step_environments_are_learned_from() -> None:
     data = record_expert(
         PPO2("MlpPolicy", "Zoo/Masked-v0", seed=0, compile=False), "Zoo/Masked-v0", 2, seed=0
@@ -531,6 +555,14 @@ def test_agent_that_only_acts_has_no_discriminator(cartpole: ExpertData, tmp_pat
 
 def _indented(text: str, like: str) -> str:
     return text.replace("\n  -", f"\n{re.findall(r'( +)-', like)[0]}-")
+
+
+def test_generator_may_begin_as_a_clone(cartpole: ExpertData) -> None:
+    model = imitator(cartpole, generator="ppo2").pretrain(cartpole, n_epochs=30, learning_rate=1e-2)
+    cloned = (model.predict(cartpole.observations)[0] == cartpole.actions).mean()
+    assert cloned > 0.9
+    model.learn(128)
+    assert (model.predict(cartpole.observations)[0] == cartpole.actions).mean() > 0.8
 
 
 # -- wrong input ----------------------------------------------------------------------------------------

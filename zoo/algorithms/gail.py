@@ -209,8 +209,9 @@ class GAIL(OnPolicyAlgorithm[Any]):
     def _train_discriminator(self) -> None:
         """Show it the last rollout, and as much of the expert."""
         adversary, shape = self._judge(), (self.config.d_step, self._pairs())
-        real = np.flatnonzero(self.memory.valid.reshape(-1))
-        steps = transform(lambda array: array[real], self._steps_of_policy())
+        steps, real = self._steps_of_policy(), self.memory.valid.reshape(-1)
+        if not real.all():
+            steps = transform(lambda array: array[real], steps)
         batches = adversary.minibatches(steps, self.n_absorbed, shape, self.rng, self.team.rows)
         if adversary.spectral is not None:
             adversary.spectral.follow()
@@ -272,7 +273,7 @@ def _refuse_anothers(values: Mapping[str, Any], config_class: type[Any], where: 
         owners = [name for name in GENERATORS if hasattr(algorithm_class(name).config_class, key)]
         if owners:
             raise ZooError(
-                f"unknown key `{where}.{key}`: {' and '.join(owners)} have it, but the generator is"
+                f"unknown key `{where}.{key}`: it belongs to {' and '.join(owners)}, but the generator is"
                 f" {config_class.generator}"
             )
 

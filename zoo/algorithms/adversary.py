@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.agent import Agent
-from zoo.config.fields import Schedule, Variants, hyperparameter
+from zoo.config.fields import Schedule, hyperparameter
+from zoo.config.variants import Variants
 from zoo.envs.composite_spaces import is_composite
 from zoo.envs.composite_spaces import leaves as parts_of
 from zoo.envs.config import NormalizeConfig

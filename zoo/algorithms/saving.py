@@ -10,7 +10,8 @@ from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
 from zoo.config.algorithm_names import ALGO_LABELS
-from zoo.config.fields import build, unknown_key, variant_of
+from zoo.config.fields import build, unknown_key
+from zoo.config.variants import variant_of
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import space_from_dict, space_to_dict
 from zoo.errors import ZooError

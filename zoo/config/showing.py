@@ -11,11 +11,11 @@ import yaml
 from omegaconf import OmegaConf
 
 from zoo.config import sections
-from zoo.config.fields import variant_of
 from zoo.config.hydra_internals import load_plugins
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.sweeps.settings import SweepSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
+from zoo.config.variants import variant_of
 
 if TYPE_CHECKING:
     from zoo.config.loading import ConfigLoader

@@ -26,9 +26,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
-from zoo.config.fields import common_class, defaults
+from zoo.config.fields import defaults
 from zoo.config.hydra_internals import ObjectType, header_of
 from zoo.config.paths import search_folders, shown
+from zoo.config.variants import common_class
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says no
     from zoo.algorithms.bc import BC
     from zoo.algorithms.ddpg import DDPG
     from zoo.algorithms.dqn import DQN
+    from zoo.algorithms.gail import GAIL
     from zoo.algorithms.ppo1 import PPO1
     from zoo.algorithms.ppo2 import PPO2
     from zoo.algorithms.qrdqn import QRDQN
@@ -67,6 +68,7 @@ __all__ = [
     "BC",
     "DDPG",
     "DQN",
+    "GAIL",
     "PPO1",
     "PPO2",
     "QRDQN",

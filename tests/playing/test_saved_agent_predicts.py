@@ -21,6 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "ppo2": {"n_steps": 16},
     "acer": {"n_steps": 16, "replay_start": 20},
     "ddpg": {"learning_starts": 20, "batch_size": 16, "train_freq": 10, "gradient_steps": 2},
+    "gail": {"n_steps": 64, "batch_size": 32},
     "dqn": {"learning_starts": 20, "batch_size": 16},
     "qrdqn": {"learning_starts": 20, "batch_size": 16, "buffer_size": 1000},
     "sac": {"learning_starts": 20, "batch_size": 16},
@@ -42,7 +43,7 @@ def shown_by(env: str) -> ExpertData:
 
 def trained(algo: str, env: str, normalize: bool) -> Any:
     config = EnvConfig(id=env, normalize=normalize)
-    options = {**SMALL.get(algo, {}), **({"dataset": shown_by(env)} if algo == "bc" else {})}
+    options = {**SMALL.get(algo, {}), **({"dataset": shown_by(env)} if algo in ("bc", "gail") else {})}
     agent = algorithm_class(algo)("MlpPolicy", config, seed=0, compile=False, **options)
     return agent.learn(64)
 

@@ -44,6 +44,7 @@ PROMISED = {
     **dict.fromkeys(("dqn", "qrdqn"), (*CONTROL, "atari")),
     **dict.fromkeys(("ddpg", "sac", "td3", "tqc"), NUMBERS),
     "recurrent_ppo": HIDDEN_VELOCITIES,
+    "gail": ("CartPole-v1", "Pendulum-v1", "HalfCheetahBulletEnv-v0", "Hopper-v5"),
 }
 
 

@@ -89,6 +89,7 @@ CASES = {
     "ars of a choice": ("ars", VECTOR, ACTIONS["choice"]),
     "ppo1 of choices": ("ppo1", VECTOR, ACTIONS["choices"]),
     "bc of numbers": ("bc", VECTOR, NUMBERS),
+    "gail of numbers": ("gail", VECTOR, NUMBERS),
     "trpo of numbers": ("trpo", VECTOR, NUMBERS),
     "ppo2 of images": ("ppo2", IMAGE, NUMBERS),
     "a2c of dictionaries": ("a2c", PARTS, ACTIONS["choice"]),

@@ -70,6 +70,11 @@ class Interaction:
         return bool(self.seen)
 
     @property
+    def raw_observations(self) -> Column:
+        """What the environments show, not normalised."""
+        return self._observations
+
+    @property
     def episode_starts(self) -> Array:
         """Whether each environment shows the first observation of an episode."""
         starts = np.zeros(self.envs.num_envs, np.bool_)

@@ -107,13 +107,18 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         )
         return self.descent.initial_state()
 
-    def _make_memory(self) -> None:
+    def _specs(self) -> dict[str, Any]:
+        """Return what is kept of each step of each environment."""
         specs = {
             "observations": observation_spec(self.observation_space, normalized=self.normalizer is not None),
             "actions": self.codec.spec,
         }
         if self._mask_size is not None:
             specs["action_masks"] = ColumnSpec((self._mask_size,), bool)
+        return specs
+
+    def _make_memory(self) -> None:
+        specs = self._specs()
         self.recurrent = RecurrentState(self.acting.initial_state(self.n_envs))
         chunks: dict[str, Any] = {}
         if self.recurrent.array is not None:

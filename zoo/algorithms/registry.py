@@ -18,6 +18,7 @@ ALGORITHMS = {
     "bc": "zoo.algorithms.bc:BC",
     "ddpg": "zoo.algorithms.ddpg:DDPG",
     "dqn": "zoo.algorithms.dqn:DQN",
+    "gail": "zoo.algorithms.gail:GAIL",
     "ppo1": "zoo.algorithms.ppo1:PPO1",
     "ppo2": "zoo.algorithms.ppo2:PPO2",
     "qrdqn": "zoo.algorithms.qrdqn:QRDQN",

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from zoo.agents.agent_folder import AgentFiles
 from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.fields import build, unknown_key
+from zoo.config.variants import variant_of
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import space_from_dict, space_to_dict
 from zoo.errors import ZooError
@@ -73,7 +74,7 @@ def constructor_arguments(
     found, _ = (values.pop(label, None) for label in ALGO_LABELS)
     if found != name:
         raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
-    names = [field.name for field in dataclasses.fields(config_class)]
+    names = [field.name for field in dataclasses.fields(variant_of(config_class, values, "algo"))]
     memory = {"memory": files.config.get("memory")} if has_replay else {}
     for option in options:
         if option not in names and option not in CHOICES and option not in memory:

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from zoo.config.variants import variant_of
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 
@@ -65,6 +66,9 @@ OLD_NAMES = {
     "initial_stddev": "initial_std",
     "desired_action_stddev": "desired_action_std",
     "adoption_coefficient": "adaptation_coefficient",
+    "hidden_size_adversary": "d_net_arch",
+    "adversary_entcoeff": "d_ent_coef",
+    "d_stepsize": "d_learning_rate",
 }
 """Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
 
@@ -109,6 +113,8 @@ ELSEWHERE = {
     "seed": "seed",
     "device": "device",
     "callback": "callbacks",
+    "expert_dataset": "dataset",
+    "traj_limitation": "algo.n_episodes",
 }
 """Names that Stable-Baselines and its Zoo have for what stands in another section here."""
 
@@ -231,7 +237,8 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
     ``where`` is the path of the config in the whole (``"algo"``; ``""`` at the top), for messages. Raises
     `ZooError` for an unknown key, a wrong type, a value out of its range or a missing value.
     """
-    fields = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    config_class = variant_of(config_class, values, where)
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
     for key in values:
         if key not in fields:
             raise ZooError(unknown_key(str(key), list(fields), where))

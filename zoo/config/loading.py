@@ -43,7 +43,10 @@ class ConfigLoader(PluggedLoader):
             refuse_unknown_names(parse_overrides(overrides), self.known_keys(), typed)
             resumed = ResumedRun.of(overrides) if is_run else None
             given = overrides if resumed is None else resumed.overrides
-            self.source.chosen = {override.key_or_group for override in parse_overrides(given)}
+            self.source.chosen = {
+                override.key_or_group: None if override.is_sweep_override() else override.value()
+                for override in parse_overrides(given)
+            }
             config = self.composed(config_name, given, run_mode, from_shell, validate_sweep_overrides)
             if resumed is not None:
                 resumed.put_into(config)

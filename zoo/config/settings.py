@@ -35,7 +35,7 @@ class TrainSettings:
         choices=("float32", "bf16"),
     )
     dataset: str | None = hyperparameter(
-        help="expert data that bc learns from: a .npz file, or minari:ID; for others see pretrain.dataset"
+        help="expert data that bc and gail learn from: a .npz file, or minari:ID; for others pretrain.dataset"
     )
     init_from: str | None = hyperparameter(help="agent, or run, whose weights a new run starts with")
     init_with: str = hyperparameter(

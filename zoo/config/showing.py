@@ -15,6 +15,7 @@ from zoo.config.hydra_internals import load_plugins
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.sweeps.settings import SweepSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
+from zoo.config.variants import variant_of
 
 if TYPE_CHECKING:
     from zoo.config.loading import ConfigLoader
@@ -40,7 +41,7 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     declared: dict[str, Any] = _fields(SETTINGS.get(command))
     algo = config.get("algo")
     if isinstance(algo, Mapping) and "name" in algo:
-        declared["algo"] = _fields(sections.algorithm_config_class(algo["name"]))
+        declared["algo"] = _fields(_config_class(algo))
     for section in sections.SECTIONS:
         values = config.get(section)
         if isinstance(values, Mapping):
@@ -49,6 +50,10 @@ def _declared(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     inside = {"tensorboard": _fields(TensorBoardSettings), "wandb": _fields(WandbSettings)}
     declared["logger"] = {**_fields(LoggerSettings), **inside}
     return declared
+
+
+def _config_class(algo: Mapping[str, Any]) -> type[Any]:
+    return variant_of(sections.algorithm_config_class(algo["name"]), algo, "algo")
 
 
 def _fields(config_class: type[Any] | None) -> dict[str, Any]:
@@ -127,7 +132,7 @@ def _settings(command: str, config: Mapping[str, Any]) -> str:
 
 
 def _hyperparameters(algo: Mapping[str, Any]) -> str:
-    meanings = _fields(sections.algorithm_config_class(algo["name"]))
+    meanings = _fields(_config_class(algo))
     table = {f"algo.{key}={_flow(algo[key])}": text for key, text in meanings.items() if key in algo}
     return "\n".join([f"hyperparameters of {algo['name']}", *_table(table)])
 

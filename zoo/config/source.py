@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from zoo.config import sections
 from zoo.config.fields import defaults
 from zoo.config.hydra_internals import ObjectType, header_of
 from zoo.config.paths import search_folders, shown
+from zoo.config.variants import common_class
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 
@@ -62,8 +63,8 @@ class ZooConfigSource(ConfigSource):
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
-        self.chosen: set[str] = set()
-        """What the command line sets; a whole memory that it chooses replaces that of other files."""
+        self.chosen: Mapping[str, Any] = {}
+        """What the command line sets; a memory, or a generator, that it chooses replaces that of files."""
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
             command = self._command(self.path)[0]
@@ -187,7 +188,7 @@ class ZooConfigSource(ConfigSource):
 
     def _algorithm(self, name: str) -> tuple[DictConfig, dict[str, str | None]]:
         if name in sections.algorithm_names():
-            values = defaults(sections.algorithm_config_class(name))
+            values = defaults(common_class(sections.algorithm_config_class(name)))
             return self._with_defaults(f"algo/{name}", {"name": name, **values})
         config, header = self._read(f"algo/{name}")
         if "defaults" in config:
@@ -218,11 +219,21 @@ class ZooConfigSource(ConfigSource):
             if not config.defaults:
                 del config["defaults"]
         config.tuned = shown(file)
-        return self._without_replaced_memory(config)
+        return self._without_replaced_generator(self._without_replaced_memory(config))
 
     def _without_replaced_memory(self, config: DictConfig) -> DictConfig:
         if "memory" in self.chosen:
             config.pop("memory", None)
+        return config
+
+    def _without_replaced_generator(self, config: DictConfig) -> DictConfig:
+        """Leave out what a tuned file says of a generator of gail in whose place another one is chosen."""
+        tuned = config.get("algo")
+        if "algo.generator" not in self.chosen or not isinstance(tuned, DictConfig):
+            return config
+        common = defaults(common_class(sections.algorithm_config_class("gail")))
+        if tuned.get("generator", common["generator"]) != self.chosen["algo.generator"]:
+            config.algo = {key: tuned[key] for key in tuned if key in common}
         return config
 
     def _tuned_policy(self, name: str) -> str:
@@ -335,6 +346,7 @@ def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
     """Return the defaults list that a run's own config stands for."""
     try:
         choices = {"algo": config.algo.get("preset") or config.algo.name, "env": config.env.id}
+        choices |= {"tuned": NO_TUNED} if "generator" in config.algo else {}  # the file may be for another
     except AttributeError as error:
         raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
     return OmegaConf.create(["_self_", *({f"override /{group}": name} for group, name in choices.items())])

@@ -221,7 +221,7 @@ The space of a search is held against the algorithm when the search begins.
 
 def _built(config_class: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
     built = build(config_class, values, where)
-    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    fields = {field.name: field for field in dataclasses.fields(built)}
     for name, value in scheduled(built).items():
         if value != fields[name].default:
             _check_schedule(value, fields[name].metadata, f"{where}.{name}")

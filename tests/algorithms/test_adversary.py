@@ -1,0 +1,355 @@
+"""GAIL's discriminator: its loss and gradient against NumPy, its inputs, and the order of expert data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from gail_reference import Layers, differences, logit, loss, normalized
+from gymnasium import spaces
+
+from zoo.algorithms import adversary as module
+from zoo.algorithms.adversary import Adversary, ExpertOrder, by_path
+from zoo.algorithms.gail import GAIL
+from zoo.algorithms.ppo2 import PPO2
+from zoo.envs.spaces import is_image
+from zoo.errors import ZooError
+from zoo.memory.expert_data import ExpertData
+from zoo.optim.spectral import SpectralNorm
+
+Array = np.ndarray
+
+SEEN = spaces.Box(-3.0, 3.0, (3,), np.float32)
+CHOICES = spaces.Discrete(2, start=1)
+
+
+def expert_of(
+    observation_space: Any = SEEN, action_space: Any = CHOICES, lengths: Any = (4, 3, 5), **changes: Any
+) -> ExpertData:
+    lengths = np.array(lengths)
+    n = int(lengths.sum())
+    rng = np.random.default_rng(3)
+    observations = rng.normal(size=(n, *observation_space.shape)).astype(observation_space.dtype)
+    actions = np.stack([action_space.sample() for _ in range(n)]) if action_space is not CHOICES else None
+    values: dict[str, Any] = {
+        "observation_space": observation_space,
+        "action_space": action_space,
+        "observations": observations,
+        "actions": rng.integers(1, 3, n) if actions is None else actions,
+        "rewards": np.ones(n, np.float32),
+        "lengths": lengths,
+        "returns": lengths.astype(np.float64),
+        "terminated": np.array([True, False, True][: len(lengths)]),
+    }
+    return ExpertData(**{**values, **changes})
+
+
+def judge(data: ExpertData | None = None, **options: Any) -> Adversary:
+    data = data or expert_of()
+    agent = GAIL(
+        "MlpPolicy",
+        observation_space=data.observation_space,
+        action_space=data.action_space,
+        dataset=data,
+        **{"seed": 0, "compile": False, "threads": 1, "d_net_arch": [4, 3], **options},
+    )
+    assert agent.adversary is not None
+    return agent.adversary
+
+
+def layers_of(vector: Array, sizes: list[int]) -> Layers:
+    layers, at = [], 0
+    for rows, columns in zip(sizes[1:], sizes, strict=False):
+        weights = vector[at : at + rows * columns].reshape(rows, columns)
+        at += rows * columns
+        layers.append((weights, vector[at : at + rows]))
+        at += rows
+    assert at == len(vector)
+    return layers
+
+
+def check_against_numpy(**options: Any) -> None:
+    """Compare loss and gradient in double precision at weights, and pairs, drawn at random."""
+    weights = {"d_ent_coef": 0.7, "d_gradient_penalty": 3.0}
+    adversary = judge(**{**weights, **options})
+    rng = np.random.default_rng(1)
+    n, absorbing = 6, adversary.config.absorbing_states
+    size = 3 + 2 + absorbing
+    policy, expert = (rng.normal(size=(n, size)) for _ in range(2))
+    mix = rng.random(n)
+    vector = rng.normal(size=adversary.descent.parameters.size)
+    network = (adversary.spectral or adversary.discriminator).double()
+    sizes = [size, 4, 3, 1]
+    shared = {}
+    if adversary.spectral is not None:
+        directions = {}
+        for name, (matrix, _) in zip((0, 2, 4), layers_of(vector, sizes), strict=True):
+            u, _, v = np.linalg.svd(matrix)
+            directions[f"layers.{name}.weight"] = torch.from_numpy(u[:, 0]), torch.from_numpy(v[0])
+        shared = {"directions": directions}
+
+    def numbers(pairs: Array) -> dict[str, torch.Tensor]:
+        parts = {"seen ": pairs[:, :3], "actions": pairs[:, 3:5]}
+        parts |= {"absorbing": pairs[:, 5:]} if absorbing else {}
+        return {name: torch.from_numpy(part.copy()) for name, part in parts.items()}
+
+    leaf = torch.from_numpy(vector).requires_grad_()
+    parameters: dict[str, torch.Tensor] = {}
+    for name, part in adversary.descent.parameters.slices.items():
+        parameters[name] = leaf[part].view(dict(network.named_parameters())[name].shape)
+    found, metrics = adversary.loss(
+        lambda *inputs: torch.func.functional_call(network, parameters, inputs),
+        *(numbers(policy), numbers(expert), torch.from_numpy(mix), shared),
+    )
+    gradient = torch.autograd.grad(found, leaf)[0]
+
+    def expected(values: Array) -> float:
+        layers = layers_of(values, sizes)
+        layers = normalized(layers) if adversary.spectral is not None else layers
+        return loss(layers, policy, expert, mix, weights["d_ent_coef"], weights["d_gradient_penalty"])
+
+    assert float(found.detach()) == pytest.approx(expected(vector), rel=1e-9)
+    np.testing.assert_allclose(gradient.numpy(), differences(expected, vector), rtol=1e-5, atol=1e-7)
+    layers = layers_of(vector, sizes)
+    layers = normalized(layers) if adversary.spectral is not None else layers
+    right = np.mean([logit(layers, pair) > 0 for pair in expert])
+    assert float(metrics["expert_accuracy"]) == pytest.approx(right)
+
+
+@pytest.mark.parametrize("options", [{}, {"d_spectral_norm": True}, {"absorbing_states": True}], ids=str)
+def test_loss_and_its_gradient_are_those_of_numpy(options: dict[str, Any]) -> None:
+    check_against_numpy(**options)
+
+
+def wrong_penalty(kind: str) -> Callable[..., torch.Tensor]:
+    def penalty(self: Any, network: Any, policy: Any, expert: Any, mix: Any, shared: Any) -> torch.Tensor:
+        if kind == "where the policy is":
+            mixed = {name: each.clone().requires_grad_() for name, each in policy.items()}
+        else:
+            mixed = {n: (p + mix[:, None] * (expert[n] - p)).requires_grad_() for n, p in policy.items()}
+        logits = self.logits(network, mixed, shared)
+        slopes = torch.autograd.grad(logits.sum(), list(mixed.values()), create_graph=kind != "a constant")
+        squares = torch.stack([slope.square().sum(1) for slope in slopes])
+        norms = squares.sum(0).sqrt() if kind != "of each input" else squares.sqrt()
+        return (norms if kind == "around zero" else norms - 1).square().mean()
+
+    return penalty
+
+
+PLANTED: dict[str, tuple[Any, str, Any]] = {
+    "labels": (module, "cross_entropy", lambda p, e: F.softplus(-p).mean() + F.softplus(e).mean()),
+    "one label": (module, "cross_entropy", lambda p, e: F.softplus(p).mean() + F.softplus(e).mean()),
+    "sum": (module, "cross_entropy", lambda p, e: F.softplus(p).sum() + F.softplus(-e).sum()),
+    "entropy's sign": (module, "entropy", lambda x: x * torch.sigmoid(x) - F.softplus(x)),
+    "half the entropy": (module, "entropy", lambda x: F.softplus(x)),
+    "no entropy": (module, "entropy", lambda x: 0 * x),
+    **{
+        f"penalty {kind}": (Adversary, "_gradient_penalty", wrong_penalty(kind))
+        for kind in ("around zero", "of each input", "where the policy is", "a constant")
+    },
+    "largest singular value twice": (
+        SpectralNorm,
+        "forward",
+        lambda self, inputs, directions: self.network(inputs),
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_check_sees_a_planted_error(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*PLANTED[planted])
+    with pytest.raises(AssertionError):
+        check_against_numpy(d_spectral_norm="singular" in planted)
+
+
+def test_right_penalty_is_not_taken_for_a_planted_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Adversary, "_gradient_penalty", wrong_penalty("none"))
+    check_against_numpy()
+
+
+def test_where_nothing_is_known_reward_and_loss_are_logarithms_of_two() -> None:
+    pairs = torch.zeros(5)
+    assert float(module.cross_entropy(pairs, pairs)) == pytest.approx(2 * np.log(2))
+    assert module.entropy(pairs).tolist() == pytest.approx([np.log(2)] * 5)
+    rewards = {name: float(function(torch.zeros(()))) for name, function in module.REWARDS.items()}
+    assert rewards == pytest.approx({"positive": np.log(2), "logit": 0.0, "negative": -np.log(2)})
+
+
+@pytest.mark.parametrize("logits", [-30.0, -1.3, 0.4, 7.0])
+def test_rewards_are_what_they_are_said_to_be(logits: float) -> None:
+    at = torch.tensor(logits, dtype=torch.float64)
+    likely = 1 / (1 + np.exp(-logits))
+    expected = {"positive": -np.log1p(-likely), "logit": np.log(likely) - np.log1p(-likely)}
+    expected["negative"] = np.log(likely)
+    for name, value in expected.items():
+        assert float(module.REWARDS[name](at)) == pytest.approx(value, rel=1e-6)
+
+
+def test_step_moves_the_discriminator_towards_who_acted() -> None:
+    adversary = judge(d_learning_rate=0.01)
+    data, rng = adversary.data, np.random.default_rng(0)
+    strangers = {"observations": data.observations + 2, "actions": 3 - data.actions}
+    before = adversary.rewards(data.observations, data.actions).mean()
+    owner = GAIL(observation_space=SEEN, action_space=CHOICES, dataset=data, compile=False, d_net_arch=[8])
+    assert owner.adversary is not None
+    for _ in range(60):
+        rows = owner.adversary.minibatches(strangers, 0, (4, 12), rng, lambda vector: vector[None])
+        owner._take_steps(owner.adversary.step, owner.adversary.shared(torch.tensor(0.01)), rows)
+    metrics = owner.read_metrics()
+    assert metrics["train/discriminator_loss"] < 1.0
+    judged = owner.imitation_rewards(data.observations, data.actions)
+    strange = owner.imitation_rewards(strangers["observations"], strangers["actions"])
+    assert judged.min() > strange.max()
+    assert judged.mean() > before
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space"),
+    [
+        (spaces.Discrete(4, start=2), spaces.MultiDiscrete([2, 3])),
+        (spaces.MultiBinary(3), spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))),
+        (spaces.Box(0, 255, (36, 36, 1), np.uint8), spaces.MultiBinary(2)),
+        (spaces.Dict(a=SEEN, b=spaces.Box(0, 255, (36, 36, 3), np.uint8)), spaces.Discrete(3)),
+        (SEEN, spaces.Tuple((spaces.Discrete(2), spaces.Dict(x=spaces.MultiBinary(2))))),
+    ],
+    ids=["choices", "bits", "image", "dictionary", "parts"],
+)
+@pytest.mark.parametrize("absorbing", [False, True])
+def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any, absorbing: bool) -> None:
+    policy = "CnnPolicy" if is_image(observation_space) else "MlpPolicy"
+    agent = PPO2(policy, observation_space=observation_space, action_space=action_space, compile=False)
+    n = 6
+    observation_space.seed(0)
+    seen = [observation_space.sample() for _ in range(n)]
+    is_dict = isinstance(observation_space, spaces.Dict)
+    observations = {key: np.stack([s[key] for s in seen]) for key in seen[0]} if is_dict else np.stack(seen)
+    actions = by_path(action_space, agent.codec.to_env(agent.codec.random(np.random.default_rng(0), n)))
+    data = ExpertData(
+        *(observation_space, action_space, observations, actions, np.ones(n, np.float32)),
+        lengths=np.array([4, 2]),
+        returns=np.array([4.0, 2.0]),
+        terminated=np.array([True, False]),
+    )
+    learner = GAIL(
+        policy,
+        observation_space=observation_space,
+        action_space=action_space,
+        dataset=data,
+        compile=False,
+        seed=1,
+        d_gradient_penalty=1.0,
+        d_spectral_norm=True,
+        absorbing_states=absorbing,
+    )
+    adversary = learner.adversary
+    assert adversary is not None
+    before = adversary.rewards(observations, actions)
+    assert before.shape == (n,)
+    assert len(set(before.round(5).tolist())) > 1
+    done = {"observations": observations, "actions": actions}
+    n_absorbed = 3 if absorbing else 0
+    rng = np.random.default_rng(0)
+    rows = adversary.minibatches(done, n_absorbed, (2, 5), rng, lambda vector: vector[None])
+    for each in ("policy", "expert"):
+        assert ("absorbing" in rows[each]) == absorbing
+    if absorbing:
+        assert rows["policy"]["absorbing"].sum() in (3, 4)  # of 6 and 3 rows ten, one of them twice
+    learner._take_steps(adversary.step, adversary.shared(torch.tensor(1e-2)), rows)
+    assert not np.array_equal(adversary.rewards(observations, actions), before)
+    if absorbing:
+        assert adversary.absorbing_reward() not in adversary.rewards(observations, actions)
+
+
+def test_actions_are_seen_as_the_environment_takes_them() -> None:
+    low, high = np.array([-2.0, 0.0], np.float32), np.array([4.0, 1.0], np.float32)
+    adversary = judge(expert_of(action_space=spaces.Box(low, high)))
+    rows = {"observations": torch.zeros(3, 3), "actions": torch.tensor([[-2.0, 1.0], [1.0, 0.5], [4, 0]])}
+    numbers = adversary.discriminator.numbers(rows)
+    assert numbers["actions"].tolist() == [[-1.0, 1.0], [0.0, 0.0], [1.0, -1.0]]
+    assert judge().discriminator.numbers(
+        {"observations": torch.zeros(2, 3), "actions": torch.tensor([1, 2])}
+    )["actions"].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_state_after_an_end_has_no_observation_and_no_action() -> None:
+    adversary = judge(absorbing_states=True)
+    rows = {
+        "observations": torch.randn(2, 3),
+        "actions": torch.tensor([1, 2]),
+        "absorbing": torch.tensor([1.0, 0.0]),
+    }
+    numbers = adversary.discriminator.numbers(rows)
+    pairs = torch.cat(list(numbers.values()), dim=1)
+    assert pairs[0].tolist() == [0, 0, 0, 0, 0, 1]
+    assert pairs[1, -3:].tolist() == [0, 1, 0]
+
+
+def test_observations_are_normalised_by_those_of_both() -> None:
+    data = expert_of()
+    adversary = judge(data)
+    assert adversary.statistics is not None
+    shift = 5.0
+    policy = {
+        "observations": data.observations + np.float32(shift),
+        "actions": data.actions,
+    }
+    for _ in range(200):
+        adversary.minibatches(policy, 0, (1, 12), np.random.default_rng(0), lambda vector: vector[None])
+    both = np.concatenate([data.observations, data.observations + shift])
+    moments = adversary.statistics.moments[""]
+    np.testing.assert_allclose(moments.mean, both.mean(0), atol=0.05)
+    np.testing.assert_allclose(moments.var, both.var(0), rtol=0.05)
+    plain = judge(data, d_normalize=False)
+    assert plain.statistics is None
+    np.testing.assert_array_equal(plain._shown(data.observations), data.observations)
+
+
+def test_expert_is_gone_through_in_ever_new_orders() -> None:
+    order, rng = ExpertOrder(expert_of(), with_ends=True), np.random.default_rng(0)
+    rows = np.concatenate([order.next(5, rng) for _ in range(14)])
+    assert np.bincount(rows).tolist() == [5] * 14  # 12 steps, and one after each of two ends
+    again = ExpertOrder(expert_of(), with_ends=True)
+    again.load_state(order.state())
+    rngs = np.random.default_rng(7), np.random.default_rng(7)
+    np.testing.assert_array_equal(order.next(20, rngs[0]), again.next(20, rngs[1]))
+    other = expert_of(actions=3 - expert_of().actions)
+    with pytest.raises(ZooError, match="not those that the run has learned from"):
+        ExpertOrder(other, with_ends=True).load_state(order.state())
+
+
+def test_ends_are_filled_up_to_the_longest_episode() -> None:
+    order = ExpertOrder(
+        expert_of(lengths=(2, 9, 5), terminated=np.array([True, False, True])), with_ends=True
+    )
+    assert order.n - order.n_steps == (9 - 2) + (9 - 5)
+    assert order.absorbed([1, 9, 20]) == 8 + 1 + 1
+    assert order.absorbed([]) == 0
+    assert ExpertOrder(expert_of(), with_ends=False).n == 12
+    adversary = judge(expert_of(lengths=(2, 9, 5)), absorbing_states=True)
+    rng = np.random.default_rng(0)
+    policy = {"observations": np.ones((4, 3), np.float32), "actions": np.ones(4, np.int64)}
+    rows = adversary.minibatches(policy, 12, (3, 16), rng, lambda vector: vector[None])
+    assert rows["policy"]["absorbing"].sum() == 3 * 12
+    assert rows["expert"]["absorbing"].mean() == pytest.approx(11 / 27, abs=0.05)
+
+
+def test_power_method_finds_the_largest_singular_values() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 4), torch.nn.Flatten(), torch.nn.Linear(72, 5))
+    spectral = SpectralNorm(network)
+    images = torch.randn(2, 3, 6, 6)
+    spectral.follow(500)
+    found = spectral(images, spectral.directions)
+    convolution, linear = network[0], network[2]
+    sizes = [torch.linalg.matrix_norm(each.weight.flatten(1), 2) for each in (convolution, linear)]
+    with torch.no_grad():
+        for layer, size in zip((convolution, linear), sizes, strict=True):
+            layer.weight /= size
+    torch.testing.assert_close(found, network(images), rtol=1e-4, atol=1e-5)
+    again = SpectralNorm(network)
+    again.load_state(spectral.state())
+    torch.testing.assert_close(again.directions, spectral.directions)

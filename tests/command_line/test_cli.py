@@ -30,6 +30,23 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"zoo {__version__}\n"
 
 
+@pytest.mark.parametrize("arguments", [["help", "train"], ["--help", "train"], ["train", "help"]])
+def test_help_of_a_verb_may_be_asked_for_in_any_order(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(arguments) == 0
+    assert capsys.readouterr().out.startswith("Train an agent.")
+
+
+def test_package_runs_as_a_module_and_takes_no_library_from_the_working_folder(tmp_path: Path) -> None:
+    for library in ("hydra", "yaml", "omegaconf"):
+        (tmp_path / f"{library}.py").write_text("raise SystemExit('taken from the working folder')")
+    command = [sys.executable, "-m", "zoo", "train", "ppo2", "CartPole-v1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    meant = "zoo: `ppo2` has no key; what is meant: zoo train algo=ppo2 env=CartPole-v1\n"
+    assert (done.returncode, done.stderr) == (2, meant)
+
+
 def test_every_verb_is_a_file_with_a_function_run() -> None:
     import importlib
 

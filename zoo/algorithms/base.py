@@ -25,8 +25,9 @@ from zoo.algorithms.pretraining import PretrainConfig, pretrain
 from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
-from zoo.config.fields import build, scheduled, unknown_key
+from zoo.config.fields import build, scheduled
 from zoo.config.intervals import whole_steps
+from zoo.config.unknown_keys import unknown_key
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
@@ -160,7 +161,7 @@ class Algorithm(AgentInEnvs[Config]):
         """
         for name in unknown:
             known = ["total_timesteps", "callback", "reset_num_timesteps"]
-            raise ZooError(unknown_key(name, known, "learn"))
+            raise unknown_key(name, known, "learn")
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()

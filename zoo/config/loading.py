@@ -5,12 +5,16 @@ from __future__ import annotations
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 
+from zoo.config import sections
+from zoo.config.all_keys import TRAINING, all_keys, having
 from zoo.config.bare_words import as_typed, spelled
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.config.resuming import ResumedRun
 from zoo.config.source import ZooConfigSource, chosen_groups
+from zoo.config.unknown_keys import UnknownKeyError, placed
 from zoo.config.validation import checked, refuse_unknown_names, require_choices
+from zoo.errors import ZooError
 
 SEARCHABLE = ("algo.", "env.", "policy.", "memory.", "n_envs")
 """How the names of settings begin that a search may be about."""
@@ -36,15 +40,25 @@ class ConfigLoader(PluggedLoader):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
-        is_run = run_mode == RunMode.RUN
         overrides = spelled(self.command, overrides)
+        try:
+            return self._composed_and_checked(
+                config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+            )
+        except UnknownKeyError as error:
+            raise self._placed(error, overrides) from error
+
+    def _composed_and_checked(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *options: bool
+    ) -> DictConfig:
+        is_run = run_mode == RunMode.RUN
         try:
             typed = as_typed(self.command, self.known_keys())
             refuse_unknown_names(parse_overrides(overrides), self.known_keys(), typed)
             resumed = ResumedRun.of(overrides) if is_run else None
             given = overrides if resumed is None else resumed.overrides
             self.source.chosen = {override.key_or_group for override in parse_overrides(given)}
-            config = self.composed(config_name, given, run_mode, from_shell, validate_sweep_overrides)
+            config = self.composed(config_name, given, run_mode, *options)
             if resumed is not None:
                 resumed.put_into(config)
             plain = self._with_what_is_fixed(_plain_job(config))
@@ -60,7 +74,10 @@ class ConfigLoader(PluggedLoader):
         if ResumedRun.of(overrides) is not None:
             return self.load_configuration(self.command, overrides, RunMode.RUN)
         config = self.load_configuration(self.command, overrides, RunMode.MULTIRUN)
-        self._check(config, _plain_job(config))
+        try:
+            self._check(config, _plain_job(config))
+        except UnknownKeyError as error:
+            raise self._placed(error, overrides) from error
         return config
 
     def groups(self) -> list[str]:
@@ -71,6 +88,30 @@ class ConfigLoader(PluggedLoader):
         """Return the names at the top of the command's config: its settings and its groups."""
         names = dict.fromkeys([*map(str, self._command_config()), *self._groups()])
         return [name for name in names if name != "defaults" and not name.startswith("hydra")]
+
+    def _placed(self, error: UnknownKeyError, overrides: list[str]) -> ZooError:
+        """Return the error with a hint at where its key stands in the whole config, if it is there."""
+        if error.is_answered:
+            return error
+        chosen = [name for name in self._algorithms(overrides) if name in sections.algorithm_names()]
+        keys = all_keys(self.command, chosen or sections.algorithm_names())
+        return placed(error, keys, lambda: self._others(error, chosen))
+
+    def _algorithms(self, overrides: list[str]) -> list[str]:
+        """Return the algorithms that ``algo=`` chooses, those on which presets build among them."""
+        chosen = [override.partition("=")[2] for override in overrides if override.startswith("algo=")]
+        return [self.source.base_of(name) for names in chosen for name in names.split(",")]
+
+    def _others(self, error: UnknownKeyError, chosen: list[str]) -> str:
+        """Return the hint at what other algorithms, or environments themselves, call so."""
+        if error.section == "env":
+            return f"; what the environment itself takes: `env.kwargs.{error.key}`"
+        if error.section not in ("", "algo") or self.command not in TRAINING:
+            return ""
+        others = [name for name in having(error.key) if name not in chosen]
+        if not others:
+            return ""
+        return f": `algo.{error.key}` is a hyperparameter of {', '.join(others)}, not of {', '.join(chosen)}"
 
     def _with_what_is_fixed(self, plain: dict[str, object]) -> dict[str, object]:
         """Add to the list ``fixed`` of a search the hyperparameters that the command line sets."""

@@ -13,14 +13,11 @@ from hydra.errors import (
 )
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config.fields import ELSEWHERE, NOT_CHOSEN, unknown_key
+from zoo.config.names_elsewhere import OPTIONS
+from zoo.config.unknown_keys import unknown_key
 from zoo.errors import ZooError, nearest
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-
-
-OLD_OPTIONS = {"ppo_lstm": "recurrent_ppo", "ppo_mask": "maskable_ppo"}
-"""What options of a group are called elsewhere."""
 
 
 def as_zoo_error(error: Exception, known_keys: Sequence[str]) -> ZooError:
@@ -46,11 +43,18 @@ def _unreadable(error: OverrideParseException) -> str:
         return f"`{override}` has no value; expected key=value, such as n_timesteps=1e5"
     key, _, value = override.partition("=")
     section, _, name = key.lstrip("+~").rpartition(".")
-    if name in ELSEWHERE or name in NOT_CHOSEN:
-        return unknown_key(name, [], section)
+    elsewhere = unknown_key(name, [], section)
+    if elsewhere.is_answered:
+        return str(elsewhere)
     if value.startswith("(") and value.endswith(")"):
         items = re.sub("[\"' ]", "", value[1:-1]).rstrip(",")
         return f"`{override}` can't be read: a list is written in brackets, '{key}=[{items}]'"
+    if value.count("[") > value.count("]"):
+        return (
+            f"`{override}` can't be read: the list has no end; if it has spaces it needs quotes: '{key}=[…]'"
+        )
+    if value.endswith(","):
+        return f"`{override}` can't be read: it ends with a comma; for several values: -m {key}=a,b"
     quoted = f"; a value with special characters needs quotes: '{key}=\"{value}\"'"
     return f"`{override}` can't be read: {_first_lines(error.message)}{quoted}"
 
@@ -65,8 +69,8 @@ def _unknown_option(error: MissingConfigException) -> str:
     options = list(error.options or ())
     if group == "experiment" and name.endswith(".yaml"):
         return f"there is no file {name}"
-    if OLD_OPTIONS.get(name) in options:
-        return f"unknown {group} '{name}': it is {group}={OLD_OPTIONS[name]} here"
+    if OPTIONS.get(name) in options:
+        return f"unknown {group} '{name}': it is {group}={OPTIONS[name]} here"
     known = f" (known: {', '.join(options)})" if options else ""
     return f"unknown {group} '{name}'{_nearest(name, options)}{known}"
 
@@ -87,7 +91,7 @@ def _not_in_config(match: re.Match[str], known_keys: Sequence[str]) -> str:
         return f"unknown key `{key}` in Hydra's own settings; zoo train --cfg hydra shows them"
     if rest and section in known_keys:
         return f"`{key}` can't be set: `{section}` has no such part"
-    return unknown_key(section, list(known_keys), "")
+    return str(unknown_key(section, list(known_keys), ""))
 
 
 def _sweep(match: re.Match[str], known_keys: Sequence[str]) -> str:

@@ -177,13 +177,21 @@ class ZooConfigSource(ConfigSource):
     def _space(self, algo: str) -> tuple[DictConfig, dict[str, str | None]]:
         """Return the search space of an algorithm, for a preset without one that of what it builds on."""
         while self._file(f"space/{algo}") is None:
-            preset = self._file(f"algo/{algo}")
-            bases = [] if preset is None else _read_yaml(preset)[0].get("defaults", [])
-            base = next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
+            base = self._built_on(algo)
             if base is None:
                 return OmegaConf.create({}), {**LOCAL}
             algo = base
         return self._read(f"space/{algo}")
+
+    def base_of(self, algo: str) -> str:
+        """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
+        base = self._built_on(algo)
+        return algo if base is None or algo in sections.algorithm_names() else self.base_of(base)
+
+    def _built_on(self, algo: str) -> str | None:
+        preset = self._file(f"algo/{algo}")
+        bases = [] if preset is None else _read_yaml(preset)[0].get("defaults", [])
+        return next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
 
     def _algorithm(self, name: str) -> tuple[DictConfig, dict[str, str | None]]:
         if name in sections.algorithm_names():

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config import sections
 from zoo.config.algorithm_names import ALGO_LABELS
-from zoo.config.fields import build, check_bounds, scheduled, unknown_key
+from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
+from zoo.config.unknown_keys import unknown_key
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def refuse_unknown_names(
             continue
         section, *rest = re.split(r"[./]", override.key_or_group)
         if section not in known_keys:
-            raise ZooError(unknown_key(section, typed_keys, ""))
+            raise unknown_key(section, typed_keys, "", rest="".join(f".{each}" for each in rest))
         if rest and section in sections.SECTIONS:
             known = [field.name for field in dataclasses.fields(sections.section_class(section))]
             if rest[0] not in known:
-                raise ZooError(unknown_key(rest[0], known, section))
+                raise unknown_key(rest[0], known, section)
 
 
 def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     known = [field.name for field in dataclasses.fields(settings_class)]
     for key in config:
         if key not in known and key not in present:
-            raise ZooError(unknown_key(str(key), [*known, *sections_here], ""))
+            raise unknown_key(str(key), [*known, *sections_here], "")
     settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
     _choose_how_to_evaluate(values)
@@ -146,8 +147,8 @@ def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(settings, Mapping) and TARGET in settings:
             callbacks[name] = dict(settings)
         elif name not in CALLBACKS:
-            hint = unknown_key(name, list(CALLBACKS), "callbacks")
-            raise ZooError(f"{hint} (a callback of your own has a `{TARGET}`)")
+            note = f" (a callback of your own has a `{TARGET}`)"
+            raise unknown_key(name, list(CALLBACKS), "callbacks", note=note)
         elif isinstance(settings, Mapping):
             callbacks[name] = _built(CALLBACKS[name], settings, where)
             minutes_of(callbacks[name].get("every"), f"{where}.every")
@@ -161,8 +162,8 @@ def _logger(values: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: each for name, each in values.items() if name not in own}
     for name in known.keys() - {field.name for field in dataclasses.fields(LoggerSettings)}:
         if known[name] is None or isinstance(known[name], Mapping):
-            hint = unknown_key(name, [field.name for field in dataclasses.fields(LoggerSettings)], "logger")
-            raise ZooError(f"{hint} (a tracker of your own has a `{TARGET}`)")
+            names = [field.name for field in dataclasses.fields(LoggerSettings)]
+            raise unknown_key(name, names, "logger", note=f" (a tracker of your own has a `{TARGET}`)")
     logger = _built(LoggerSettings, known, "logger")
     if logger["wandb"] is not None:
         logger["wandb"] = _built(WandbSettings, logger["wandb"], "logger.wandb")

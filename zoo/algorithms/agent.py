@@ -181,13 +181,17 @@ class Agent(ABC, Generic[Config]):
     def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
         space = self.observation_space
+        if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
+            raise ZooError(
+                "these are observations and infos, as reset() returns them; predict takes the first of both"
+            )
         name, part, values = "observations", space, observations
         if isinstance(space, spaces.Dict):
             if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
                 raise ZooError(f"expected a dictionary of observations: {describe(space)}")
             name, part = next(iter(space.spaces.items()))
             values = observations[name]
-        shape, found = tuple(part.shape or ()), np.shape(values)
+        shape, found = tuple(part.shape or ()), _shape_of(values, name)
         is_single = found == shape
         if not is_single and found[1:] != shape:
             raise ZooError(f"`{name}` of shape {found} are neither one of shape {shape} nor a batch of them")
@@ -323,6 +327,13 @@ class Agent(ABC, Generic[Config]):
     @abstractmethod
     def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
         """Learn in this environment from now on."""
+
+
+def _shape_of(values: Any, name: str) -> tuple[int, ...]:
+    try:
+        return np.shape(values)
+    except ValueError as error:
+        raise ZooError(f"`{name}` are parts of several shapes, not one array: {error}") from error
 
 
 def _stacked(masks: Sequence[Array]) -> Array:

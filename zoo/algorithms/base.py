@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -31,8 +32,9 @@ from zoo.config.unknown_keys import unknown_key
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
+from zoo.envs.spaces import is_image
 from zoo.envs.step import Step as Outcome
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.memory.experience import Experience
 from zoo.memory.expert_data import ExpertData
 from zoo.optim import schedules
@@ -108,6 +110,17 @@ class Algorithm(AgentInEnvs[Config]):
         if envs is not None:
             self._take_envs(envs)
             self._batch_size()
+            self._tell_of_unread_images()
+
+    def _tell_of_unread_images(self) -> None:
+        """Warn of a policy that takes the pixels of images for numbers without any order."""
+        if is_image(self.observation_space) and self.policy_config.encoder == "mlp":
+            warnings.warn(
+                f"{self.policy_config.name} reads each pixel of these images by itself; policy=CnnPolicy sees"
+                " what stands beside what",
+                ZooWarning,
+                stacklevel=3,
+            )
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 

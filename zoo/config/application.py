@@ -16,6 +16,7 @@ from zoo.config.hydra_internals import hydra_part, hydra_with, register_launcher
 from zoo.config.jobs import Job, Outcome
 from zoo.config.loading import ConfigLoader
 from zoo.config.local_launcher import LocalLauncher
+from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.config.other_command_lines import CFG, INFO, refuse_other_command_lines
 from zoo.config.showing import command_help, readable_yaml
 from zoo.config.sweeps.resuming import resume
@@ -121,6 +122,8 @@ def _begin(loader: ConfigLoader, sweep: Sweep, overrides: list[str]) -> None:
         hydra_with(loader).multirun(loader.command, sweep, overrides, with_log_configuration=False)
     except BaseException as error:
         sweep.discard_if_unbegun()
+        if isinstance(error, HYDRA_ERRORS):
+            raise as_zoo_error(error, loader.known_keys()) from error
         if isinstance(error, OSError):
             raise ZooError(f"can't write the sweep: {one_line(error)}") from error
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import yaml
 from hydra.errors import (
@@ -69,6 +70,8 @@ def _unknown_option(error: MissingConfigException) -> str:
     options = list(error.options or ())
     if group == "experiment" and name.endswith(".yaml"):
         return f"there is no file {name}"
+    if group == "experiment" and Path(name).suffix:
+        return f"experiment={name}: the config of an experiment is a file that ends in .yaml"
     if OPTIONS.get(name) in options:
         return f"unknown {group} '{name}': it is {group}={OPTIONS[name]} here"
     known = f" (known: {', '.join(options)})" if options else ""
@@ -101,6 +104,20 @@ def _sweep(match: re.Match[str], known_keys: Sequence[str]) -> str:
     )
 
 
+def _interval(match: re.Match[str], known_keys: Sequence[str]) -> str:
+    return (
+        f"`{match[1].lower()}`: a range to search in is for zoo tune (conf/tune/space);"
+        " a multirun takes a,b or range(n)"
+    )
+
+
+def _nothing_to_delete(match: re.Match[str], known_keys: Sequence[str]) -> str:
+    key = match[1]
+    return (
+        f"`~{key}` has nothing to leave out: {'it is null' if key in known_keys else 'there is no such key'}"
+    )
+
+
 def _already_there(match: re.Match[str], known_keys: Sequence[str]) -> str:
     return f"`{match[1]}` is in the config already: set it without the +"
 
@@ -119,8 +136,11 @@ def _bad_value(match: re.Match[str], known_keys: Sequence[str]) -> str:
 
 
 _EXPLANATIONS = (
+    (r"(?:Ambiguous value for argument|Sweep parameters) '([^']+=interval\(.*\))'", _interval),
+    (r"does not support sweep type : (INTERVAL)_SWEEP", _interval),
     (r"Ambiguous value for argument '([^']+)'", _sweep),
     (r"Sweep parameters '([^']+)' requires", _sweep),
+    (r"Could not delete from config\. '([^']+)' does not exist", _nothing_to_delete),
     (r"An item is already at '([^']+)'", _already_there),
     (r"Multiple values for (\w+)", _already_there),
     (r"Config group override must be a string or a list. Got (\w+)", _one_option),

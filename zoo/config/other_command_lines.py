@@ -7,11 +7,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from zoo.config import sections
 from zoo.config.all_keys import all_keys
 from zoo.config.bare_words import LISTS, WORDS
 from zoo.config.names_elsewhere import ELSEWHERE, OPTIONS
-from zoo.config.paths import search_folders
+from zoo.config.source import algorithm_options
 from zoo.errors import ZooError, nearest
 
 OUR_FLAGS = ("-h", "--help", "-m", "--multirun", "-c", "--cfg", "-p", "--package", "-i", "--info")
@@ -242,7 +241,7 @@ def _setting_of(word: str, command: str) -> str | None:
     key, colon, value = word.partition(":")
     if colon and key in ("algo", "env", *_tops(command)) and value:
         return f"{key}={value}"
-    algorithms = {name.lower(): name for name in _algorithms()} | OPTIONS
+    algorithms = {name.lower(): name for name in algorithm_options()} | OPTIONS
     if word.lower() in algorithms:
         return f"algo={algorithms[word.lower()]}"
     if ENV_ID.fullmatch(word) and "runs/" not in word:
@@ -252,8 +251,3 @@ def _setting_of(word: str, command: str) -> str | None:
     if command in ("train", "tune") and word.endswith((".yaml", ".yml")):
         return f"experiment={word}"
     return None
-
-
-def _algorithms() -> set[str]:
-    presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
-    return presets | set(sections.algorithm_names())

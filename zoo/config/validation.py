@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 TARGET = "_target_"
 
+NOT_OF_HYDRA = {
+    "hydra.run.dir": "a run's folder is made in `runs_dir=`",
+    "hydra.output_subdir": "the config stands in the run's folder as config.yaml",
+    "hydra.job.chdir": "a run stays in the folder in which it was started",
+}
+"""Settings of Hydra's own that would do nothing here, and what does."""
+
 CHOICES = {
     "train": {"algo": "ppo2", "env": "CartPole-v1"},
     "tune": {"algo": "ppo2", "env": "CartPole-v1"},
@@ -47,6 +54,8 @@ def refuse_unknown_names(
     what is added by ``+`` may be any.
     """
     for override in overrides:
+        if override.key_or_group in NOT_OF_HYDRA:
+            raise ZooError(f"`{override.key_or_group}` is not used: {NOT_OF_HYDRA[override.key_or_group]}")
         if override.is_add() or override.is_hydra_override():
             continue
         section, *rest = re.split(r"[./]", override.key_or_group)
@@ -56,6 +65,19 @@ def refuse_unknown_names(
             known = [field.name for field in dataclasses.fields(sections.section_class(section))]
             if rest[0] not in known:
                 raise unknown_key(rest[0], known, section)
+
+
+def refuse_empty_choices(overrides: Iterable[Override], options: Mapping[str, Sequence[str]]) -> None:
+    """Raise `ZooError` for a group that is given no option, or left out; ``options`` are those of each."""
+    for override in overrides:
+        group = override.key_or_group
+        if group not in options:
+            continue
+        none = f"; {group}=none leaves it empty" if "none" in options[group] else ""
+        if override.is_delete():
+            raise ZooError(f"`~{group}`: the section {group} can't be left out{none}")
+        if not override.is_sweep_override() and override.value() == "":
+            raise ZooError(f"`{group}=` names nothing; expected {group}=NAME")
 
 
 def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:

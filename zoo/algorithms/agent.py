@@ -62,6 +62,9 @@ class Agent(ABC, Generic[Config]):
     has_recurrence: ClassVar[bool] = False
     """Whether its policies may have a memory."""
 
+    of_preset: ClassVar[str | None] = None
+    """The preset that a class stands for, which has other defaults, or another memory, than its algorithm."""
+
     usual_policy: ClassVar[str] = "MlpPolicy"
     """What `zoo train` gives it where nothing else is chosen."""
 
@@ -93,7 +96,7 @@ class Agent(ABC, Generic[Config]):
         self.device = runtime.device
         self.n_envs = 1
         self.num_timesteps = 0
-        self.preset: str | None = None  # by which the algorithm was asked for, if it was by one
+        self.preset = self.of_preset  # by which the algorithm was asked for, if it was by one
         self.masks_actions = False  # whether it learned to choose among valid actions only
         self.env_config: EnvConfig | None = None
         self.envs: EnvStepper | None = None

@@ -16,43 +16,10 @@ from zoo.version import __version__
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
-if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says nothing
+if TYPE_CHECKING:  # what editors and type checkers read of this module stands in __init__.pyi
     from pathlib import Path
 
-    from zoo.algorithms.a2c import A2C
-    from zoo.algorithms.acer import ACER
-    from zoo.algorithms.acktr import ACKTR
-    from zoo.algorithms.ars import ARS
     from zoo.algorithms.base import Algorithm
-    from zoo.algorithms.bc import BC
-    from zoo.algorithms.ddpg import DDPG
-    from zoo.algorithms.dqn import DQN
-    from zoo.algorithms.ppo1 import PPO1
-    from zoo.algorithms.ppo2 import PPO2
-    from zoo.algorithms.presets import (
-        PPO,
-        HerDDPG,
-        HerDQN,
-        HerSAC,
-        HerTD3,
-        HerTQC,
-        MaskablePPO,
-        RecurrentPPO,
-    )
-    from zoo.algorithms.qrdqn import QRDQN
-    from zoo.algorithms.sac import SAC
-    from zoo.algorithms.td3 import TD3
-    from zoo.algorithms.tqc import TQC
-    from zoo.algorithms.trpo import TRPO
-    from zoo.config.composing import compose
-    from zoo.envs.trial import check_env
-    from zoo.envs.vec_env import make_vec_env
-    from zoo.errors import ZooError
-    from zoo.memory.expert_data import ExpertData
-    from zoo.memory.expert_files import read_expert, write_expert
-    from zoo.training.evaluation import evaluate_policy
-    from zoo.training.expert_recording import record_expert
-    from zoo.training.train import train
 
 _HOMES = {
     **CLASSES,

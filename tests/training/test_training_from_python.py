@@ -1,4 +1,4 @@
-"""`zoo.train` takes what the command line takes, in values of Python's, whatever ran before in the process."""
+"""`zoo.train` takes what the command line takes, in values of Python's, whatever ran in the process."""
 
 from __future__ import annotations
 

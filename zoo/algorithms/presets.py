@@ -12,13 +12,13 @@ from typing import Any
 from zoo.algorithms.ddpg import DDPG
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
+from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.ppo2 import PPO2, PPO2Config
 from zoo.algorithms.sac import SAC
 from zoo.algorithms.td3 import TD3
 from zoo.algorithms.tqc import TQC
 from zoo.config.fields import with_defaults
 from zoo.memory.config import MemoryConfig
-from zoo.policies.config import PolicyConfig
 
 
 @dataclass
@@ -63,7 +63,7 @@ class RecurrentPPO(PPO2):
 
     def __init__(
         self,
-        policy: str | PolicyConfig | Mapping[str, Any] = "MlpLstmPolicy",
+        policy: Policy = "MlpLstmPolicy",
         env: Any = None,
         **options: Any,
     ) -> None:
@@ -75,7 +75,7 @@ class _WithHindsight(OffPolicyAlgorithm[Any]):
 
     def __init__(
         self,
-        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
         memory: MemoryConfig | Mapping[str, Any] | None = None,

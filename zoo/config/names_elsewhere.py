@@ -130,12 +130,22 @@ NOT_CHOSEN = {
     "use_masking": "`env.mask_actions=false` leaves masks out; in Python make_vec_env(mask_actions=False)",
     "mask_actions": "it is `env.mask_actions`; in Python make_vec_env(mask_actions=False)",
     "sde_net_arch": "noise is a function of the actor's last features",
+    "render": "zoo enjoy opens a window; in Python make_vec_env(env, render_mode='human')",
+    "warn": "episodes are always those of the environment as the agent sees it, with their true returns",
+    "eval_env": "an EvalCallback has the environments to evaluate in",
+    "save_path": "the first argument is the folder",
+    "name_prefix": "a checkpoint replaces the one before it",
+    "save_replay_buffer": "a checkpoint always holds the memory",
+    "save_vecnormalize": "a checkpoint, and an agent, always hold the statistics",
+    "reward_threshold": "StopTrainingOnRewardThreshold(evaluation, threshold) ends a run by it",
     "_init_setup_model": "networks are always made at once",
 }
 """What Stable-Baselines lets choose by these names, and what is there instead."""
 
 OTHER_NAMES = {
     "lr": "learning_rate",
+    "save_freq": "every",
+    "eval_freq": "every",
     "ent_coeff": "ent_coef",
     "entropy_coef": "ent_coef",
     "entropy_coeff": "ent_coef",
@@ -173,3 +183,20 @@ OTHER_NAMES = {
 
 OPTIONS = {"ppo_lstm": "recurrent_ppo", "ppo_mask": "maskable_ppo"}
 """What options of a group are called elsewhere."""
+
+ATTRIBUTES = {
+    "logger": "model.record(name, value); a LoggingCallback writes what is recorded",
+    "env": "model.get_env()",
+    "rollout_buffer": "model.memory",
+    "replay_buffer": "model.memory",
+    "ep_info_buffer": "model.recent_episodes",
+    "policy_class": "type(model.policy)",
+    "policy_kwargs": "model.policy_config",
+    "verbose": "verbose= of zoo train; in Python callbacks say what is printed",
+    "lr_schedule": "model.schedules['learning_rate']",
+    "save_replay_buffer": "a checkpoint: callbacks.checkpoint of zoo train, or CheckpointCallback",
+    "load_replay_buffer": "zoo train resume=RUN",
+    "set_logger": "LoggingCallback(every, [ConsoleLogger(), CsvLogger(path)]) in learn(callback=…)",
+    "set_random_seed": "seed= of the constructor",
+}
+"""What models have elsewhere, and what is meant here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from zoo.config.names_elsewhere import ELSEWHERE, FLAGS, NOT_CHOSEN, OLD_NAMES, OTHER_NAMES
 from zoo.errors import ZooError
@@ -44,6 +44,12 @@ def unknown_key(
     found.key, found.known, found.section, found.rest = key, known, section, rest
     found.is_answered = bool(hint)
     return found
+
+
+def refuse_arguments(unknown: Iterable[str], function: str, known: Sequence[str]) -> None:
+    """Raise `ZooError` for the first argument that a function does not take."""
+    for name in unknown:
+        raise unknown_key(name, known, function)
 
 
 def placed(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str]) -> ZooError:

@@ -40,6 +40,16 @@ def make_policy(
     return policy_class(*arguments, **options, **config.kwargs)
 
 
+def path_of(policy_class: type[nn.Module]) -> str:
+    """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
+    path = f"{policy_class.__module__}.{policy_class.__qualname__}"
+    if not issubclass(policy_class, nn.Module):
+        raise ZooError(f"policy={path} is no policy; one is derived from a class in zoo.policies")
+    if "<locals>" in path:
+        raise ZooError(f"policy={path} has to stand at the top of a module, by which agents name it")
+    return path
+
+
 def _unknown_argument(policy_class: type[nn.Module], kwargs: dict[str, Any]) -> str | None:
     parameters = inspect.signature(policy_class).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):

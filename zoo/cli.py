@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
@@ -55,6 +56,8 @@ OTHER_VERBS = {
     "info": "doctor",
 }
 """What verbs are called elsewhere."""
+
+COLUMNS = 79
 
 MODULES = {"import": "import_"}
 """The files of verbs that are no names in Python."""
@@ -123,7 +126,10 @@ def _verb_meant(verb: str) -> str:
 def usage() -> str:
     """Return the page that `zoo --help` prints."""
     width = max(map(len, VERBS)) + 2
-    verbs = "\n".join(f"  {verb:<{width}}{what}" for verb, what in VERBS.items())
+    verbs = "\n".join(
+        textwrap.fill(what, COLUMNS, initial_indent=f"  {verb:<{width}}", subsequent_indent=" " * (width + 2))
+        for verb, what in VERBS.items()
+    )
     return (
         "zoo: train, watch, measure and compare reinforcement-learning agents\n\n"
         f"  zoo VERB [key=value …]\n\n{verbs}\n\n"

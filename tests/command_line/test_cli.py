@@ -19,10 +19,15 @@ ZOO = str(Path(sys.executable).with_name("zoo"))
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
 def test_help_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(arguments) == 0
-    page = capsys.readouterr().out
+    page = " ".join(capsys.readouterr().out.split())
     for verb, what in VERBS.items():
-        assert verb in page
-        assert what in page
+        assert f"{verb} {what}" in page
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
+def test_help_fits_a_terminal_of_80_columns(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of([*arguments, "--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

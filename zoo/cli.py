@@ -103,6 +103,16 @@ def run(arguments: Sequence[str]) -> int:
     verb, *rest = [arguments[1], "--help", *arguments[2:]] if asks_for_help else arguments
     if rest == ["help"]:
         rest = ["--help"]
+    if verb == "--completion":
+        from zoo.config.completion import script
+
+        print(script(rest))
+        return 0
+    if verb == "--complete":
+        from zoo.config.completion import candidates
+
+        print("\n".join(candidates(rest, VERBS)))
+        return 0
     if verb in ("-V", "--version", "version"):
         from zoo.version import __version__
 
@@ -133,6 +143,7 @@ def usage() -> str:
     return (
         "zoo: train, watch, measure and compare reinforcement-learning agents\n\n"
         f"  zoo VERB [key=value …]\n\n{verbs}\n\n"
-        "zoo VERB --help lists what can be chosen and set; zoo --version tells the version.\n"
+        "zoo VERB --help lists what can be chosen and set, zoo --version the version;\n"
+        "zoo --completion bash (or zsh, fish) prints what completes commands at a TAB.\n"
         "ZOO_DEBUG=1 shows where an error came from."
     )

@@ -1,6 +1,6 @@
 """The files of the page about one's own parts can be copied, and its commands run with them.
 
-Trainings end after a few hundred steps: the test adds ``n_timesteps``, and shortens the Python examples as much.
+Trainings end after a few hundred steps: the test adds ``n_timesteps``, and shortens Python examples as much.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from zoo.algorithms.registry import CLASSES
+from zoo.algorithms.registry import ALGORITHMS, CLASSES, PRESETS
 from zoo.version import __version__
 
 # These have to stand before NumPy and torch are imported. OpenBLAS' own threads fight torch's. And torch's
@@ -16,37 +16,14 @@ from zoo.version import __version__
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
-if TYPE_CHECKING:  # for editors and type checkers, to whom the registry says nothing
+if TYPE_CHECKING:  # what editors and type checkers read of this module stands in __init__.pyi
     from pathlib import Path
 
-    from zoo.algorithms.a2c import A2C
-    from zoo.algorithms.acer import ACER
-    from zoo.algorithms.acktr import ACKTR
-    from zoo.algorithms.ars import ARS
     from zoo.algorithms.base import Algorithm
-    from zoo.algorithms.bc import BC
-    from zoo.algorithms.ddpg import DDPG
-    from zoo.algorithms.dqn import DQN
-    from zoo.algorithms.gail import GAIL
-    from zoo.algorithms.ppo1 import PPO1
-    from zoo.algorithms.ppo2 import PPO2
-    from zoo.algorithms.qrdqn import QRDQN
-    from zoo.algorithms.sac import SAC
-    from zoo.algorithms.td3 import TD3
-    from zoo.algorithms.tqc import TQC
-    from zoo.algorithms.trpo import TRPO
-    from zoo.config.composing import compose
-    from zoo.envs.trial import check_env
-    from zoo.envs.vec_env import make_vec_env
-    from zoo.errors import ZooError
-    from zoo.memory.expert_data import ExpertData
-    from zoo.memory.expert_files import read_expert, write_expert
-    from zoo.training.evaluation import evaluate_policy
-    from zoo.training.experiment import train
-    from zoo.training.expert_recording import record_expert
 
 _HOMES = {
     **CLASSES,
+    **dict.fromkeys(PRESETS.values(), "zoo.algorithms.presets"),
     "ExpertData": "zoo.memory.expert_data",
     "ZooError": "zoo.errors",
     "check_env": "zoo.envs.trial",
@@ -55,7 +32,7 @@ _HOMES = {
     "make_vec_env": "zoo.envs.vec_env",
     "read_expert": "zoo.memory.expert_files",
     "record_expert": "zoo.training.expert_recording",
-    "train": "zoo.training.experiment",
+    "train": "zoo.training.train",
     "write_expert": "zoo.memory.expert_files",
 }
 """Where each public name is; the algorithms are those of the registry."""
@@ -69,6 +46,7 @@ __all__ = [
     "DDPG",
     "DQN",
     "GAIL",
+    "PPO",
     "PPO1",
     "PPO2",
     "QRDQN",
@@ -77,6 +55,13 @@ __all__ = [
     "TQC",
     "TRPO",
     "ExpertData",
+    "HerDDPG",
+    "HerDQN",
+    "HerSAC",
+    "HerTD3",
+    "HerTQC",
+    "MaskablePPO",
+    "RecurrentPPO",
     "ZooError",
     "__version__",
     "check_env",
@@ -105,8 +90,32 @@ def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: A
     return algorithm_class(files.config["algo"]["name"]).from_files(files, env, **options)
 
 
+NAMES_ELSEWHERE = {
+    "HER": "memory={'hindsight': {}} of an off-policy algorithm, or zoo.HerSAC and its like",
+    "DummyVecEnv": "zoo.make_vec_env(env, n_envs)",
+    "SubprocVecEnv": "zoo.make_vec_env(env, n_envs, vectorization='workers')",
+    "VecNormalize": "zoo.make_vec_env(env, n_envs, normalize=True)",
+    "VecFrameStack": "zoo.make_vec_env(env, n_envs, frame_stack=4)",
+    "make_atari_env": "zoo.make_vec_env('ALE/Pong-v5', n_envs)",
+    "EvalCallback": "zoo.training.eval_callback.EvalCallback",
+    "CheckpointCallback": "zoo.training.checkpoint.CheckpointCallback",
+    "BaseCallback": "zoo.algorithms.callback.Callback",
+    "ActionMasker": "zoo.envs.action_masks.ActionMasker",
+}
+"""What others import from the top of their package, and what is meant here."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and only that: `zoo --help` and `import zoo` stay quick."""
-    if name not in _HOMES:
+    """Import what is asked for, and only that: `zoo --help` and `import zoo` stay quick.
+
+    Algorithms and presets also answer to what ``algo=`` calls them: ``zoo.recurrent_ppo``.
+    """
+    place = ALGORITHMS.get(name, "").rpartition(":")[2] or PRESETS.get(name, name)
+    if place in _HOMES:
+        return getattr(importlib.import_module(_HOMES[place]), place)
+    if name.startswith("_"):
         raise AttributeError(f"module 'zoo' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    from zoo.errors import nearest
+
+    meant = f"; here it is {NAMES_ELSEWHERE[name]}" if name in NAMES_ELSEWHERE else nearest(name, __all__)
+    raise AttributeError(f"module 'zoo' has no attribute '{name}'{meant}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
@@ -31,6 +32,32 @@ VERBS = {
     "status": "show how the jobs of a sweep stand: zoo status",
 }
 """What each verb does; each is a file in `zoo.commands`."""
+
+OTHER_VERBS = {
+    "learn": "train",
+    "run": "train",
+    "resume": "train resume=RUN",
+    "continue": "train resume=RUN",
+    "play": "enjoy",
+    "watch": "enjoy",
+    "render": "enjoy",
+    "eval": "evaluate",
+    "test": "evaluate",
+    "optimize": "tune",
+    "optimise": "tune",
+    "search": "tune",
+    "video": "record",
+    "list": "agents",
+    "ls": "agents",
+    "show": "agents agent=PATH",
+    "download": "pull",
+    "upload": "push",
+    "report": "plot report=true",
+    "info": "doctor",
+}
+"""What verbs are called elsewhere."""
+
+COLUMNS = 79
 
 MODULES = {"import": "import_"}
 """The files of verbs that are no names in Python."""
@@ -69,30 +96,54 @@ def status_of(arguments: Sequence[str]) -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit status. Raises `ZooError`."""
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    asks_for_help = bool(arguments) and arguments[0] in ("-h", "--help", "help")
+    if not arguments or (asks_for_help and arguments[1:2] == []):
         print(usage())
         return 0
-    verb, *rest = arguments
+    verb, *rest = [arguments[1], "--help", *arguments[2:]] if asks_for_help else arguments
+    if rest == ["help"]:
+        rest = ["--help"]
+    if verb == "--completion":
+        from zoo.config.completion import script
+
+        print(script(rest))
+        return 0
+    if verb == "--complete":
+        from zoo.config.completion import candidates
+
+        print("\n".join(candidates(rest, VERBS)))
+        return 0
     if verb in ("-V", "--version", "version"):
         from zoo.version import __version__
 
         print(f"zoo {__version__}")
         return 0
     if verb not in VERBS:
-        hint = "; the verb comes first: zoo train algo=…" if "=" in verb else nearest(verb, VERBS)
-        raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
+        raise ZooError(f"unknown verb '{verb}'{_verb_meant(verb)} (verbs: {', '.join(VERBS)})")
     from zoo.config.application import run_command
 
     return run_command(verb, f"zoo.commands.{MODULES.get(verb, verb)}:run", rest)
 
 
+def _verb_meant(verb: str) -> str:
+    if "=" in verb or verb.startswith("--"):
+        flag = "" if "=" in verb and not verb.startswith("--") else ", and settings have no dashes"
+        return f"; the verb comes first{flag}: zoo train algo=…"
+    other = OTHER_VERBS.get(verb.lower(), "")
+    return f"; it is `zoo {other}` here" if other else nearest(verb, VERBS)
+
+
 def usage() -> str:
     """Return the page that `zoo --help` prints."""
     width = max(map(len, VERBS)) + 2
-    verbs = "\n".join(f"  {verb:<{width}}{what}" for verb, what in VERBS.items())
+    verbs = "\n".join(
+        textwrap.fill(what, COLUMNS, initial_indent=f"  {verb:<{width}}", subsequent_indent=" " * (width + 2))
+        for verb, what in VERBS.items()
+    )
     return (
         "zoo: train, watch, measure and compare reinforcement-learning agents\n\n"
         f"  zoo VERB [key=value …]\n\n{verbs}\n\n"
-        "zoo VERB --help lists what can be chosen and set; zoo --version tells the version.\n"
+        "zoo VERB --help lists what can be chosen and set, zoo --version the version;\n"
+        "zoo --completion bash (or zsh, fish) prints what completes commands at a TAB.\n"
         "ZOO_DEBUG=1 shows where an error came from."
     )

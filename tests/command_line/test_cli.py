@@ -19,15 +19,37 @@ ZOO = str(Path(sys.executable).with_name("zoo"))
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
 def test_help_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(arguments) == 0
-    page = capsys.readouterr().out
+    page = " ".join(capsys.readouterr().out.split())
     for verb, what in VERBS.items():
-        assert verb in page
-        assert what in page
+        assert f"{verb} {what}" in page
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
+def test_help_fits_a_terminal_of_80_columns(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of([*arguments, "--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["--version"]) == 0
     assert capsys.readouterr().out == f"zoo {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["help", "train"], ["--help", "train"], ["train", "help"]])
+def test_help_of_a_verb_may_be_asked_for_in_any_order(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(arguments) == 0
+    assert capsys.readouterr().out.startswith("Train an agent.")
+
+
+def test_package_runs_as_a_module_and_takes_no_library_from_the_working_folder(tmp_path: Path) -> None:
+    for library in ("hydra", "yaml", "omegaconf"):
+        (tmp_path / f"{library}.py").write_text("raise SystemExit('taken from the working folder')")
+    command = [sys.executable, "-m", "zoo", "train", "ppo2", "CartPole-v1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    meant = "zoo: `ppo2` has no key; what is meant: zoo train algo=ppo2 env=CartPole-v1\n"
+    assert (done.returncode, done.stderr) == (2, meant)
 
 
 def test_every_verb_is_a_file_with_a_function_run() -> None:

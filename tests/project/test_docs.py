@@ -13,7 +13,10 @@ import pytest
 
 from zoo.algorithms.registry import algorithm_class
 from zoo.cli import status_of
+from zoo.config.all_keys import all_keys
 from zoo.config.fields import defaults
+from zoo.config.names_elsewhere import ELSEWHERE, OLD_NAMES, OTHER_NAMES
+from zoo.config.sections import algorithm_names
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -68,6 +71,14 @@ def test_documented_command_composes(
     shown = [] if {"--cfg", "-i", "--help"} & set(arguments) else ["--cfg", "job"]
     status = status_of([verb, *asked, *shown])
     assert status == 0, capsys.readouterr().err
+
+
+def test_table_of_old_names_leads_to_names_that_there_are() -> None:
+    keys = all_keys("train", algorithm_names())
+    names = {key.rpartition(".")[2] for key in keys}
+    assert [new for new in OLD_NAMES.values() if new not in keys and new not in names] == []
+    assert [new for new in ELSEWHERE.values() if new not in keys] == []
+    assert [new for new in OTHER_NAMES.values() if new not in names] == []
 
 
 def test_defaults_that_differ_from_stable_baselines3_are_all_named() -> None:

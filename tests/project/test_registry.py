@@ -12,15 +12,14 @@ from zoo.config.sections import algorithm_names
 INIT = Path(zoo.__file__)
 
 
-def test_every_algorithm_is_in_the_package_also_for_type_checkers() -> None:
-    imported = {
-        alias.name: node.module
-        for node in ast.walk(ast.parse(INIT.read_text()))
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
+def test_every_algorithm_is_in_the_package_and_every_name_of_it_in_the_stub() -> None:
+    tree = ast.parse(INIT.with_suffix(".pyi").read_text())
+    stubbed = {
+        alias.asname for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
     }
+    stubbed |= {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    assert set(zoo.__all__) - stubbed == set()
     for name, module in CLASSES.items():
-        assert imported[name] == module
         assert name in zoo.__all__
         assert getattr(zoo, name).__module__ == module
 

@@ -21,7 +21,7 @@ FLOORS = [
     {"training"},
     {"plots", "tuning"},
     {"commands"},
-    {"cli", "zoo"},
+    {"cli", "zoo", "__main__"},
 ]
 """From the ground up; a room imports from its own floor and from those below."""
 

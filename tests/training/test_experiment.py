@@ -29,8 +29,9 @@ from zoo.errors import ZooError
 from zoo.training import last_checkpoint
 from zoo.training.checkpoint import read_checkpoint
 from zoo.training.eval_callback import EvalCallback
-from zoo.training.experiment import Experiment, train
+from zoo.training.experiment import Experiment
 from zoo.training.run_folder import FolderWatch, RunFolder
+from zoo.training.train import train
 
 SHORT = [
     "n_timesteps=256",

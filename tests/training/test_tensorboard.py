@@ -23,9 +23,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from zoo.config.composing import compose
 from zoo.envs.filming import filming
-from zoo.training.experiment import Result, train
+from zoo.training.experiment import Result
 from zoo.training.loggers import Ending, Report
 from zoo.training.tensorboard_logger import TensorBoardLogger, flat
+from zoo.training.train import train
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_timesteps=256", "algo.n_steps=64"),

@@ -13,10 +13,10 @@ import pytest
 from zoo.algorithms.ppo2 import PPO2
 from zoo.config.composing import compose
 from zoo.errors import ZooError
-from zoo.training.experiment import train
 from zoo.training.loggers import CsvLogger, Ending, Logger, Report
 from zoo.training.logging_callback import LoggingCallback
 from zoo.training.trackers import Trackers
+from zoo.training.train import train
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=1", "n_timesteps=256", "algo.n_steps=64"),

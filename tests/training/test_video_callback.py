@@ -16,9 +16,10 @@ from zoo.algorithms.sac import SAC
 from zoo.config.composing import compose
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
-from zoo.training.experiment import Experiment, train
+from zoo.training.experiment import Experiment
 from zoo.training.loggers import Logger
 from zoo.training.trackers import Trackers
+from zoo.training.train import train
 from zoo.training.video_callback import VideoCallback
 
 CARTPOLE = EnvConfig(id="CartPole-v1")

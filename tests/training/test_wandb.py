@@ -17,8 +17,9 @@ from omegaconf import OmegaConf
 
 from zoo.config.composing import compose
 from zoo.training import wandb_files
-from zoo.training.experiment import Result, train
+from zoo.training.experiment import Result
 from zoo.training.loggers import Ending, Report
+from zoo.training.train import train
 from zoo.training.wandb_files import history, parts, records
 from zoo.training.wandb_logger import WandbLogger, group_of, seed_group
 

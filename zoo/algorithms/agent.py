@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -17,14 +17,16 @@ from torch import nn
 from typing_extensions import Self
 
 from zoo.agents.agent_folder import AgentFiles, MisfitError, check_tensors, read_agent, write_agent
+from zoo.algorithms.constructor_help import described, signature_of
 from zoo.algorithms.foreseen import check_foreseen, having
 from zoo.algorithms.interaction import Seen
+from zoo.algorithms.policy_choice import Policy, policy_config
 from zoo.algorithms.registry import acting_in
 from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
-from zoo.config.fields import build
+from zoo.config.names_elsewhere import ATTRIBUTES
 from zoo.envs.action_masks import flat_mask
 from zoo.envs.composite_spaces import row
 from zoo.envs.config import EnvConfig, normalize_config
@@ -37,7 +39,6 @@ from zoo.memory.config import MemoryConfig
 from zoo.optim.runtime import Runtime, computing_with
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import make_codec
-from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, reading_dictionaries
 from zoo.policies.exploration import n_rows
 from zoo.policies.modes import Modes
 
@@ -62,8 +63,18 @@ class Agent(ABC, Generic[Config]):
     has_recurrence: ClassVar[bool] = False
     """Whether its policies may have a memory."""
 
+    of_preset: ClassVar[str | None] = None
+    """The preset that a class stands for, which has other defaults, or another memory, than its algorithm."""
+
     usual_policy: ClassVar[str] = "MlpPolicy"
     """What `zoo train` gives it where nothing else is chosen."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        config_class = getattr(cls, "config_class", None)
+        if config_class is not None:
+            cls.__signature__ = signature_of(cls, config_class)  # type: ignore[attr-defined]
+            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or cls.__name__)}\n\n{described(config_class)}"
 
     policy: nn.Module
     memory_config: MemoryConfig | None = None
@@ -71,14 +82,14 @@ class Agent(ABC, Generic[Config]):
     def __init__(
         self,
         config: Config,
-        policy: str | PolicyConfig | Mapping[str, Any],
+        policy: Policy,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         seed: int,
         runtime: Runtime,
     ) -> None:
         self.config = config
-        self.policy_config = _policy_config(policy, observation_space)
+        self.policy_config = policy_config(policy, observation_space)
         self.observation_space, self.action_space = observation_space, action_space
         if not isinstance(action_space, self.supported_actions):
             names = " or ".join(space.__name__ for space in self.supported_actions)
@@ -93,7 +104,7 @@ class Agent(ABC, Generic[Config]):
         self.device = runtime.device
         self.n_envs = 1
         self.num_timesteps = 0
-        self.preset: str | None = None  # by which the algorithm was asked for, if it was by one
+        self.preset = self.of_preset  # by which the algorithm was asked for, if it was by one
         self.masks_actions = False  # whether it learned to choose among valid actions only
         self.env_config: EnvConfig | None = None
         self.envs: EnvStepper | None = None
@@ -131,6 +142,13 @@ class Agent(ABC, Generic[Config]):
     def get_vec_normalize_env(self) -> Normalizer | None:
         """Return the running statistics that observations and rewards are normalised with, if any."""
         return self.normalizer
+
+    if not TYPE_CHECKING:  # to type checkers there is nothing but what there is
+
+        def __getattr__(self, name: str) -> Any:
+            place = ATTRIBUTES.get(name)
+            hint = f"; here it is {place}" if place is not None else ""
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
 
     # -- acting -----------------------------------------------------------------------------------------
 
@@ -181,13 +199,17 @@ class Agent(ABC, Generic[Config]):
     def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
         space = self.observation_space
+        if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
+            raise ZooError(
+                "these are observations and infos, as reset() returns them; predict takes the first of both"
+            )
         name, part, values = "observations", space, observations
         if isinstance(space, spaces.Dict):
             if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
                 raise ZooError(f"expected a dictionary of observations: {describe(space)}")
             name, part = next(iter(space.spaces.items()))
             values = observations[name]
-        shape, found = tuple(part.shape or ()), np.shape(values)
+        shape, found = tuple(part.shape or ()), _shape_of(values, name)
         is_single = found == shape
         if not is_single and found[1:] != shape:
             raise ZooError(f"`{name}` of shape {found} are neither one of shape {shape} nor a batch of them")
@@ -255,6 +277,21 @@ class Agent(ABC, Generic[Config]):
 
     def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
         """Write the agent to a folder, or to a zip if ``path`` ends so; whole or not at all."""
+        return write_agent(path, self._as_files(card or {}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what `save` writes: whoever unpickles it gets the agent without its environments."""
+        runtime = self.runtime
+        options = {
+            "seed": self.seed,
+            "device": str(self.device),
+            "compile": runtime.compile,
+            "threads": runtime.threads,
+            "precision": runtime.precision,
+        }
+        return _unpickled, (type(self), self._as_files({}), options)
+
+    def _as_files(self, card: Mapping[str, Any]) -> AgentFiles:
         config = agent_config(
             *(self.name, self.config, self.policy_config, self.env_config, self.n_envs),
             *(self.observation_space, self.action_space, self.memory_config, self.preset),
@@ -266,11 +303,11 @@ class Agent(ABC, Generic[Config]):
             "seed": self.seed,
             "timesteps": self.num_timesteps,
             "precision": self.runtime.precision,
-            **(card or {}),
+            **card,
         }
         statistics = None if self.normalizer is None else self.normalizer.state()
         normalization = None if statistics is None else (statistics["arrays"], statistics["values"])
-        return write_agent(path, AgentFiles(config, self.get_parameters(), normalization, full_card))
+        return AgentFiles(config, self.get_parameters(), normalization, full_card)
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Self:
@@ -325,6 +362,17 @@ class Agent(ABC, Generic[Config]):
         """Learn in this environment from now on."""
 
 
+def _unpickled(agent_class: type[Agent[Any]], files: AgentFiles, options: Mapping[str, Any]) -> Agent[Any]:
+    return agent_class.from_files(files, **options)
+
+
+def _shape_of(values: Any, name: str) -> tuple[int, ...]:
+    try:
+        return np.shape(values)
+    except ValueError as error:
+        raise ZooError(f"`{name}` are parts of several shapes, not one array: {error}") from error
+
+
 def _stacked(masks: Sequence[Array]) -> Array:
     """Return masks as rows. Raises `ZooError` for masks of several lengths."""
     sizes = sorted({len(mask) for mask in masks})
@@ -339,17 +387,3 @@ def _other_networks(changed: Mapping[str, tuple[Any, Any]]) -> ZooError | None:
         return None
     others = ", ".join(f"{name}={new} (the agent has {old})" for name, (new, old) in sorted(changed.items()))
     return ZooError(f"the agent's parameters fit other networks than those with {others}; leave that out")
-
-
-def _policy_config(
-    policy: str | PolicyConfig | Mapping[str, Any], observation_space: spaces.Space[Any]
-) -> PolicyConfig:
-    if isinstance(policy, PolicyConfig):
-        config = policy
-    elif isinstance(policy, str):
-        config = policy_preset(policy)
-    else:
-        named = policy.get("name") in POLICIES
-        preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
-        config = build(PolicyConfig, {**preset, **policy}, "policy")
-    return reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config

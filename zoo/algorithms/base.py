@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import gymnasium as gym
 import torch
 from gymnasium import spaces
 from torch import Tensor
-from typing_extensions import Self
+from typing_extensions import Never, Self
 
 from zoo.algorithms.agent import Array
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
@@ -21,17 +22,20 @@ from zoo.algorithms.cloning import Epoch
 from zoo.algorithms.finite import Memory, check_finite, check_policy_first
 from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.interaction import Act, envs_for
+from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.pretraining import PretrainConfig, pretrain
 from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
-from zoo.config.fields import build, scheduled, unknown_key
+from zoo.config.fields import build, scheduled
 from zoo.config.intervals import whole_steps
+from zoo.config.unknown_keys import refuse_arguments
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
+from zoo.envs.spaces import is_image
 from zoo.envs.step import Step as Outcome
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.memory.experience import Experience
 from zoo.memory.expert_data import ExpertData
 from zoo.optim import schedules
@@ -40,7 +44,6 @@ from zoo.optim.runtime import Runtime
 from zoo.optim.state import State
 from zoo.optim.workers import Workers
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.config import PolicyConfig
 
 Config = TypeVar("Config")
 
@@ -64,7 +67,7 @@ class Algorithm(AgentInEnvs[Config]):
 
     def __init__(
         self,
-        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        policy: Policy = "MlpPolicy",
         env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
         *,
         n_envs: int | None = None,
@@ -109,6 +112,17 @@ class Algorithm(AgentInEnvs[Config]):
         if envs is not None:
             self._take_envs(envs)
             self._batch_size()
+            self._tell_of_unread_images()
+
+    def _tell_of_unread_images(self) -> None:
+        """Warn of a policy that takes the pixels of images for numbers without any order."""
+        if is_image(self.observation_space) and self.policy_config.encoder == "mlp":
+            warnings.warn(
+                f"{self.policy_config.name} reads each pixel of these images by itself; policy=CnnPolicy sees"
+                " what stands beside what",
+                ZooWarning,
+                stacklevel=3,
+            )
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 
@@ -153,16 +167,14 @@ class Algorithm(AgentInEnvs[Config]):
         callback: Callback | Iterable[Callback] | None = None,
         *,
         reset_num_timesteps: bool = True,
-        **unknown: Any,
+        **unknown: Never,
     ) -> Self:
         """Train for ``total_timesteps`` environment steps, by whole updates, and return the algorithm.
 
         With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
         episodes are counted anew. Raises `ZooError` where the hyperparameters don't fit the environments.
         """
-        for name in unknown:
-            known = ["total_timesteps", "callback", "reset_num_timesteps"]
-            raise ZooError(unknown_key(name, known, "learn"))
+        refuse_arguments(unknown, "learn", ["total_timesteps", "callback", "reset_num_timesteps"])
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
@@ -180,7 +192,7 @@ class Algorithm(AgentInEnvs[Config]):
         if not self.interaction.is_under_way:
             self._reset_envs()
             self.team.share_statistics()
-        callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
+        callbacks = _as_list(callback)
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
         with self.runtime.in_force(), self.generators.torch_of_this_run():
@@ -383,3 +395,16 @@ class Algorithm(AgentInEnvs[Config]):
         self._cut_episodes(cut)
         self._still_due = state["still_due"]
         self._ended_by = self._stops_again = state["ended_by"]
+
+
+def _as_list(callback: Callback | Iterable[Callback] | None) -> list[Callback]:
+    """Return the callbacks. Raises `ZooError` for anything else, such as a function."""
+    several = callback if isinstance(callback, Iterable) else [callback] if callback is not None else []
+    callbacks = list(several)
+    for each in callbacks:
+        if not isinstance(each, Callback):
+            raise ZooError(
+                f"callback is a {type(each).__name__}; expected a zoo.algorithms.callback.Callback with"
+                " on_steps(self, algorithm), or a list of such"
+            )
+    return callbacks

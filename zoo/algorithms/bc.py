@@ -8,7 +8,6 @@ the best parameters. The networks are those of the on-policy algorithms, which c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.cloning import Cloning, CloningTerms, Patience, data_to_clone
 from zoo.algorithms.demonstrations import Demonstrations, take_in_statistics
 from zoo.algorithms.on_policy import ANY_ACTIONS
+from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.pretraining import OWN_GENERATOR
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
@@ -27,7 +27,6 @@ from zoo.memory.columns import NotFinite
 from zoo.memory.expert_data import ExpertData
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.config import PolicyConfig
 from zoo.policies.own_policy import make_policy
 
 
@@ -50,7 +49,7 @@ class BC(Algorithm[BCConfig]):
 
     def __init__(
         self,
-        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
         dataset: ExpertData | str | Path | None = None,

@@ -16,6 +16,7 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.kept_memory import kept_memory
+from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.goals import GoalOutcomes
@@ -29,7 +30,6 @@ from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.memory.replay import Relabelling, ReplayMemory, replay_bytes, ring_length
 from zoo.memory.sampling import Sampler, UniformSampler
 from zoo.policies.codecs import make_codec
-from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     Exploration,
@@ -113,7 +113,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def __init__(
         self,
-        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        policy: Policy = "MlpPolicy",
         env: Any = None,
         *,
         memory: MemoryConfig | Mapping[str, Any] | None = None,

@@ -32,6 +32,18 @@ ALGORITHMS = {
 CLASSES = {place.rpartition(":")[2]: place.partition(":")[0] for place in ALGORITHMS.values()}
 """In which module each algorithm's class is, by its own name."""
 
+PRESETS = {
+    "ppo": "PPO",
+    "maskable_ppo": "MaskablePPO",
+    "recurrent_ppo": "RecurrentPPO",
+    "her_ddpg": "HerDDPG",
+    "her_dqn": "HerDQN",
+    "her_sac": "HerSAC",
+    "her_td3": "HerTD3",
+    "her_tqc": "HerTQC",
+}
+"""Classes of the presets that come with Zoo, which stand in `zoo.algorithms.presets`."""
+
 
 def algorithm_class(name: str) -> type[Any]:
     """Return the class of the algorithm called ``name``, importing only that one.

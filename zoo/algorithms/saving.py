@@ -10,7 +10,8 @@ from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
 from zoo.config.algorithm_names import ALGO_LABELS
-from zoo.config.fields import build, unknown_key
+from zoo.config.fields import build
+from zoo.config.unknown_keys import unknown_key
 from zoo.config.variants import variant_of
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import space_from_dict, space_to_dict
@@ -78,7 +79,7 @@ def constructor_arguments(
     memory = {"memory": files.config.get("memory")} if has_replay else {}
     for option in options:
         if option not in names and option not in CHOICES and option not in memory:
-            raise ZooError(unknown_key(option, [*names, *CHOICES, *memory, "n_envs"], ""))
+            raise unknown_key(option, [*names, *CHOICES, *memory, "n_envs"], "")
     changed = {option: value for option, value in options.items() if option in names}
     return {
         **memory,

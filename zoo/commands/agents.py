@@ -13,7 +13,8 @@ from zoo.agents.own_runs import is_own
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.composing import env_id
 from zoo.config.paths import shown
-from zoo.errors import ZooError
+from zoo.config.source import algorithm_options
+from zoo.errors import ZooError, nearest
 from zoo.files.plain_data import to_json
 from zoo.files.printing import one_line, printable
 
@@ -45,7 +46,15 @@ def run(config: Mapping[str, Any]) -> None:
     elif wanted == Wanted():
         print("there is no agent yet; zoo train algo=ppo2 env=CartPole-v1 makes one")
     else:
+        _refuse_unknown(wanted)
         print("there is no such agent; `zoo agents` lists all")
+
+
+def _refuse_unknown(wanted: Wanted) -> None:
+    """Raise `ZooError` if nothing could ever be called so."""
+    if wanted.algo is not None and wanted.algo not in algorithm_options():
+        hint = nearest(wanted.algo, algorithm_options())
+        raise ZooError(f"unknown algo '{wanted.algo}'{hint} (known: {', '.join(algorithm_options())})")
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:

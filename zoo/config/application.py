@@ -16,6 +16,8 @@ from zoo.config.hydra_internals import hydra_part, hydra_with, register_launcher
 from zoo.config.jobs import Job, Outcome
 from zoo.config.loading import ConfigLoader
 from zoo.config.local_launcher import LocalLauncher
+from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
+from zoo.config.other_command_lines import CFG, INFO, refuse_other_command_lines
 from zoo.config.showing import command_help, readable_yaml
 from zoo.config.sweeps.resuming import resume
 from zoo.config.sweeps.settings import SweepSettings, taken_out
@@ -33,10 +35,8 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     ``function`` is ``module:name`` of what takes a job's config and returns its exit status, or None for 0;
     it is imported by the job. Raises `ZooError`.
     """
-    parser = _parser(command)
-    flags, unknown = parser.parse_known_intermixed_args(list(arguments))
-    if unknown:
-        parser.error(parser.unknown_flag(unknown[0], arguments))
+    refuse_other_command_lines(command, arguments)
+    flags = _parser(command).parse_intermixed_args(list(arguments))
     sweep, overrides = taken_out(as_overrides(command, flags.overrides))
     loader = ConfigLoader(command)
     if flags.help:
@@ -63,26 +63,15 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ZooError(f"{message} (see: {self.prog} --help)")
 
-    def unknown_flag(self, flag: str, arguments: Sequence[str]) -> str:
-        """Return the message for a flag that there is not: perhaps a setting, written as elsewhere."""
-        name, _, value = flag.partition("=")
-        hint = nearest(name, [option for action in self._actions for option in action.option_strings])
-        if not hint:
-            after = next(iter(arguments[arguments.index(flag) + 1 :]), "-")
-            value = value or (after if "=" not in after and not after.startswith("-") else "…")
-            key = name.lstrip("-").replace("-", "_")
-            hint = f"; settings have no dashes: {f'{key}={value}' if name.startswith('--') else 'key=value'}"
-        return f"there is no flag {name}{hint}"
-
 
 def _parser(command: str) -> _Parser:
     parser = _Parser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--multirun", "-m", action="store_true")
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--cfg", "-c", choices=CFG)
     parser.add_argument("--package", "-p")
-    parser.add_argument("--info", "-i", choices=("defaults", "defaults-tree", "searchpath", "plugins"))
+    parser.add_argument("--info", "-i", choices=INFO)
     return parser
 
 
@@ -133,6 +122,8 @@ def _begin(loader: ConfigLoader, sweep: Sweep, overrides: list[str]) -> None:
         hydra_with(loader).multirun(loader.command, sweep, overrides, with_log_configuration=False)
     except BaseException as error:
         sweep.discard_if_unbegun()
+        if isinstance(error, HYDRA_ERRORS):
+            raise as_zoo_error(error, loader.known_keys()) from error
         if isinstance(error, OSError):
             raise ZooError(f"can't write the sweep: {one_line(error)}") from error
         raise

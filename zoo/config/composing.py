@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import PurePath
+from typing import Any
 
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from zoo.config.bare_words import quoted
 from zoo.config.loading import ConfigLoader
 from zoo.config.paths import search_folders
 from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
+
+SECTIONS = ("algo", "env", "policy", "memory", "pretrain", "callbacks", "logger")
+"""Keys that may be given a dictionary of what is within."""
 
 
 def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig:
@@ -22,6 +31,37 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
         raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
     config = ConfigLoader(command).load_configuration(command, list(overrides), RunMode.RUN, from_shell=False)
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings with values of Python's as overrides; what is within a section may be a dictionary.
+
+    ``{"n_envs": 4, "algo": {"gamma": 0.9}}`` is ``n_envs=4 algo.gamma=0.9``.
+    """
+    overrides = []
+    for key, value in settings.items():
+        if key in SECTIONS and isinstance(value, Mapping):
+            overrides += [f"{key}.{name}={as_hydra_reads(each)}" for name, each in value.items()]
+        else:
+            overrides.append(f"{key}={as_hydra_reads(value)}")
+    return overrides
+
+
+def as_hydra_reads(value: Any) -> str:
+    """Return a value of Python's in Hydra's grammar. Raises `ZooError` for one that no config can hold."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str | PurePath):
+        return quoted(str(value))
+    if isinstance(value, Real):
+        return repr(int(value) if isinstance(value, Integral) else float(value))
+    if isinstance(value, Mapping) and all(re.fullmatch(r"[\w.-]+", str(key)) for key in value):
+        return f"{{{','.join(f'{key}:{as_hydra_reads(each)}' for key, each in value.items())}}}"
+    if isinstance(value, Sequence):
+        return f"[{','.join(map(as_hydra_reads, value))}]"
+    raise ZooError(
+        f"{one_line(repr(value))} can't stand in a config; expected numbers, texts, lists or dicts of names"
+    )
 
 
 def env_id(name: str) -> str:

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from zoo.config.unknown_keys import unknown_key
 from zoo.config.variants import variant_of
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
@@ -23,143 +24,6 @@ Config = TypeVar("Config")
 
 Schedule = float | str | dict[str, Any]
 """A number, ``"lin_3e-4"``, or ``{type: linear, start: 3e-4, end: 0}``: see `zoo.optim.schedules`."""
-
-OLD_NAMES = {
-    "lam": "gae_lambda",
-    "nminibatches": "n_minibatches",
-    "noptepochs": "n_epochs",
-    "cliprange": "clip_range",
-    "cliprange_vf": "clip_range_vf",
-    "lr_schedule": "learning_rate",
-    "alpha": "rms_prop_decay",
-    "epsilon": "rms_prop_eps",
-    "rprop_alpha": "rms_prop_decay",
-    "rprop_epsilon": "rms_prop_eps",
-    "double_q": "double",
-    "target_network_update_freq": "target_update_interval",
-    "param_noise": "parameter_noise",
-    "timesteps_per_batch": "n_steps",
-    "max_kl": "target_kl",
-    "entcoeff": "ent_coef",
-    "vf_stepsize": "learning_rate",
-    "vf_iters": "n_critic_updates",
-    "cg_iters": "cg_max_steps",
-    "adam_epsilon": "adam_eps",
-    "schedule": "learning_rate",
-    "optim_stepsize": "learning_rate",
-    "optim_batchsize": "batch_size",
-    "optim_epochs": "n_epochs",
-    "timesteps_per_actorbatch": "n_steps",
-    "clip_param": "clip_range",
-    "nb_rollout_steps": "train_freq",
-    "nb_train_steps": "gradient_steps",
-    "prioritized_replay": "memory.prioritized",
-    "prioritized_replay_alpha": "memory.prioritized.alpha",
-    "prioritized_replay_beta0": "memory.prioritized.beta",
-    "prioritized_replay_beta_iters": "memory.prioritized.beta_fraction",
-    "prioritized_replay_eps": "memory.prioritized.epsilon",
-    "n_steps": "memory.n_step",
-    "actor_lr": "actor_learning_rate",
-    "critic_lr": "learning_rate",
-    "clip_norm": "max_grad_norm",
-    "memory_limit": "buffer_size",
-    "initial_stddev": "initial_std",
-    "desired_action_stddev": "desired_action_std",
-    "adoption_coefficient": "adaptation_coefficient",
-    "hidden_size_adversary": "d_net_arch",
-    "adversary_entcoeff": "d_ent_coef",
-    "d_stepsize": "d_learning_rate",
-}
-"""Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
-
-ELSEWHERE = {
-    "normalize_observations": "env.normalize",
-    "observation_range": "env.normalize.clip_obs",
-    "policy": "policy",
-    "policy_kwargs": "policy",
-    "net_arch": "policy.net_arch",
-    "activation_fn": "policy.activation",
-    "features_extractor_class": "policy.encoder",
-    "features_extractor_kwargs": "policy.features_dim",
-    "features_dim": "policy.features_dim",
-    "share_features_extractor": "policy.share_encoder",
-    "ortho_init": "policy.ortho_init",
-    "log_std_init": "policy.log_std_init",
-    "full_std": "policy.full_std",
-    "use_expln": "policy.use_expln",
-    "squash_output": "policy.squash_output",
-    "clip_mean": "policy.clip_mean",
-    "n_lstm": "policy.lstm_hidden_size",
-    "lstm_hidden_size": "policy.lstm_hidden_size",
-    "n_lstm_layers": "policy.n_lstm_layers",
-    "replay_buffer_class": "memory",
-    "replay_buffer_kwargs": "memory",
-    "goal_selection_strategy": "memory.hindsight.goal_selection_strategy",
-    "n_sampled_goal": "memory.hindsight.n_sampled_goal",
-    "n_step": "memory.n_step",
-    "noise_type": "algo.action_noise.type",
-    "noise_std": "algo.action_noise.std",
-    "env": "env",
-    "env_kwargs": "env.kwargs",
-    "env_wrapper": "env.wrappers",
-    "vec_env_wrapper": "env.wrappers",
-    "vec_env_class": "env.vectorization",
-    "frame_stack": "env.frame_stack",
-    "normalize": "env.normalize",
-    "normalize_kwargs": "env.normalize",
-    "monitor_kwargs": "env.info_keywords",
-    "n_envs": "n_envs",
-    "n_timesteps": "n_timesteps",
-    "seed": "seed",
-    "device": "device",
-    "callback": "callbacks",
-    "expert_dataset": "dataset",
-    "traj_limitation": "algo.n_episodes",
-}
-"""Names that Stable-Baselines and its Zoo have for what stands in another section here."""
-
-FLAGS = {
-    "eval_freq": ("callbacks", "is `callbacks.eval.every` here"),
-    "eval_episodes": ("callbacks", "is `callbacks.eval.n_episodes` here"),
-    "n_eval_episodes": ("callbacks", "is `callbacks.eval.n_episodes` here"),
-    "save_freq": ("callbacks", "is `callbacks.checkpoint.every` here"),
-    "track": ("logger", "is `logger=wandb` here"),
-    "trained_agent": ("init_from", "is `init_from` here"),
-    "hyperparams": ("tuned", "are keys of `algo` here, such as `algo.gamma=0.98`"),
-    "conf_file": ("tuned", "is `tuned` here"),
-    "vec_env": ("tuned", "is `env.vectorization` here"),
-    "stochastic": ("deterministic", "is `deterministic=false` here"),
-    "folder": ("runs_dir", "is `runs_dir` here"),
-    "load_best": ("agent", "needs no key here: of a run the best agent is taken anyway"),
-}
-"""Flags of Stable-Baselines3's Zoo: a key of the commands for which this holds, and what is said."""
-
-_TOLD = "in Python a LoggingCallback"
-
-NOT_CHOSEN = {
-    "verbose": f"`verbose` of zoo train says what is printed, {_TOLD}",
-    "tensorboard_log": f"`logger.tensorboard=true` of zoo train writes what TensorBoard reads, {_TOLD}",
-    "progress_bar": "`progress_bar` of zoo train shows a bar, in Python a ProgressBarCallback",
-    "log_interval": f"`logger.every` of zoo train says how often something is logged, {_TOLD}",
-    "tb_log_name": f"what TensorBoard reads is called after the run's folder, {_TOLD} says where it is",
-    "stats_window_size": "means over episodes are always those of the last 100",
-    "handle_timeout_termination": "episodes that are cut short are always told from those that end",
-    "copy_info_dict": "compute_reward is always asked with an empty info",
-    "online_sampling": "goals are always chosen when a batch is drawn",
-    "max_episode_length": "memories need not know how long episodes are; `env.max_episode_steps` limits them",
-    "normalize_images": "pictures of bytes are always divided by 255",
-    "optimizer_class": "the optimizer is the algorithm's: Adam, or RMSprop (a2c's `algo.use_rms_prop`)",
-    "optimizer_kwargs": "the optimizer is the algorithm's; a2c has `rms_prop_eps` and `rms_prop_decay`",
-    "async_eigen_decomp": "acktr's inverses are made between updates, after every `kfac_update` of them",
-    "n_critics": "this algorithm has one critic, or none; sac, td3 and tqc have several",
-    "enable_critic_lstm": "`policy.critic_lstm=separate` gives the critic a memory, `none` gives it none",
-    "shared_lstm": "`policy.critic_lstm=detached` lets the critic read the actor's memory",
-    "use_masking": "`env.mask_actions=false` leaves masks out; in Python make_vec_env(mask_actions=False)",
-    "mask_actions": "it is `env.mask_actions`; in Python make_vec_env(mask_actions=False)",
-    "sde_net_arch": "noise is a function of the actor's last features",
-    "_init_setup_model": "networks are always made at once",
-}
-"""What Stable-Baselines lets choose by these names, and what is there instead."""
 
 
 def hyperparameter(
@@ -241,7 +105,7 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     for key in values:
         if key not in fields:
-            raise ZooError(unknown_key(str(key), list(fields), where))
+            raise unknown_key(str(key), list(fields), where)
     hints = get_type_hints(config_class)
     prefix = f"{where}." if where else ""
     arguments = {key: _converted(value, hints[key], f"{prefix}{key}") for key, value in values.items()}
@@ -254,34 +118,6 @@ def build(config_class: type[Config], values: Mapping[str, Any], where: str) -> 
         if name not in arguments and not has_default:
             raise ZooError(f"`{prefix}{name}` is missing: {field.metadata.get('help', '')}".rstrip(": "))
     return config_class(**arguments)
-
-
-def unknown_key(key: str, known: Sequence[str], where: str) -> str:
-    """Return the message for a key that ``where`` does not have, naming the right one if there is one."""
-    path = f"{where}.{key}" if where else key
-    new = OLD_NAMES.get(key, "")
-    if new in known:
-        new = f"{where}.{new}" if where else new
-        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
-    if new.startswith("memory.") and "buffer_size" in known:
-        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{new}` here"
-    flag_of, said = FLAGS.get(key, ("", ""))
-    if not where and flag_of in known:
-        return f"unknown key `{path}`: Stable-Baselines' `{key}` {said}"
-    place = ELSEWHERE.get(key, path)
-    if place.startswith("memory") and known and not {"buffer_size", "memory"} & set(known):
-        place = path
-    if place == key and place != path:
-        return f"unknown key `{path}`: `{key}` is no part of `{where}`; it stands alone, `{key}=…`"
-    if place != path:
-        place = where + place.removeprefix("algo") if place.startswith("algo.") and where else place
-        return f"unknown key `{path}`: Stable-Baselines' `{key}` is `{place}` here"
-    if key in NOT_CHOSEN:
-        return f"unknown key `{path}`: {NOT_CHOSEN[key]}"
-    matches = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    if matches:
-        return f"unknown key `{path}`; did you mean `{where + '.' if where else ''}{matches[0]}`?"
-    return f"unknown key `{path}`; known: {', '.join(sorted(known))}"
 
 
 def _converted(value: Any, hint: Any, path: str) -> Any:

@@ -30,4 +30,6 @@ def whole_steps(value: Any, where: str = "total_timesteps") -> int:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value):
         raise ZooError(f"`{where}={value!r}` is not a number of environment steps")
+    if value < 0:
+        raise ZooError(f"`{where}={value}` is out of range; expected at least 0")
     return int(value)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 
+from zoo.config import sections
+from zoo.config.all_keys import TRAINING, all_keys, having
 from zoo.config.bare_words import as_typed, spelled
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
+from zoo.config.paths import shown
 from zoo.config.resuming import ResumedRun
 from zoo.config.source import ZooConfigSource, chosen_groups
-from zoo.config.validation import checked, refuse_unknown_names, require_choices
+from zoo.config.unknown_keys import UnknownKeyError, placed
+from zoo.config.validation import checked, refuse_empty_choices, refuse_unknown_names, require_choices
+from zoo.errors import ZooError
 
 SEARCHABLE = ("algo.", "env.", "policy.", "memory.", "n_envs")
 """How the names of settings begin that a search may be about."""
@@ -36,18 +44,31 @@ class ConfigLoader(PluggedLoader):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
-        is_run = run_mode == RunMode.RUN
         overrides = spelled(self.command, overrides)
         try:
+            return self._composed_and_checked(
+                config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+            )
+        except UnknownKeyError as error:
+            raise self._placed(error, self._algorithms(overrides)) from error
+
+    def _composed_and_checked(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *options: bool
+    ) -> DictConfig:
+        is_run = run_mode == RunMode.RUN
+        try:
             typed = as_typed(self.command, self.known_keys())
-            refuse_unknown_names(parse_overrides(overrides), self.known_keys(), typed)
+            given = parse_overrides(overrides)
+            refuse_unknown_names(given, self.known_keys(), typed)
+            refuse_empty_choices(given, {group: self.get_group_options(group) for group in self._groups()})
             resumed = ResumedRun.of(overrides) if is_run else None
-            given = overrides if resumed is None else resumed.overrides
+            taken = overrides if resumed is None else resumed.overrides
+            self.source.read.clear()
             self.source.chosen = {
                 override.key_or_group: None if override.is_sweep_override() else override.value()
-                for override in parse_overrides(given)
+                for override in parse_overrides(taken)
             }
-            config = self.composed(config_name, given, run_mode, from_shell, validate_sweep_overrides)
+            config = self.composed(config_name, taken, run_mode, *options)
             if resumed is not None:
                 resumed.put_into(config)
             plain = self._with_what_is_fixed(_plain_job(config))
@@ -75,6 +96,30 @@ class ConfigLoader(PluggedLoader):
         names = dict.fromkeys([*map(str, self._command_config()), *self._groups()])
         return [name for name in names if name != "defaults" and not name.startswith("hydra")]
 
+    def _placed(self, error: ZooError, algorithms: Sequence[str]) -> ZooError:
+        """Return the error with a hint at where its key stands in the whole config, if it is there."""
+        if not isinstance(error, UnknownKeyError) or error.is_answered:
+            return error
+        chosen = [name for name in algorithms if name in sections.algorithm_names()]
+        keys = all_keys(self.command, chosen or sections.algorithm_names())
+        return placed(error, keys, lambda: self._others(error, chosen))
+
+    def _algorithms(self, overrides: list[str]) -> list[str]:
+        """Return the algorithms that ``algo=`` chooses, those on which presets build among them."""
+        chosen = [override.partition("=")[2] for override in overrides if override.startswith("algo=")]
+        return [self.source.base_of(name) for names in chosen for name in names.split(",")]
+
+    def _others(self, error: UnknownKeyError, chosen: list[str]) -> str:
+        """Return the hint at what other algorithms, or environments themselves, call so."""
+        if error.section == "env":
+            return f"; what the environment itself takes: `env.kwargs.{error.key}`"
+        if error.section not in ("", "algo") or self.command not in TRAINING:
+            return ""
+        others = [name for name in having(error.key) if name not in chosen]
+        if not others:
+            return ""
+        return f": `algo.{error.key}` is a hyperparameter of {', '.join(others)}, not of {', '.join(chosen)}"
+
     def _with_what_is_fixed(self, plain: dict[str, object]) -> dict[str, object]:
         """Add to the list ``fixed`` of a search the hyperparameters that the command line sets."""
         fixed = plain.get("fixed")
@@ -92,12 +137,25 @@ class ConfigLoader(PluggedLoader):
         return chosen_groups(self._command_config())
 
     def _check(self, config: DictConfig, plain: dict[str, object]) -> None:
-        values = checked(self.command, plain)
+        try:
+            values = checked(self.command, plain)
+        except ZooError as error:
+            algo = plain.get("algo")
+            chosen = [str(algo["name"])] if isinstance(algo, dict) and "name" in algo else []
+            raise self._with_its_file(self._placed(error, chosen)) from error
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in values.items():
                 config[key] = value
             for key in plain.keys() - values.keys():
                 del config[key]
+
+    def _with_its_file(self, error: ZooError) -> ZooError:
+        """Name the file that sets the key with which a message begins, if it is not the command line."""
+        named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
+        if named is None or named[1] in self.source.chosen:
+            return error
+        file = self.source.file_setting(named[1])
+        return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
 
 def _plain_job(config: DictConfig) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import yaml
 from hydra.errors import (
@@ -13,14 +14,11 @@ from hydra.errors import (
 )
 from omegaconf.errors import OmegaConfBaseException
 
-from zoo.config.fields import ELSEWHERE, NOT_CHOSEN, unknown_key
+from zoo.config.names_elsewhere import OPTIONS
+from zoo.config.unknown_keys import unknown_key
 from zoo.errors import ZooError, nearest
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-
-
-OLD_OPTIONS = {"ppo_lstm": "recurrent_ppo", "ppo_mask": "maskable_ppo"}
-"""What options of a group are called elsewhere."""
 
 
 CALLED_OTHERWISE = {"init_from.what": "init_with"}
@@ -50,11 +48,18 @@ def _unreadable(error: OverrideParseException) -> str:
         return f"`{override}` has no value; expected key=value, such as n_timesteps=1e5"
     key, _, value = override.partition("=")
     section, _, name = key.lstrip("+~").rpartition(".")
-    if name in ELSEWHERE or name in NOT_CHOSEN:
-        return unknown_key(name, [], section)
+    elsewhere = unknown_key(name, [], section)
+    if elsewhere.is_answered:
+        return str(elsewhere)
     if value.startswith("(") and value.endswith(")"):
         items = re.sub("[\"' ]", "", value[1:-1]).rstrip(",")
         return f"`{override}` can't be read: a list is written in brackets, '{key}=[{items}]'"
+    if value.count("[") > value.count("]"):
+        return (
+            f"`{override}` can't be read: the list has no end; if it has spaces it needs quotes: '{key}=[…]'"
+        )
+    if value.endswith(","):
+        return f"`{override}` can't be read: it ends with a comma; for several values: -m {key}=a,b"
     quoted = f"; a value with special characters needs quotes: '{key}=\"{value}\"'"
     return f"`{override}` can't be read: {_first_lines(error.message)}{quoted}"
 
@@ -69,8 +74,10 @@ def _unknown_option(error: MissingConfigException) -> str:
     options = list(error.options or ())
     if group == "experiment" and name.endswith(".yaml"):
         return f"there is no file {name}"
-    if OLD_OPTIONS.get(name) in options:
-        return f"unknown {group} '{name}': it is {group}={OLD_OPTIONS[name]} here"
+    if group == "experiment" and Path(name).suffix:
+        return f"experiment={name}: the config of an experiment is a file that ends in .yaml"
+    if OPTIONS.get(name) in options:
+        return f"unknown {group} '{name}': it is {group}={OPTIONS[name]} here"
     known = f" (known: {', '.join(options)})" if options else ""
     return f"unknown {group} '{name}'{_nearest(name, options)}{known}"
 
@@ -93,13 +100,27 @@ def _not_in_config(match: re.Match[str], known_keys: Sequence[str]) -> str:
         return f"`{key}` is `{CALLED_OTHERWISE[key]}` here"
     if rest and section in known_keys:
         return f"`{key}` can't be set: `{section}` has no such part"
-    return unknown_key(section, list(known_keys), "")
+    return str(unknown_key(section, list(known_keys), ""))
 
 
 def _sweep(match: re.Match[str], known_keys: Sequence[str]) -> str:
     return (
         f"`{match[1]}` stands for several values: add -m to run each of them"
         f" (a list is written [a,b], a text with commas \"'a,b'\")"
+    )
+
+
+def _interval(match: re.Match[str], known_keys: Sequence[str]) -> str:
+    return (
+        f"`{match[1].lower()}`: a range to search in is for zoo tune (conf/tune/space);"
+        " a multirun takes a,b or range(n)"
+    )
+
+
+def _nothing_to_delete(match: re.Match[str], known_keys: Sequence[str]) -> str:
+    key = match[1]
+    return (
+        f"`~{key}` has nothing to leave out: {'it is null' if key in known_keys else 'there is no such key'}"
     )
 
 
@@ -121,8 +142,11 @@ def _bad_value(match: re.Match[str], known_keys: Sequence[str]) -> str:
 
 
 _EXPLANATIONS = (
+    (r"(?:Ambiguous value for argument|Sweep parameters) '([^']+=interval\(.*\))'", _interval),
+    (r"does not support sweep type : (INTERVAL)_SWEEP", _interval),
     (r"Ambiguous value for argument '([^']+)'", _sweep),
     (r"Sweep parameters '([^']+)' requires", _sweep),
+    (r"Could not delete from config\. '([^']+)' does not exist", _nothing_to_delete),
     (r"An item is already at '([^']+)'", _already_there),
     (r"Multiple values for (\w+)", _already_there),
     (r"Config group override must be a string or a list. Got (\w+)", _one_option),

@@ -21,6 +21,14 @@ SECTIONS = {
     "pretrain": "zoo.algorithms.pretraining:PretrainConfig",
 }
 
+PARTS = {
+    "env": {
+        "normalize": "zoo.envs.config:NormalizeConfig",
+        "atari": "zoo.envs.config:AtariConfig",
+    },
+}
+"""Dataclasses of keys that may be a plain value as well as a mapping."""
+
 _ALGORITHMS = "zoo.algorithms.registry:ALGORITHMS"
 _ALGORITHM_CLASS = "zoo.algorithms.registry:algorithm_class"
 _POLICIES = "zoo.policies.config:POLICIES"
@@ -37,6 +45,12 @@ USUAL_POLICY = "MlpPolicy"
 def section_class(section: str) -> type[Any]:
     """Return the dataclass of a section, as `SECTIONS` names them."""
     found: type[Any] = _imported(SECTIONS[section])
+    return found
+
+
+def part_class(section: str, part: str) -> type[Any]:
+    """Return the dataclass of a part of a section, as `PARTS` names them."""
+    found: type[Any] = _imported(PARTS[section][part])
     return found
 
 

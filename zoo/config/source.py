@@ -20,30 +20,28 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
 from zoo.config.fields import defaults
-from zoo.config.hydra_internals import ObjectType, header_of
+from zoo.config.hydra_internals import ObjectType
 from zoo.config.paths import search_folders, shown
+from zoo.config.tuned_files import (
+    NO_TUNED,
+    USUAL_TUNED,
+    chosen_policy,
+    chosen_tuned_file,
+    no_tuned_file,
+    read_tuned,
+    read_yaml,
+)
 from zoo.config.variants import common_class
-from zoo.errors import ZooError, nearest
-from zoo.files.printing import one_line
+from zoo.errors import ZooError
 
 SCHEME = "zoo"
 
 USUAL_MEMORY = "memory/usual"
-
-NO_TUNED = "none"
-USUAL_TUNED = "usual/"
-"""What the option of ``tuned`` begins with that the user did not choose, and that may be missing."""
-
-TUNED_KEYS = ("n_timesteps", "n_envs", "algo", "env", "policy", "memory", "defaults")
-TUNED_DEFAULTS = ("_self_", "override /policy", "override /memory")
-"""What a tuned file may have: it may come from others, and settles how well is learned, nothing else."""
 
 GLOBAL = {"package": "_global_"}
 WITHOUT_FILES = ("algo", "env", "policy", "tuned")
@@ -57,6 +55,16 @@ SEARCH_GROUPS = ("sampler", "pruner", "space")
 USUAL_SPACE = "of/"
 
 
+class FilesRead(dict[Path, str]):
+    """Files that a config was put together from, and the section that each is for; "" for all.
+
+    The copies that Hydra makes of a source share it.
+    """
+
+    def __deepcopy__(self, memo: object) -> FilesRead:
+        return self
+
+
 class ZooConfigSource(ConfigSource):
     """The source ``zoo://<command>``; a group named like a plain value of that command's config is hidden."""
 
@@ -65,6 +73,7 @@ class ZooConfigSource(ConfigSource):
         self.folders = search_folders("conf")
         self.chosen: Mapping[str, Any] = {}
         """What the command line sets; a memory, or a generator, that it chooses replaces that of files."""
+        self.read = FilesRead()
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
             command = self._command(self.path)[0]
@@ -96,10 +105,20 @@ class ZooConfigSource(ConfigSource):
         if config_path == USUAL_MEMORY or config_path.startswith(f"space/{USUAL_SPACE}"):
             return True
         if group == "tuned" and name.startswith(USUAL_TUNED):
-            return _chosen_tuned_file(name) is not None
+            return chosen_tuned_file(name) is not None
         if group == "tuned":
             return True
         return self._file(config_path) is not None
+
+    def file_setting(self, path: str) -> Path | None:
+        """Return the last of the files read that sets a value, such as ``algo.gamma``, or None."""
+        for file, section in reversed(self.read.items()):
+            if section and not path.startswith(f"{section}."):
+                continue
+            config, _ = read_yaml(file)
+            if OmegaConf.select(config, path.removeprefix(f"{section}.")) is not None:
+                return file
+        return None
 
     def load_config(self, config_path: str) -> ConfigResult:
         config, header = self._load(config_path)
@@ -134,6 +153,8 @@ class ZooConfigSource(ConfigSource):
         """Return the options of a group that need no file; an environment's ids are too many to list."""
         if group == "algo":
             return sections.algorithm_names()
+        if group == "tuned":
+            return (NO_TUNED,)
         return sections.policy_names() if group == "policy" else ()
 
     def _load(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
@@ -178,13 +199,21 @@ class ZooConfigSource(ConfigSource):
     def _space(self, algo: str) -> tuple[DictConfig, dict[str, str | None]]:
         """Return the search space of an algorithm, for a preset without one that of what it builds on."""
         while self._file(f"space/{algo}") is None:
-            preset = self._file(f"algo/{algo}")
-            bases = [] if preset is None else _read_yaml(preset)[0].get("defaults", [])
-            base = next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
+            base = self._built_on(algo)
             if base is None:
                 return OmegaConf.create({}), {**LOCAL}
             algo = base
         return self._read(f"space/{algo}")
+
+    def base_of(self, algo: str) -> str:
+        """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
+        base = self._built_on(algo)
+        return algo if base is None or algo in sections.algorithm_names() else self.base_of(base)
+
+    def _built_on(self, algo: str) -> str | None:
+        preset = self._file(f"algo/{algo}")
+        bases = [] if preset is None else read_yaml(preset)[0].get("defaults", [])
+        return next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
 
     def _algorithm(self, name: str) -> tuple[DictConfig, dict[str, str | None]]:
         if name in sections.algorithm_names():
@@ -192,7 +221,7 @@ class ZooConfigSource(ConfigSource):
             return self._with_defaults(f"algo/{name}", {"name": name, **values})
         config, header = self._read(f"algo/{name}")
         if "defaults" in config:
-            others = (each for each in config.defaults if _chosen_policy(each) is None)
+            others = (each for each in config.defaults if chosen_policy(each) is None)
             config.defaults = [_of_the_whole_config(each) for each in others]
         return OmegaConf.merge({"preset": name}, config), header  # type: ignore[return-value]
 
@@ -210,12 +239,13 @@ class ZooConfigSource(ConfigSource):
     def _tuned(self, name: str) -> DictConfig:
         if name == NO_TUNED:
             return OmegaConf.create({"tuned": NO_TUNED})
-        file = _chosen_tuned_file(name)
+        file = chosen_tuned_file(name)
         if file is None:
-            raise ZooError(_no_tuned_file(name))
-        config = _read_tuned(file)
+            raise ZooError(no_tuned_file(name))
+        config = read_tuned(file)
+        self.read[file] = ""
         if "defaults" in config:
-            config.defaults = [each for each in config.defaults if _chosen_policy(each) is None]
+            config.defaults = [each for each in config.defaults if chosen_policy(each) is None]
             if not config.defaults:
                 del config["defaults"]
         config.tuned = shown(file)
@@ -239,8 +269,8 @@ class ZooConfigSource(ConfigSource):
     def _tuned_policy(self, name: str) -> str:
         pair, _, tuned = name.partition("/from/")
         algo, _, env = pair.partition("/")
-        file = _chosen_tuned_file(f"{USUAL_TUNED}{pair}" if tuned == "usual" else tuned)
-        choices = [] if file is None else map(_chosen_policy, _read_tuned(file).get("defaults", []))
+        file = chosen_tuned_file(f"{USUAL_TUNED}{pair}" if tuned == "usual" else tuned)
+        choices = [] if file is None else map(chosen_policy, read_tuned(file).get("defaults", []))
         usual = self._usual_policy(algo)
         if sections.is_atari(env):
             usual = usual.replace("Mlp", "Cnn", 1)
@@ -249,14 +279,15 @@ class ZooConfigSource(ConfigSource):
     def _usual_policy(self, algo: str) -> str:
         """Return the policy that a preset chooses, or the usual one."""
         preset = self._file(f"algo/{algo}")
-        choices = [] if preset is None else map(_chosen_policy, _read_yaml(preset)[0].get("defaults", []))
+        choices = [] if preset is None else map(chosen_policy, read_yaml(preset)[0].get("defaults", []))
         return next((choice for choice in choices if choice is not None), sections.usual_policy(algo))
 
     def _experiment(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}")
-        config, header = _read_yaml(file)
+        config, header = read_yaml(file)
+        self.read[file] = ""
         if file.name == "config.yaml":
             config.defaults = _choices_of_run(config, file)
         return self._without_replaced_memory(config), {**header, **GLOBAL}
@@ -273,13 +304,20 @@ class ZooConfigSource(ConfigSource):
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}.yaml in {', '.join(map(str, self.folders))}")
-        return _read_yaml(file)
+        self.read[file] = config_path.partition("/")[0] if "/" in config_path else ""
+        return read_yaml(file)
 
 
 def chosen_groups(command: DictConfig) -> list[str]:
     """Return the groups that a command's defaults list chooses from."""
     defaults = command.get("defaults", [])
     return [str(key).split()[-1] for each in defaults if isinstance(each, DictConfig) for key in each]
+
+
+def algorithm_options() -> list[str]:
+    """Return what ``algo=`` takes: algorithms, and presets of theirs."""
+    presets = {file.stem for folder in search_folders("conf") for file in (folder / "algo").glob("*.yaml")}
+    return sorted(presets | set(sections.algorithm_names()))
 
 
 def _group(default: Any) -> str:
@@ -290,47 +328,6 @@ def _group(default: Any) -> str:
 def _place(config_path: str) -> str:
     """Return where below ``conf/`` the files of a group stand."""
     return f"tune/{config_path}" if config_path.partition("/")[0] in SEARCH_GROUPS else config_path
-
-
-def tuned_file(algo: str, env: str) -> Path | None:
-    """Return the file of tuned values for ``algo`` on ``env``: its own, else that for Atari games, else None.
-
-    ``./hyperparams`` is looked at before Zoo's own.
-    """
-    names = [env, sections.env_file_name(env), sections.env_file_name(env.rpartition(":")[2])]
-    if sections.is_atari(env):
-        names.append("atari")
-    folders = search_folders("hyperparams")
-    candidates = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
-def _chosen_tuned_file(option: str) -> Path | None:
-    """Return the file that an option of the group ``tuned`` means, or None if there is none."""
-    path = Path(option).expanduser()
-    if option.endswith(".yaml"):
-        return path.absolute() if path.is_file() else None
-    algo, _, env = option.removeprefix(USUAL_TUNED).partition("/")
-    return tuned_file(algo, env)
-
-
-def _no_tuned_file(option: str) -> str:
-    files = [file for folder in search_folders("hyperparams") for file in folder.glob("*/*.yaml")]
-    if option.endswith(".yaml"):
-        names = [*map(str, Path(option).expanduser().parent.glob("*.yaml")), *map(shown, files)]
-    else:
-        names = [f"{file.parent.name}/{file.stem}" for file in files]
-    return f"there is no tuned file {option}{nearest(option, names)} (tuned=none leaves tuned values out)"
-
-
-def _chosen_policy(default: Any) -> str | None:
-    """Return what ``override /policy: NAME`` in a defaults list chooses, or None for any other entry."""
-    if not isinstance(default, DictConfig):
-        return None
-    for key, value in default.items():
-        if str(key).split() == ["override", "/policy"]:
-            return str(value)
-    return None
 
 
 def _of_the_whole_config(default: Any) -> Any:
@@ -350,50 +347,3 @@ def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
     except AttributeError as error:
         raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
     return OmegaConf.create(["_self_", *({f"override /{group}": name} for group, name in choices.items())])
-
-
-def _read_tuned(file: Path) -> DictConfig:
-    """Return a tuned file's values; one that says more than values is refused."""
-    config, _ = _read_yaml(file)
-    values = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(values, dict)
-    for key in values:
-        if key not in TUNED_KEYS:
-            raise ZooError(
-                f"`{one_line(key)}` in {shown(file)} has no place in a tuned file,"
-                f" which may have {', '.join(TUNED_KEYS)}"
-            )
-    defaults = values.get("defaults", [])
-    for default in defaults if isinstance(defaults, list) else [defaults]:
-        for choice in default if isinstance(default, dict) else [default]:
-            if " ".join(str(choice).split()) not in TUNED_DEFAULTS:
-                raise ZooError(
-                    f"`{one_line(choice)}` in {shown(file)} has no place among the defaults of a tuned file,"
-                    f" which may have {', '.join(TUNED_DEFAULTS)}"
-                )
-    interpolation = _interpolation_in(values)
-    if interpolation is not None:
-        raise ZooError(
-            f"`{one_line(interpolation, 80)}` in {shown(file)} is an interpolation,"
-            " which a tuned file may not have"
-        )
-    return config
-
-
-def _interpolation_in(value: Any) -> str | None:
-    if isinstance(value, dict):
-        return next(filter(None, map(_interpolation_in, itertools.chain(value, value.values()))), None)
-    if isinstance(value, list):
-        return next(filter(None, map(_interpolation_in, value)), None)
-    return value if isinstance(value, str) and "${" in value else None
-
-
-def _read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
-    try:
-        text = file.read_text(encoding="utf-8")
-        config = OmegaConf.create(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
-    if not isinstance(config, DictConfig):
-        raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")
-    return config, header_of(text)

@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config import sections
 from zoo.config.algorithm_names import ALGO_LABELS
-from zoo.config.fields import build, check_bounds, scheduled, unknown_key
+from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
+from zoo.config.unknown_keys import unknown_key
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
     from zoo.config.hydra_internals import Override
 
 TARGET = "_target_"
+
+NOT_OF_HYDRA = {
+    "hydra.run.dir": "a run's folder is made in `runs_dir=`",
+    "hydra.output_subdir": "the config stands in the run's folder as config.yaml",
+    "hydra.job.chdir": "a run stays in the folder in which it was started",
+}
+"""Settings of Hydra's own that would do nothing here, and what does."""
 
 CHOICES = {
     "train": {"algo": "ppo2", "env": "CartPole-v1"},
@@ -53,15 +61,30 @@ def refuse_unknown_names(
     what is added by ``+`` may be any.
     """
     for override in overrides:
+        if override.key_or_group in NOT_OF_HYDRA:
+            raise ZooError(f"`{override.key_or_group}` is not used: {NOT_OF_HYDRA[override.key_or_group]}")
         if override.is_add() or override.is_hydra_override():
             continue
         section, *rest = re.split(r"[./]", override.key_or_group)
         if section not in known_keys:
-            raise ZooError(unknown_key(section, typed_keys, ""))
+            raise unknown_key(section, typed_keys, "", rest="".join(f".{each}" for each in rest))
         if rest and section in sections.SECTIONS:
             known = [field.name for field in dataclasses.fields(sections.section_class(section))]
             if rest[0] not in known:
-                raise ZooError(unknown_key(rest[0], known, section))
+                raise unknown_key(rest[0], known, section)
+
+
+def refuse_empty_choices(overrides: Iterable[Override], options: Mapping[str, Sequence[str]]) -> None:
+    """Raise `ZooError` for a group that is given no option, or left out; ``options`` are those of each."""
+    for override in overrides:
+        group = override.key_or_group
+        if group not in options:
+            continue
+        none = f"; {group}=none leaves it empty" if "none" in options[group] else ""
+        if override.is_delete():
+            raise ZooError(f"`~{group}`: the section {group} can't be left out{none}")
+        if not override.is_sweep_override() and override.value() == "":
+            raise ZooError(f"`{group}=` names nothing; expected {group}=NAME")
 
 
 def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +102,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     known = [field.name for field in dataclasses.fields(settings_class)]
     for key in config:
         if key not in known and key not in present:
-            raise ZooError(unknown_key(str(key), [*known, *sections_here], ""))
+            raise unknown_key(str(key), [*known, *sections_here], "")
     settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
     _choose_how_to_evaluate(values)
@@ -171,8 +194,8 @@ def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(settings, Mapping) and TARGET in settings:
             callbacks[name] = dict(settings)
         elif name not in CALLBACKS:
-            hint = unknown_key(name, list(CALLBACKS), "callbacks")
-            raise ZooError(f"{hint} (a callback of your own has a `{TARGET}`)")
+            note = f" (a callback of your own has a `{TARGET}`)"
+            raise unknown_key(name, list(CALLBACKS), "callbacks", note=note)
         elif isinstance(settings, Mapping):
             callbacks[name] = _built(CALLBACKS[name], settings, where)
             minutes_of(callbacks[name].get("every"), f"{where}.every")
@@ -186,8 +209,8 @@ def _logger(values: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: each for name, each in values.items() if name not in own}
     for name in known.keys() - {field.name for field in dataclasses.fields(LoggerSettings)}:
         if known[name] is None or isinstance(known[name], Mapping):
-            hint = unknown_key(name, [field.name for field in dataclasses.fields(LoggerSettings)], "logger")
-            raise ZooError(f"{hint} (a tracker of your own has a `{TARGET}`)")
+            names = [field.name for field in dataclasses.fields(LoggerSettings)]
+            raise unknown_key(name, names, "logger", note=f" (a tracker of your own has a `{TARGET}`)")
     logger = _built(LoggerSettings, known, "logger")
     if logger["wandb"] is not None:
         logger["wandb"] = _built(WandbSettings, logger["wandb"], "logger.wandb")

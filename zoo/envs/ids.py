@@ -8,12 +8,15 @@ import importlib.util
 import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
+from zoo.config.own_modules import import_own
 from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
 
 
 class Package(NamedTuple):
@@ -56,6 +59,9 @@ EXTRAS = {
 
 ENVPOOL_PREFIX = "envpool:"
 
+MODULES_SEARCHED, BYTES_SEARCHED = 100, 1_000_000
+"""Files of the working folder that are read, and their size, to find the module that registers an id."""
+
 
 def folder_name(env_id: str) -> str:
     """Return ``env_id`` as the name of a folder: ``ALE/Pong-v5`` → ``ALE-Pong-v5``."""
@@ -90,7 +96,9 @@ def missing_packages_named(spec: EnvSpec) -> Iterator[None]:
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         command = _install_command(spec, error)
         if command is None:
-            raise ZooError(f"{spec.id} cannot be made: {error}") from error
+            newer = [other for other in _other_versions(spec.id) if other > spec.id][-1:]
+            hint = f"; there is {newer[0]}" if newer else ""
+            raise ZooError(f"{spec.id} cannot be made: {one_line(error).rstrip('.')}{hint}") from error
         raise ZooError(f"{spec.id} needs: {command} ({error})") from error
 
 
@@ -102,7 +110,7 @@ def _import_module_of(env_id: str) -> str:
     if not module or not name:
         raise ZooError(f"unknown environment {env_id}; expected `module:Id`")
     try:
-        importlib.import_module(module)
+        import_own(module)
     except ModuleNotFoundError as error:
         missing = error.name or module
         if missing != module and not module.startswith(f"{missing}."):
@@ -116,12 +124,35 @@ def _import_module_of(env_id: str) -> str:
 def _unknown(name: str, *, module: str) -> str:
     """Return the message for an id that is not registered; what it suggests begins with the same module."""
     others = _other_versions(name)
+    hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
+    if not module and (elsewhere := _elsewhere(name)):
+        return f"unknown environment {name}; did you mean {elsewhere}?"
     if others:
         return f"unknown environment {module}{name}; there is {', '.join(module + other for other in others)}"
-    hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
     if not hint and not module:
         hint = f"; if a package registers it, write `module:{name}`"
     return f"unknown environment {module}{name}{hint}"
+
+
+def _elsewhere(name: str) -> str:
+    """Return where an id stands that was written without its namespace or its module, or ""."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("ale_py")
+    spaced = [spec.id for spec in gym.registry.values() if spec.id.rpartition("/")[2] == name]
+    if spaced:
+        return f"'{spaced[0]}'"
+    if not re.fullmatch(r"[\w/.-]+", name):
+        return ""
+    quoted = re.compile(rf"[\"']{re.escape(name)}[\"']")
+    modules = (file for file in sorted(Path.cwd().glob("*.py"))[:MODULES_SEARCHED] if _says(file, quoted))
+    return next((f"'{file.stem}:{name}'" for file in modules), "")
+
+
+def _says(file: Path, pattern: re.Pattern[str]) -> bool:
+    with contextlib.suppress(OSError):
+        if file.is_file() and file.stat().st_size <= BYTES_SEARCHED:
+            return pattern.search(file.read_text(encoding="utf-8", errors="replace")) is not None
+    return False
 
 
 def _other_versions(name: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,9 @@ def _registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> 
         try:
             env = gym.make(spec, **arguments)
         except TypeError as error:
+            if "must inherit from the gymnasium.Env" in str(error):
+                made = re.sub(r".*<class '(.*?)'>.*", r"\1", str(error))
+                raise ZooError(f"{config.id} makes a {made}; expected a subclass of gymnasium.Env") from error
             raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
     _check_render_mode(env, config)
     return env

@@ -22,8 +22,12 @@ from zoo.envs.normalize import VecNormalize
 from zoo.envs.single_env import make_env, source_of
 from zoo.envs.trial import findings
 from zoo.errors import ZooError
+from zoo.files.free_memory import refuse_what_does_not_fit
 
 Env = gym.Env[Any, Any]
+
+ENV_BYTES = 4096
+"""What an environment takes at least; CartPole takes 6,500."""
 
 KNOWN_GOOD = ("gymnasium.envs.", "zoo.envs.", "ale_py.")
 """Where the entry points of environments begin that need no trial before the first step."""
@@ -49,6 +53,7 @@ def make_vec_env(
     if n_envs < 1:
         raise ZooError(f"n_envs={n_envs}: at least one environment is needed")
     _check_seed(seed)
+    refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
     config = env_config(env, **options)
     if training and _needs_check(env, config):
         for finding in findings(env, config):

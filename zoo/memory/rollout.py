@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.files.free_memory import refuse_what_does_not_fit
 from zoo.memory.columns import (
     Column,
     ColumnSpec,
@@ -16,6 +17,7 @@ from zoo.memory.columns import (
     assign,
     find_not_finite,
     join,
+    n_bytes,
     transform,
 )
 from zoo.memory.experience import Experience
@@ -60,6 +62,8 @@ class RolloutMemory:
         """Steps in an entry of `rows`: those of a sequence, or one."""
         self.n_rows = n_steps * n_envs // self.steps_a_row
         """Entries of `rows`: sequences, or steps."""
+        needed = sum(map(n_bytes, specs.values())) * n_steps * n_envs
+        refuse_what_does_not_fit(f"a rollout of n_steps × n_envs = {n_steps:,} × {n_envs:,} steps", needed)
         self.columns: dict[str, Column] = {
             name: allocate(spec, (n_steps, n_envs)) for name, spec in specs.items()
         }

@@ -37,6 +37,9 @@ MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 MOST_THREADS = 4
 """Threads that a gradient step gets at most, if nobody asks for more."""
 
+THREADS_A_CORE = 4
+"""More threads than that only wait for each other."""
+
 PRECISIONS = {"float32": "highest", "bf16": "medium"}
 """How the factors of matrix products are taken, and what torch calls that; sums are float32.
 
@@ -61,6 +64,11 @@ class Runtime:
             raise ZooError(f"`compile={compile}` is not one of auto, true, false")
         if (isinstance(threads, str) and threads != "auto") or (not isinstance(threads, str) and threads < 1):
             raise ZooError(f"`threads={threads}` is neither auto nor a number of at least 1")
+        if not isinstance(threads, str) and threads > THREADS_A_CORE * (os.cpu_count() or 1):
+            raise ZooError(
+                f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine;"
+                " threads=auto takes what an update can use"
+            )
         self.device = _device(device)
         self.compile = compile
         self.threads = threads
@@ -217,6 +225,8 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise ZooError(f"`device={name}` is not one of auto, cpu, cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ZooError(f"`device={name}`: updates run on cpu or cuda; device=auto takes what is there")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ZooError(f"`device={name}`: this machine has no usable GPU; use device=cpu or device=auto")
     return device

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from typing import Any, TypeVar
 
 from gymnasium import spaces
 from torch import nn
 
+from zoo.config.own_modules import import_own
 from zoo.errors import ZooError, nearest
 from zoo.policies.config import PolicyConfig
 
@@ -40,6 +40,16 @@ def make_policy(
     return policy_class(*arguments, **options, **config.kwargs)
 
 
+def path_of(policy_class: type[nn.Module]) -> str:
+    """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
+    path = f"{policy_class.__module__}.{policy_class.__qualname__}"
+    if not issubclass(policy_class, nn.Module):
+        raise ZooError(f"policy={path} is no policy; one is derived from a class in zoo.policies")
+    if "<locals>" in path:
+        raise ZooError(f"policy={path} has to stand at the top of a module, by which agents name it")
+    return path
+
+
 def _unknown_argument(policy_class: type[nn.Module], kwargs: dict[str, Any]) -> str | None:
     parameters = inspect.signature(policy_class).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
@@ -51,7 +61,7 @@ def _unknown_argument(policy_class: type[nn.Module], kwargs: dict[str, Any]) -> 
 def _own_class(path: str, expected: type[Policy]) -> type[Policy]:
     module_name, _, class_name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
+        found = getattr(import_own(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ZooError(f"`policy._target_={path}` can't be imported: {error}") from None
     if not (isinstance(found, type) and issubclass(found, expected)):

@@ -20,7 +20,7 @@ from zoo.errors import ZooError
 from zoo.memory.config import memory_config
 from zoo.memory.limit import refuse_too_large_memory
 from zoo.policies.config import PolicyConfig
-from zoo.training.problems import tell
+from zoo.training.problems import tell, warnings_in_one_line
 from zoo.training.run_folder import RunFolder
 from zoo.training.workers import workers_here
 
@@ -48,17 +48,18 @@ def make_algorithm(
         needed = found.memory_bytes(hyperparameters, *spaces, **options)
         n_here = workers_here(config.get("workers", 1))  # each has a memory
         refuse_too_large_memory(n_here * int(needed), hyperparameters.buffer_size)
-    algorithm = found(
-        build(PolicyConfig, config["policy"], "policy"),
-        envs,
-        seed=config["seed"],
-        device=config["device"],
-        compile=config["compile"],
-        threads=config["threads"],
-        precision=config["precision"],
-        config=hyperparameters,
-        **options,
-    )
+    with warnings_in_one_line():
+        algorithm = found(
+            build(PolicyConfig, config["policy"], "policy"),
+            envs,
+            seed=config["seed"],
+            device=config["device"],
+            compile=config["compile"],
+            threads=config["threads"],
+            precision=config["precision"],
+            config=hyperparameters,
+            **options,
+        )
     algorithm.preset, algorithm.env_config = config["algo"].get("preset"), env
     return algorithm
 

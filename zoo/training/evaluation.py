@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from zoo.algorithms.interaction import Interaction, Seen
+from zoo.config.unknown_keys import refuse_arguments
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
@@ -141,6 +142,10 @@ class Evaluation:
         return summary
 
 
+EVALUATE_POLICY = ("n_eval_episodes", "deterministic", "seed", "return_episode_rewards", "n_envs")
+"""Its arguments beside model and env."""
+
+
 @overload
 def evaluate_policy(
     model: Predictor,
@@ -176,11 +181,13 @@ def evaluate_policy(
     seed: int | None = None,
     return_episode_rewards: bool = False,
     n_envs: int = 1,
+    **unknown: Any,
 ) -> tuple[float, float] | tuple[list[float], list[int]]:
     """Return mean and standard deviation of the episodes' returns; see `evaluate`, which returns more.
 
     With ``return_episode_rewards`` the returns and lengths themselves.
     """
+    refuse_arguments(unknown, "evaluate_policy", EVALUATE_POLICY)
     evaluation = evaluate(model, env, n_eval_episodes, deterministic=deterministic, seed=seed, n_envs=n_envs)
     if return_episode_rewards:
         return evaluation.returns.tolist(), evaluation.lengths.tolist()

@@ -63,18 +63,6 @@ class Result:
         return self.run.status == FINISHED
 
 
-def train(config: Mapping[str, Any]) -> Result:
-    """Train as the config says that `zoo.compose("train", …)` returned, and leave a run's folder behind.
-
-    A config that names an interrupted run in ``resume``, or its ``job``, goes on with it. SIGINT and SIGTERM
-    end the training after the update under way. With ``workers`` this process is the first of them; in the
-    other tasks of a Slurm job this function does not return: they exit as the run ends. Raises `ZooError`
-    for what does not go together.
-    """
-    with Experiment(config) as experiment:
-        return experiment.run_through()
-
-
 class Experiment:
     """One run of a config, made where a block begins and closed where it ends; its parts can be called alone.
 

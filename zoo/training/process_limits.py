@@ -8,8 +8,8 @@ from typing import Any
 
 from zoo.agents.own_runs import is_own_as_it_stands
 from zoo.errors import ZooError
+from zoo.files.free_memory import GIB, SHARE, free_bytes
 from zoo.files.printing import one_line
-from zoo.memory.limit import GIB, SHARE, free_bytes
 from zoo.training.job import slurm_task
 from zoo.training.machine import usable_cores
 

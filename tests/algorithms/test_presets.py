@@ -1,0 +1,68 @@
+"""Classes of presets: the same as ``algo=`` of that name is on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import zoo
+from zoo.algorithms.registry import ALGORITHMS, PRESETS
+from zoo.config.algorithm_names import ALGO_LABELS
+from zoo.config.paths import data_folder
+
+
+def test_every_preset_has_a_class() -> None:
+    folder = data_folder("conf")
+    assert folder is not None
+    assert {file.stem for file in (folder / "algo").glob("*.yaml")} == set(PRESETS)
+    assert set(PRESETS.values()) <= set(zoo.__all__)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_is_what_the_command_line_makes(preset: str) -> None:
+    found = getattr(zoo, PRESETS[preset])
+    config = zoo.compose("train", [f"algo={preset}", "env=CartPole-v1", "tuned=none"])
+    values = {key: value for key, value in config.algo.items() if key not in ALGO_LABELS}
+    assert dataclasses.asdict(found.config_class()) == values
+    assert (found.name, found.of_preset) == (config.algo.name, preset)
+    assert found.usual_policy == config.policy.name
+    assert getattr(zoo, preset) is found
+
+
+def test_ppo_learns_is_saved_and_loaded(tmp_path: Path) -> None:
+    model = zoo.PPO("MlpPolicy", "CartPole-v1", n_steps=64, seed=0, compile=False, threads=1).learn(64)
+    assert model.config.batch_size == 64
+    assert model.config.clip_range_vf is None
+    model.save(tmp_path / "agent")
+    for loaded in (zoo.PPO.load(tmp_path / "agent"), zoo.load(tmp_path / "agent")):
+        assert loaded.preset == "ppo"
+        assert loaded.config.n_epochs == 10
+
+
+def test_recurrent_ppo_remembers_and_her_relabels() -> None:
+    model = zoo.RecurrentPPO(env="CartPole-v1", compile=False, threads=1)
+    assert model.policy_config.recurrent == "lstm"
+    from zoo.envs.toys import BitFlipping
+
+    relabelling = zoo.HerDQN("MultiInputPolicy", BitFlipping, compile=False, threads=1)
+    assert relabelling.memory_config.hindsight is not None
+    plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, memory={}, compile=False, threads=1)
+    assert plain.memory_config.hindsight is None
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_algorithms_answer_to_their_names_in_configs(name: str) -> None:
+    assert getattr(zoo, name).name == name
+
+
+def test_names_of_others_are_answered() -> None:
+    for name, meant in {
+        "PPO3": "'PPO",
+        "SubprocVecEnv": "vectorization='workers'",
+        "evaluate": "evaluate_",
+    }.items():
+        with pytest.raises(AttributeError, match=meant):
+            getattr(zoo, name)
+    assert not hasattr(zoo, "_nothing")

@@ -1,0 +1,55 @@
+"""Completion in a real bash, and the words that shells are told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zoo.cli import VERBS, status_of
+from zoo.config.completion import SCRIPTS, candidates
+
+ASK = """
+eval "$(zoo --completion bash)"
+COMP_LINE="$1"; COMP_POINT=${#COMP_LINE}
+compopt() { :; }
+_zoo
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("zoo tr", "train"),
+        ("zoo train algo=recurr", "recurrent_ppo"),
+        ("zoo train env=CartPole-v", "CartPole-v1"),
+        ("zoo train callbacks.eval.ev", "callbacks.eval.every="),
+        ("zoo train algo=ppo2 algo.clip_range_", "algo.clip_range_vf="),
+    ],
+)
+def test_bash_completes(line: str, expected: str) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    told = subprocess.run(
+        ["bash", "-c", ASK, "bash", line], capture_output=True, text=True, check=True, env=environment
+    )
+    assert expected in told.stdout.split(), told.stderr
+
+
+def test_nothing_is_offered_for_what_there_is_not() -> None:
+    assert candidates(["train", "algo=nothing"], VERBS) == []
+    assert candidates(["trian"], VERBS) == []
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_each_script_asks_zoo(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["--completion", shell]) == 0
+    assert "zoo --complete " in capsys.readouterr().out
+
+
+def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["--completion", "csh"]) == 2
+    assert "bash, zsh, fish" in capsys.readouterr().err

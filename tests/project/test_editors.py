@@ -1,0 +1,82 @@
+"""`help`, editors and type checkers show each hyperparameter, from the one declaration."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import pydoc
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import zoo
+from zoo.algorithms.registry import CLASSES, PRESETS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NAMES = [*CLASSES, *PRESETS.values()]
+
+CHECKED = """
+from zoo import PPO2, SAC
+
+model = PPO2("MlpPolicy", "CartPole-v1", learning_rate=3e-4, n_envs=4, clip_range_vf=None)
+model.learn(64).save("x")
+PPO2("MlpPolicy", "CartPole-v1", learning_rat=3e-4)
+PPO2("MlpPolicy", "CartPole-v1", n_steps="many")
+SAC("MlpPolicy", "Pendulum-v1", clip_range=0.1)
+model.learn(64, calback=None)
+model.logger
+"""
+WRONG_LINES = [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_type_default_and_meaning_of_every_hyperparameter(name: str) -> None:
+    found = getattr(zoo, name)
+    page = pydoc.render_doc(found, renderer=pydoc.plaintext)
+    words = " ".join(re.sub(r"^ \|", "", page, flags=re.MULTILINE).split())
+    parameters = inspect.signature(found).parameters
+    for field in dataclasses.fields(found.config_class):
+        if field.default is not dataclasses.MISSING:
+            assert parameters[field.name].default == field.default
+            assert f"{field.name} (" in words
+            assert f"default {field.default!r}" in words
+        assert " ".join(str(field.metadata["help"]).split()) in words
+    assert {"policy", "env", "n_envs", "seed", "device"} <= parameters.keys()
+    assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def test_arguments_of_a_subclass_come_first_and_hyperparameters_if_it_hands_them_on() -> None:
+    class Open(zoo.PPO2):
+        """Mine."""
+
+        def __init__(self, mine: int = 3, **others: object) -> None:
+            super().__init__(**others)
+
+    class Closed(zoo.PPO2):
+        def __init__(self, mine: int = 3) -> None:
+            super().__init__("MlpPolicy", "CartPole-v1")
+
+    assert list(inspect.signature(Open).parameters)[:3] == ["mine", "policy", "env"]
+    assert "learning_rate" in inspect.signature(Open).parameters
+    assert (Open.__doc__ or "").startswith("Mine.")
+    assert list(inspect.signature(Closed).parameters) == ["mine"]
+
+
+def test_stub_is_what_the_code_declares() -> None:
+    script = REPOSITORY / "scripts" / "make_stubs.py"
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.slow
+def test_type_checker_tells_of_misspelt_arguments(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(CHECKED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "mine.py"]
+    environment = {**os.environ, "MYPYPATH": str(REPOSITORY)}
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    wrong = {int(line.split(":")[1]) for line in told.stdout.splitlines() if line.startswith("mine.py")}
+    assert sorted(wrong) == WRONG_LINES, told.stdout

@@ -1,0 +1,1524 @@
+"""Made by scripts/make_stubs.py from the declarations of the hyperparameters."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium as gym
+from gymnasium import spaces
+
+from zoo.algorithms.a2c import A2C as _A2C
+from zoo.algorithms.a2c import A2CConfig
+from zoo.algorithms.acer import ACER as _ACER
+from zoo.algorithms.acer import ACERConfig
+from zoo.algorithms.acktr import ACKTR as _ACKTR
+from zoo.algorithms.acktr import ACKTRConfig
+from zoo.algorithms.ars import ARS as _ARS
+from zoo.algorithms.ars import ARSConfig
+from zoo.algorithms.base import Algorithm
+from zoo.algorithms.bc import BC as _BC
+from zoo.algorithms.bc import BCConfig
+from zoo.algorithms.ddpg import DDPG as _DDPG
+from zoo.algorithms.ddpg import DDPGConfig
+from zoo.algorithms.dqn import DQN as _DQN
+from zoo.algorithms.dqn import DQNConfig
+from zoo.algorithms.gail import GAIL as _GAIL
+from zoo.algorithms.gail import GAILOnTRPOConfig
+from zoo.algorithms.policy_choice import Policy
+from zoo.algorithms.ppo1 import PPO1 as _PPO1
+from zoo.algorithms.ppo1 import PPO1Config
+from zoo.algorithms.ppo2 import PPO2 as _PPO2
+from zoo.algorithms.ppo2 import PPO2Config
+from zoo.algorithms.presets import PPO as _PPO
+from zoo.algorithms.presets import HerDDPG as _HerDDPG
+from zoo.algorithms.presets import HerDQN as _HerDQN
+from zoo.algorithms.presets import HerSAC as _HerSAC
+from zoo.algorithms.presets import HerTD3 as _HerTD3
+from zoo.algorithms.presets import HerTQC as _HerTQC
+from zoo.algorithms.presets import MaskablePPO as _MaskablePPO
+from zoo.algorithms.presets import PPOConfig, RecurrentPPOConfig
+from zoo.algorithms.presets import RecurrentPPO as _RecurrentPPO
+from zoo.algorithms.qrdqn import QRDQN as _QRDQN
+from zoo.algorithms.qrdqn import QRDQNConfig
+from zoo.algorithms.sac import SAC as _SAC
+from zoo.algorithms.sac import SACConfig
+from zoo.algorithms.td3 import TD3 as _TD3
+from zoo.algorithms.td3 import TD3Config
+from zoo.algorithms.tqc import TQC as _TQC
+from zoo.algorithms.tqc import TQCConfig
+from zoo.algorithms.trpo import TRPO as _TRPO
+from zoo.algorithms.trpo import TRPOConfig
+from zoo.config.composing import compose as compose
+from zoo.config.fields import Schedule
+from zoo.envs.config import EnvConfig
+from zoo.envs.trial import check_env as check_env
+from zoo.envs.vec_env import make_vec_env as make_vec_env
+from zoo.errors import ZooError as ZooError
+from zoo.memory.config import MemoryConfig
+from zoo.memory.expert_data import ExpertData as ExpertData
+from zoo.memory.expert_files import read_expert as read_expert
+from zoo.memory.expert_files import write_expert as write_expert
+from zoo.policies.config import PolicyConfig
+from zoo.policies.exploration import ActionNoiseConfig
+from zoo.policies.parameter_noise import ParameterNoiseConfig
+from zoo.training.evaluation import evaluate_policy as evaluate_policy
+from zoo.training.expert_recording import record_expert as record_expert
+from zoo.training.train import train as train
+from zoo.version import __version__ as __version__
+
+class A2C(_A2C):
+    """A2C with n-step returns or GAE, and RMSprop in TensorFlow's form by default.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0007, ≥ 0): step size of the optimizer
+        n_steps (int, default 5, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default False): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        use_rms_prop (bool, default True): RMSprop; false: Adam
+        rms_prop_decay (float, default 0.99, ≥ 0, < 1): decay of RMSprop's running square
+        rms_prop_eps (float, default 1e-05, > 0): epsilon of RMSprop, or of Adam
+        rms_prop_tensorflow (bool, default True): RMSprop in TensorFlow's form, with which the published
+            scores were made; false: PyTorch's
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: A2CConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0007,
+        n_steps: int = 5,
+        gamma: float = 0.99,
+        gae_lambda: float = 1.0,
+        normalize_advantage: bool = False,
+        ent_coef: float = 0.01,
+        max_grad_norm: float | None = 0.5,
+        chunk_length: int | None = None,
+        vf_coef: float = 0.25,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        use_rms_prop: bool = True,
+        rms_prop_decay: float = 0.99,
+        rms_prop_eps: float = 1e-05,
+        rms_prop_tensorflow: bool = True,
+    ) -> None: ...
+
+class ACER(_ACER):
+    """ACER, for Box actions with the paper's stochastic dueling network.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 'lin_7e-4', ≥ 0): step size of RMSprop
+        n_steps (int, default 20, ≥ 1): steps of each environment in a rollout, and in what is replayed
+            [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        replay_ratio (float, default 4.0, ≥ 0): updates from replay after each rollout: the mean of a
+            Poisson distribution
+        replay_start (int, default 1000, ≥ 0): transitions in the memory from which on it is replayed
+            [transitions]
+        correction_term (float, default 10.0, > 0): c, where importance weights are truncated; what is
+            above is left to the critic
+        trust_region (bool, default True): bound how fast the policy leaves its running average
+        delta (float, default 1.0, > 0): that bound
+        alpha (float, default 0.99, ≥ 0, ≤ 1): what the average policy keeps of itself at each update
+        q_coef (float, default 0.5, ≥ 0): weight of the critic's loss
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
+        rms_prop_decay (float, default 0.99, ≥ 0, < 1): decay of RMSprop's running square
+        rms_prop_eps (float, default 1e-05, > 0): epsilon of RMSprop
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: ACERConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = "lin_7e-4",
+        n_steps: int = 20,
+        gamma: float = 0.99,
+        buffer_size: int = 50000,
+        replay_ratio: float = 4.0,
+        replay_start: int = 1000,
+        correction_term: float = 10.0,
+        trust_region: bool = True,
+        delta: float = 1.0,
+        alpha: float = 0.99,
+        q_coef: float = 0.5,
+        ent_coef: float = 0.01,
+        max_grad_norm: float | None = 10.0,
+        rms_prop_decay: float = 0.99,
+        rms_prop_eps: float = 1e-05,
+    ) -> None: ...
+
+class ACKTR(_ACKTR):
+    """ACKTR.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 'lin_0.25', ≥ 0): step size of the optimizer
+        n_steps (int, default 20, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 1.0, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool | None, default None): standardise the advantages of each rollout;
+            null: where actions are Box
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
+        kfac_clip (float, default 0.001, > 0): twice the KL divergence, by the quadratic model of it,
+            that a step may cause
+        kfac_update (int, default 10, ≥ 1): updates after which the inverses are computed anew
+        kfac_inverse (Literal['eigen', 'cholesky'], default 'eigen'): eigen: exact damping; cholesky:
+            approximate damping, far faster for wide layers
+        kfac_damping (float, default 0.01, > 0): added to the diagonal of the curvature
+        kfac_decay (float, default 0.99, ≥ 0, < 1): decay of the running averages of the curvature
+        cold_updates (int, default 10, ≥ 1): first updates, by plain gradients with momentum, while the
+            averages begin
+        momentum (float, default 0.9, ≥ 0, < 1): how much of the last step is in the next one
+        vf_fisher_coef (float, default 1.0, ≥ 0): weight of the critic's curvature
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: ACKTRConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = "lin_0.25",
+        n_steps: int = 20,
+        gamma: float = 0.99,
+        gae_lambda: float = 1.0,
+        normalize_advantage: bool | None = None,
+        ent_coef: float = 0.01,
+        max_grad_norm: float | None = 0.5,
+        chunk_length: int | None = None,
+        vf_coef: float = 0.25,
+        kfac_clip: float = 0.001,
+        kfac_update: int = 10,
+        kfac_inverse: Literal["eigen", "cholesky"] = "eigen",
+        kfac_damping: float = 0.01,
+        kfac_decay: float = 0.99,
+        cold_updates: int = 10,
+        momentum: float = 0.9,
+        vf_fisher_coef: float = 1.0,
+    ) -> None: ...
+
+class ARS(_ARS):
+    """ARS with linear policies, as in the paper, or with hidden layers.
+
+    Hyperparameters:
+        n_delta (int, default 8, ≥ 1): random directions of an update; each is tried both ways
+        n_top (int | None, default None, ≥ 1): directions that it learns from, those with the best
+            candidates; null: all
+        learning_rate (Schedule, default 0.02, ≥ 0): step size
+        delta_std (Schedule, default 0.05, ≥ 0): how far candidates are from the weights
+        n_eval_episodes (int, default 1, ≥ 1): episodes that each candidate plays [episodes]
+        alive_bonus_offset (float, default 0.0): added to the reward of each step that candidates are
+            compared by, against a bonus for surviving
+        zero_policy (bool | None, default None): begin with all weights 0; null: where there are no
+            hidden layers
+        with_bias (bool | None, default None): linear layers add a bias; null: where there are hidden
+            layers
+        squash_output (bool | None, default None): tanh of Box actions, scaled to their bounds; null:
+            where there are hidden layers
+    """
+    def __init__(
+        self,
+        policy: Any = "LinearPolicy",
+        env: Any = None,
+        *,
+        device: str = "auto",
+        n_envs: int | None = None,
+        seed: int | None = None,
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: ARSConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        n_delta: int = 8,
+        n_top: int | None = None,
+        learning_rate: Schedule = 0.02,
+        delta_std: Schedule = 0.05,
+        n_eval_episodes: int = 1,
+        alive_bonus_offset: float = 0.0,
+        zero_policy: bool | None = None,
+        with_bias: bool | None = None,
+        squash_output: bool | None = None,
+    ) -> None: ...
+
+class BC(_BC):
+    """Behaviour cloning of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
+
+    Hyperparameters:
+        n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
+        min_return (float | None, default None): use only episodes that return so much; null: all
+        batch_size (int, default 64, ≥ 1): steps in a gradient step [steps]
+        ent_coef (float, default 0.0, ≥ 0): weight of an entropy bonus, which keeps the policy random
+        l2_coef (float, default 0.0, ≥ 0): weight of half the sum of squares of the parameters that the
+            expert's actions teach
+        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        validation_fraction (float, default 0.2, ≥ 0, < 1): part of the episodes that is not learned
+            from, at least one of several
+        patience (int | None, default 10, ≥ 1): epochs without a better validation loss that end it;
+            null: it never ends so [epochs]
+        learning_rate (Schedule, default 0.001, ≥ 0): step size of Adam
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        dataset: ExpertData | str | Path | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: BCConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        n_episodes: int | None = None,
+        min_return: float | None = None,
+        batch_size: int = 64,
+        ent_coef: float = 0.0,
+        l2_coef: float = 0.0,
+        max_grad_norm: float | None = None,
+        validation_fraction: float = 0.2,
+        patience: int | None = 10,
+        learning_rate: Schedule = 0.001,
+    ) -> None: ...
+
+class DDPG(_DDPG):
+    """DDPG as in Stable-Baselines: actor and critic step from the same weights, then both targets follow.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.001, ≥ 0): step size of Adam
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.001, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 50, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        actor_learning_rate (Schedule | None, default 0.0001, ≥ 0): step size of the actor's Adam; null:
+            learning_rate
+        critic_l2_reg (float, default 0.0, ≥ 0): weight of half the critic's squared weights, but for
+            biases and the last layer
+        max_grad_norm (float | None, default None, > 0): bound of the norm of each network's gradient;
+            null: none
+        reward_scale (float, default 1.0, > 0): factor of the rewards that are learned from
+        normalize_returns (bool, default False): the critic learns in units of the running mean and
+            standard deviation of its targets
+        enable_popart (bool, default False): its last layer changes with the units, so that its values
+            don't (with normalize_returns)
+        return_range (list[float] | None, default None): [low, high] to which the critic's targets are
+            clipped, in its own units; null: none
+        parameter_noise (ParameterNoiseConfig | dict[str, Any] | None, default None): adaptive noise on
+            the actor's parameters: {initial_std: 0.1, desired_action_std: 0.1, adaptation_coefficient:
+            1.01}
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: DDPGConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.001,
+        buffer_size: int = 50000,
+        learning_starts: int = 100,
+        batch_size: int = 128,
+        gamma: float = 0.99,
+        tau: float = 0.001,
+        train_freq: int | list[Any] | dict[str, Any] = 100,
+        gradient_steps: int = 50,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        actor_learning_rate: Schedule | None = 0.0001,
+        critic_l2_reg: float = 0.0,
+        max_grad_norm: float | None = None,
+        reward_scale: float = 1.0,
+        normalize_returns: bool = False,
+        enable_popart: bool = False,
+        return_range: list[float] | None = None,
+        parameter_noise: ParameterNoiseConfig | dict[str, Any] | None = None,
+    ) -> None: ...
+
+class DQN(_DQN):
+    """DQN, by default double and dueling as in Stable-Baselines; both off is Stable-Baselines3's.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0005, ≥ 0): step size of Adam
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 1000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        double (bool, default True): the online network chooses the next action (double Q-learning)
+        dueling (bool, default True): separate branches for state value and advantages
+        target_update_interval (int, default 500, ≥ 1): environment steps between updates of the target
+            network [environment steps]
+        exploration_fraction (float, default 0.1, > 0, ≤ 1): part of training over which the exploration
+            rate falls
+        exploration_initial_eps (float, default 1.0, ≥ 0, ≤ 1): share of random actions at the start
+        exploration_final_eps (float, default 0.02, ≥ 0, ≤ 1): share of random actions at the end
+        parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
+            instead of random actions
+        max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: DQNConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0005,
+        buffer_size: int = 50000,
+        learning_starts: int = 1000,
+        batch_size: int = 32,
+        gamma: float = 0.99,
+        tau: float = 1.0,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        double: bool = True,
+        dueling: bool = True,
+        target_update_interval: int = 500,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.02,
+        parameter_noise: bool = False,
+        max_grad_norm: float | None = 10.0,
+    ) -> None: ...
+
+class GAIL(_GAIL):
+    """Imitates the expert of ``dataset``: `ExpertData`, or the path of a file that `read_expert` reads.
+
+    ``generator`` names the algorithm that learns, "trpo" unless another is given; hyperparameters are the
+    discriminator's and that algorithm's. Without a dataset it can act, not learn.
+    """
+    def __init__(
+        self,
+        policy: str | PolicyConfig | Mapping[str, Any] = "MlpPolicy",
+        env: Any = None,
+        dataset: ExpertData | str | Path | None = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: GAILOnTRPOConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        generator: str = "trpo",
+        g_step: int = 3,
+        d_step: int = 1,
+        d_learning_rate: Schedule = 0.0003,
+        d_batch_size: int | None = None,
+        d_net_arch: list[int] = ...,
+        d_activation: str = "tanh",
+        d_ent_coef: float = 0.001,
+        d_gradient_penalty: float = 0.0,
+        d_spectral_norm: bool = False,
+        d_normalize: bool = True,
+        d_reward: str = "positive",
+        absorbing_states: bool = False,
+        n_episodes: int | None = None,
+        min_return: float | None = None,
+        learning_rate: Schedule = 0.001,
+        n_steps: int = 2048,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        max_grad_norm: float | None = None,
+        chunk_length: int | None = None,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        target_kl: float = 0.01,
+        cg_max_steps: int = 15,
+        cg_damping: float = 0.1,
+        line_search_max_iter: int = 10,
+        line_search_shrinking_factor: float = 0.8,
+        line_search_kl_factor: float = 1.0,
+        sub_sampling_factor: int = 1,
+        n_critic_updates: int = 10,
+        batch_size: int = 128,
+        adam_eps: float = 1e-05,
+    ) -> None: ...
+
+class HerDDPG(_HerDDPG):
+    """DDPG with hindsight replay.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.001, ≥ 0): step size of Adam
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.001, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 50, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        actor_learning_rate (Schedule | None, default 0.0001, ≥ 0): step size of the actor's Adam; null:
+            learning_rate
+        critic_l2_reg (float, default 0.0, ≥ 0): weight of half the critic's squared weights, but for
+            biases and the last layer
+        max_grad_norm (float | None, default None, > 0): bound of the norm of each network's gradient;
+            null: none
+        reward_scale (float, default 1.0, > 0): factor of the rewards that are learned from
+        normalize_returns (bool, default False): the critic learns in units of the running mean and
+            standard deviation of its targets
+        enable_popart (bool, default False): its last layer changes with the units, so that its values
+            don't (with normalize_returns)
+        return_range (list[float] | None, default None): [low, high] to which the critic's targets are
+            clipped, in its own units; null: none
+        parameter_noise (ParameterNoiseConfig | dict[str, Any] | None, default None): adaptive noise on
+            the actor's parameters: {initial_std: 0.1, desired_action_std: 0.1, adaptation_coefficient:
+            1.01}
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: DDPGConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.001,
+        buffer_size: int = 50000,
+        learning_starts: int = 100,
+        batch_size: int = 128,
+        gamma: float = 0.99,
+        tau: float = 0.001,
+        train_freq: int | list[Any] | dict[str, Any] = 100,
+        gradient_steps: int = 50,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        actor_learning_rate: Schedule | None = 0.0001,
+        critic_l2_reg: float = 0.0,
+        max_grad_norm: float | None = None,
+        reward_scale: float = 1.0,
+        normalize_returns: bool = False,
+        enable_popart: bool = False,
+        return_range: list[float] | None = None,
+        parameter_noise: ParameterNoiseConfig | dict[str, Any] | None = None,
+    ) -> None: ...
+
+class HerDQN(_HerDQN):
+    """DQN with hindsight replay.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0005, ≥ 0): step size of Adam
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 1000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        double (bool, default True): the online network chooses the next action (double Q-learning)
+        dueling (bool, default True): separate branches for state value and advantages
+        target_update_interval (int, default 500, ≥ 1): environment steps between updates of the target
+            network [environment steps]
+        exploration_fraction (float, default 0.1, > 0, ≤ 1): part of training over which the exploration
+            rate falls
+        exploration_initial_eps (float, default 1.0, ≥ 0, ≤ 1): share of random actions at the start
+        exploration_final_eps (float, default 0.02, ≥ 0, ≤ 1): share of random actions at the end
+        parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
+            instead of random actions
+        max_grad_norm (float | None, default 10.0, > 0): bound of the gradient's norm; null: none
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: DQNConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0005,
+        buffer_size: int = 50000,
+        learning_starts: int = 1000,
+        batch_size: int = 32,
+        gamma: float = 0.99,
+        tau: float = 1.0,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        double: bool = True,
+        dueling: bool = True,
+        target_update_interval: int = 500,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.02,
+        parameter_noise: bool = False,
+        max_grad_norm: float | None = 10.0,
+    ) -> None: ...
+
+class HerSAC(_HerSAC):
+    """SAC with hindsight replay.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 64, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
+            quantiles of all)
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
+            learned from that value on
+        target_entropy (float | str, default 'auto'): wanted entropy; auto: minus the action dimensions
+        target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
+            critics [gradient steps]
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: SACConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        buffer_size: int = 50000,
+        learning_starts: int = 100,
+        batch_size: int = 64,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        n_critics: int = 2,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto",
+        target_entropy: float | str = "auto",
+        target_update_interval: int = 1,
+        use_sde_at_warmup: bool = False,
+    ) -> None: ...
+
+class HerTD3(_HerTD3):
+    """TD3 with hindsight replay.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 100, ≥ -1): gradient steps after every train_freq environment
+            steps; -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
+            quantiles of all)
+        policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor and of all targets
+            [gradient steps]
+        target_policy_noise (float, default 0.2, ≥ 0): standard deviation of the noise that smooths the
+            actions in targets
+        target_noise_clip (float, default 0.5, ≥ 0): largest absolute value of that noise
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: TD3Config | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        buffer_size: int = 50000,
+        learning_starts: int = 100,
+        batch_size: int = 128,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 100,
+        gradient_steps: int = 100,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        n_critics: int = 2,
+        policy_delay: int = 2,
+        target_policy_noise: float = 0.2,
+        target_noise_clip: float = 0.5,
+    ) -> None: ...
+
+class HerTQC(_HerTQC):
+    """TQC with hindsight replay.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
+            quantiles of all)
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
+            learned from that value on
+        target_entropy (float | str, default 'auto'): wanted entropy; auto: minus the action dimensions
+        target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
+            critics [gradient steps]
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+        n_quantiles (int, default 25, ≥ 1): quantiles of each critic
+        top_quantiles_to_drop_per_net (int, default 2, ≥ 0): highest quantiles that targets do without,
+            for each critic
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: TQCConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        buffer_size: int = 1000000,
+        learning_starts: int = 100,
+        batch_size: int = 256,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        n_critics: int = 2,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto",
+        target_entropy: float | str = "auto",
+        target_update_interval: int = 1,
+        use_sde_at_warmup: bool = False,
+        n_quantiles: int = 25,
+        top_quantiles_to_drop_per_net: int = 2,
+    ) -> None: ...
+
+class MaskablePPO(_MaskablePPO):
+    """PPO2 with the defaults of SB3-Contrib's MaskablePPO; masks come from the environment.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer
+        n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        n_epochs (int, default 10, ≥ 1): passes over each rollout
+        clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
+            nothing is gained
+        adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        batch_size (int | None, default 64, ≥ 2): size of a minibatch; null: n_minibatches decides
+            [steps]
+        n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
+        clip_range_vf (Schedule | Literal['same'] | None, default None, > 0): the same for the change of
+            a value; same: clip_range, null: no clipping
+        target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
+            policy exceeds 1.5 times this
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: PPOConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        n_steps: int = 2048,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        max_grad_norm: float | None = 0.5,
+        chunk_length: int | None = None,
+        vf_coef: float = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        n_epochs: int = 10,
+        clip_range: Schedule = 0.2,
+        adam_eps: float = 1e-05,
+        batch_size: int | None = 64,
+        n_minibatches: int = 4,
+        clip_range_vf: Schedule | Literal["same"] | None = None,
+        target_kl: float | None = None,
+    ) -> None: ...
+
+class PPO(_PPO):
+    """PPO2 with the defaults of Stable-Baselines3's PPO.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer
+        n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        n_epochs (int, default 10, ≥ 1): passes over each rollout
+        clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
+            nothing is gained
+        adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        batch_size (int | None, default 64, ≥ 2): size of a minibatch; null: n_minibatches decides
+            [steps]
+        n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
+        clip_range_vf (Schedule | Literal['same'] | None, default None, > 0): the same for the change of
+            a value; same: clip_range, null: no clipping
+        target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
+            policy exceeds 1.5 times this
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: PPOConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        n_steps: int = 2048,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        max_grad_norm: float | None = 0.5,
+        chunk_length: int | None = None,
+        vf_coef: float = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        n_epochs: int = 10,
+        clip_range: Schedule = 0.2,
+        adam_eps: float = 1e-05,
+        batch_size: int | None = 64,
+        n_minibatches: int = 4,
+        clip_range_vf: Schedule | Literal["same"] | None = None,
+        target_kl: float | None = None,
+    ) -> None: ...
+
+class PPO1(_PPO1):
+    """PPO with clipped surrogate and whole batches standardised, as in Stable-Baselines' PPO1.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 'lin_1e-3', ≥ 0): step size of the optimizer
+        n_steps (int, default 256, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        vf_coef (float, default 1.0, ≥ 0): weight of the value's mean squared error
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        n_epochs (int, default 4, ≥ 1): passes over each rollout
+        clip_range (Schedule, default 'lin_0.2', > 0): change of an action's probability ratio beyond
+            which nothing is gained
+        adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        batch_size (int, default 64, ≥ 1): size of a minibatch; what does not fill one is left out
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: PPO1Config | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = "lin_1e-3",
+        n_steps: int = 256,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.01,
+        max_grad_norm: float | None = None,
+        chunk_length: int | None = None,
+        vf_coef: float = 1.0,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        n_epochs: int = 4,
+        clip_range: Schedule = "lin_0.2",
+        adam_eps: float = 1e-05,
+        batch_size: int = 64,
+    ) -> None: ...
+
+class PPO2(_PPO2):
+    """PPO with clipped surrogate and, by default, clipped values, as in Stable-Baselines' PPO2.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.00025, ≥ 0): step size of the optimizer
+        n_steps (int, default 128, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.01, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        vf_coef (float, default 0.25, ≥ 0): weight of the value's mean squared error
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        n_epochs (int, default 4, ≥ 1): passes over each rollout
+        clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
+            nothing is gained
+        adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        batch_size (int | None, default None, ≥ 2): size of a minibatch; null: n_minibatches decides
+            [steps]
+        n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
+        clip_range_vf (Schedule | Literal['same'] | None, default 'same', > 0): the same for the change
+            of a value; same: clip_range, null: no clipping
+        target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
+            policy exceeds 1.5 times this
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: PPO2Config | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.00025,
+        n_steps: int = 128,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.01,
+        max_grad_norm: float | None = 0.5,
+        chunk_length: int | None = None,
+        vf_coef: float = 0.25,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        n_epochs: int = 4,
+        clip_range: Schedule = 0.2,
+        adam_eps: float = 1e-05,
+        batch_size: int | None = None,
+        n_minibatches: int = 4,
+        clip_range_vf: Schedule | Literal["same"] | None = "same",
+        target_kl: float | None = None,
+    ) -> None: ...
+
+class QRDQN(_QRDQN):
+    """QR-DQN, by default neither double nor dueling, as in SB3-Contrib.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 5e-05, ≥ 0): step size of Adam
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 50000, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 32, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 1.0, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 4, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        double (bool, default False): the online network chooses the next action (double Q-learning)
+        dueling (bool, default False): separate branches for state value and advantages
+        target_update_interval (int, default 10000, ≥ 1): environment steps between updates of the
+            target network [environment steps]
+        exploration_fraction (float, default 0.005, > 0, ≤ 1): part of training over which the
+            exploration rate falls
+        exploration_initial_eps (float, default 1.0, ≥ 0, ≤ 1): share of random actions at the start
+        exploration_final_eps (float, default 0.01, ≥ 0, ≤ 1): share of random actions at the end
+        parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
+            instead of random actions
+        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        n_quantiles (int, default 200, ≥ 1): quantiles of the return of each action
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: QRDQNConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 5e-05,
+        buffer_size: int = 1000000,
+        learning_starts: int = 50000,
+        batch_size: int = 32,
+        gamma: float = 0.99,
+        tau: float = 1.0,
+        train_freq: int | list[Any] | dict[str, Any] = 4,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        double: bool = False,
+        dueling: bool = False,
+        target_update_interval: int = 10000,
+        exploration_fraction: float = 0.005,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.01,
+        parameter_noise: bool = False,
+        max_grad_norm: float | None = None,
+        n_quantiles: int = 200,
+    ) -> None: ...
+
+class RecurrentPPO(_RecurrentPPO):
+    """PPO2 with the defaults of SB3-Contrib's RecurrentPPO, for policies that remember.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of the optimizer
+        n_steps (int, default 128, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default 0.5, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        vf_coef (float, default 0.5, ≥ 0): weight of the value's mean squared error
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        n_epochs (int, default 10, ≥ 1): passes over each rollout
+        clip_range (Schedule, default 0.2, > 0): change of an action's probability ratio beyond which
+            nothing is gained
+        adam_eps (float, default 1e-05, > 0): Adam's epsilon
+        batch_size (int | None, default 128, ≥ 2): size of a minibatch; null: n_minibatches decides
+            [steps]
+        n_minibatches (int, default 4, ≥ 1): minibatches an epoch, if batch_size is null
+        clip_range_vf (Schedule | Literal['same'] | None, default None, > 0): the same for the change of
+            a value; same: clip_range, null: no clipping
+        target_kl (float | None, default None, > 0): an update ends when the KL divergence to the old
+            policy exceeds 1.5 times this
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpLstmPolicy",
+        env: Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: RecurrentPPOConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        n_steps: int = 128,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        max_grad_norm: float | None = 0.5,
+        chunk_length: int | None = None,
+        vf_coef: float = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        n_epochs: int = 10,
+        clip_range: Schedule = 0.2,
+        adam_eps: float = 1e-05,
+        batch_size: int | None = 128,
+        n_minibatches: int = 4,
+        clip_range_vf: Schedule | Literal["same"] | None = None,
+        target_kl: float | None = None,
+    ) -> None: ...
+
+class SAC(_SAC):
+    """SAC without a separate state-value network, with a learned entropy coefficient by default.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 64, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
+            quantiles of all)
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
+            learned from that value on
+        target_entropy (float | str, default 'auto'): wanted entropy; auto: minus the action dimensions
+        target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
+            critics [gradient steps]
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: SACConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        buffer_size: int = 50000,
+        learning_starts: int = 100,
+        batch_size: int = 64,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        n_critics: int = 2,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto",
+        target_entropy: float | str = "auto",
+        target_update_interval: int = 1,
+        use_sde_at_warmup: bool = False,
+    ) -> None: ...
+
+class TD3(_TD3):
+    """TD3, with Stable-Baselines' values, which updates 100 times after every 100 steps.
+
+    Stable-Baselines3's are `buffer_size=1e6, batch_size=256, learning_rate=1e-3, train_freq=1,
+    gradient_steps=1`. The networks are 400-300 by default as there, and as in the paper; Stable-Baselines'
+    are 64-64. Without `action_noise` nothing explores once `learning_starts` is over, as in both.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 128, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 100, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 100, ≥ -1): gradient steps after every train_freq environment
+            steps; -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
+            quantiles of all)
+        policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor and of all targets
+            [gradient steps]
+        target_policy_noise (float, default 0.2, ≥ 0): standard deviation of the noise that smooths the
+            actions in targets
+        target_noise_clip (float, default 0.5, ≥ 0): largest absolute value of that noise
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: TD3Config | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        buffer_size: int = 50000,
+        learning_starts: int = 100,
+        batch_size: int = 128,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 100,
+        gradient_steps: int = 100,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        n_critics: int = 2,
+        policy_delay: int = 2,
+        target_policy_noise: float = 0.2,
+        target_noise_clip: float = 0.5,
+    ) -> None: ...
+
+class TQC(_TQC):
+    """TQC, with SB3-Contrib's values. All but what the critics' values mean is SAC's.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.0003, ≥ 0): step size of Adam
+        buffer_size (int, default 1000000, ≥ 1): transitions kept for replay [transitions]
+        learning_starts (int, default 100, ≥ 0): random steps before the first update [environment
+            steps]
+        batch_size (int, default 256, ≥ 1): transitions in a gradient step [transitions]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        tau (float, default 0.005, > 0, ≤ 1): how far a target update goes; 1: a copy
+        train_freq (int | list[Any] | dict[str, Any], default 1, ≥ 1): environment steps between
+            updates; [1, episode] counts episodes
+        gradient_steps (int, default 1, ≥ -1): gradient steps after every train_freq environment steps;
+            -1: as many as steps were taken
+        optimize_memory_usage (bool, default False): store each observation once instead of twice (worth
+            it for images)
+        action_noise (ActionNoiseConfig | dict[str, Any] | None, default None): noise added to the
+            actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
+        random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
+            while learning
+        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
+            quantiles of all)
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
+            learned from that value on
+        target_entropy (float | str, default 'auto'): wanted entropy; auto: minus the action dimensions
+        target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
+            critics [gradient steps]
+        use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
+        n_quantiles (int, default 25, ≥ 1): quantiles of each critic
+        top_quantiles_to_drop_per_net (int, default 2, ≥ 0): highest quantiles that targets do without,
+            for each critic
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: Any = None,
+        *,
+        memory: MemoryConfig | Mapping[str, Any] | None = None,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: TQCConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.0003,
+        buffer_size: int = 1000000,
+        learning_starts: int = 100,
+        batch_size: int = 256,
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        train_freq: int | list[Any] | dict[str, Any] = 1,
+        gradient_steps: int = 1,
+        optimize_memory_usage: bool = False,
+        action_noise: ActionNoiseConfig | dict[str, Any] | None = None,
+        random_exploration: float = 0.0,
+        n_critics: int = 2,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        ent_coef: float | str = "auto",
+        target_entropy: float | str = "auto",
+        target_update_interval: int = 1,
+        use_sde_at_warmup: bool = False,
+        n_quantiles: int = 25,
+        top_quantiles_to_drop_per_net: int = 2,
+    ) -> None: ...
+
+class TRPO(_TRPO):
+    """TRPO with SB3-Contrib's defaults; its KL divergence sums over action dimensions, as in the paper.
+
+    Hyperparameters:
+        learning_rate (Schedule, default 0.001, ≥ 0): step size of the optimizer
+        n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        target_kl (float, default 0.01, > 0): bound of the mean KL divergence to the old policy, summed
+            over the parts of an action
+        cg_max_steps (int, default 15, ≥ 1): iterations of the conjugate gradient method
+        cg_damping (float, default 0.1, ≥ 0): multiple of the identity added to the Fisher matrix
+        line_search_max_iter (int, default 10, ≥ 1): lengths of the step that are tried
+        line_search_shrinking_factor (float, default 0.8, > 0, < 1): length of each try as a part of the
+            one before
+        line_search_kl_factor (float, default 1.0, > 0): KL divergence up to which a try is accepted, as
+            a multiple of target_kl
+        sub_sampling_factor (int, default 1, ≥ 1): Fisher products take one of so many steps, drawn at
+            random; 1: all
+        n_critic_updates (int, default 10, ≥ 1): passes of the critic over each rollout
+        batch_size (int, default 128, ≥ 1): size of the critic's minibatches [steps]
+        adam_eps (float, default 1e-05, > 0): epsilon of the critic's Adam
+    """
+    def __init__(
+        self,
+        policy: Policy = "MlpPolicy",
+        env: str | EnvConfig | gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | Any = None,
+        *,
+        n_envs: int | None = None,
+        seed: int | None = None,
+        device: str = "auto",
+        compile: bool | str = "auto",
+        threads: int | str = "auto",
+        precision: str = "float32",
+        config: TRPOConfig | None = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        learning_rate: Schedule = 0.001,
+        n_steps: int = 2048,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        max_grad_norm: float | None = None,
+        chunk_length: int | None = None,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        target_kl: float = 0.01,
+        cg_max_steps: int = 15,
+        cg_damping: float = 0.1,
+        line_search_max_iter: int = 10,
+        line_search_shrinking_factor: float = 0.8,
+        line_search_kl_factor: float = 1.0,
+        sub_sampling_factor: int = 1,
+        n_critic_updates: int = 10,
+        batch_size: int = 128,
+        adam_eps: float = 1e-05,
+    ) -> None: ...
+
+def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: Any) -> Algorithm[Any]:
+    """Rebuild an agent from its folder or zip, whatever its algorithm.
+
+    ``options`` are the constructor's (n_envs, seed, device, …), and hyperparameters that shall be others from
+    now on. Nothing from the files is executed unless ``trust`` is given. Raises `ZooError` for missing or
+    damaged files, for options that there are not, and for spaces that differ from ``env``'s.
+    """

@@ -1,0 +1,38 @@
+"""What a constructor takes as its policy: a name, fields, or a class of the user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium import spaces
+from torch import nn
+
+from zoo.config.fields import build
+from zoo.errors import ZooError
+from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, reading_dictionaries
+from zoo.policies.own_policy import path_of
+
+Policy = str | PolicyConfig | Mapping[str, Any] | type[nn.Module]
+"""A name, fields, all of them, or a class of the user's own."""
+
+
+def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> PolicyConfig:
+    """Return all its fields. Raises `ZooError` for what is none."""
+    if isinstance(policy, PolicyConfig):
+        config = policy
+    elif isinstance(policy, str):
+        config = policy_preset(policy)
+    elif isinstance(policy, type):
+        config = PolicyConfig(name=policy.__name__, _target_=path_of(policy))
+    elif not isinstance(policy, Mapping):
+        raise ZooError(
+            f"policy is a {type(policy).__name__}; expected a name such as 'MlpPolicy', a dictionary of"
+            " fields, a PolicyConfig or a class of your own"
+        )
+    else:
+        named = policy.get("name") in POLICIES
+        preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
+        config = build(PolicyConfig, {**preset, **policy}, "policy")
+    return reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config

@@ -1,0 +1,137 @@
+"""A key that there is not: the message, which names the right key wherever that stands."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from zoo.config.names_elsewhere import ELSEWHERE, FLAGS, NOT_CHOSEN, OLD_NAMES, OTHER_NAMES
+from zoo.errors import ZooError
+
+CLOSE = 0.6
+"""How alike two names are from which one may be meant by the other."""
+
+VERY_CLOSE = 0.8
+"""From which a name of the same section is meant, whatever there may be in others."""
+
+MOST_PLACES = 4
+"""Places of one name that a message can list."""
+
+
+class UnknownKeyError(ZooError):
+    """A key that its section does not have; `hint_of` finds it in others, where these are known."""
+
+    key: str
+    known: Sequence[str]
+    section: str
+    rest: str
+    """What was written behind the key: ``.g`` of ``env_kwargs.g``."""
+    is_answered: bool
+    """Whether the message names what is meant, so that there is no need to look further."""
+
+
+def unknown_key(
+    key: str, known: Sequence[str], section: str, *, rest: str = "", note: str = ""
+) -> UnknownKeyError:
+    """Return the error for a key that ``section`` does not have, naming the right one if that is there.
+
+    ``section`` is the path of a config in the whole, "" at the top; ``rest`` is what was written
+    behind the key; ``note`` ends a list of known keys.
+    """
+    hint = _renamed(key, known, section, rest) or _near_here(key, known, section, VERY_CLOSE)
+    near = hint or _near_here(key, known, section, CLOSE)
+    found = UnknownKeyError(f"unknown key `{_path(section, key)}`{near or _all_known(known)}{note}")
+    found.key, found.known, found.section, found.rest = key, known, section, rest
+    found.is_answered = bool(hint)
+    return found
+
+
+def refuse_arguments(unknown: Iterable[str], function: str, known: Sequence[str]) -> None:
+    """Raise `ZooError` for the first argument that a function does not take."""
+    for name in unknown:
+        raise unknown_key(name, known, function)
+
+
+def placed(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str]) -> ZooError:
+    """Return the error with a hint at the whole config, whose keys are ``keys``, such as ``algo.gamma``.
+
+    ``others`` returns what to say of a key that is not among them, or "". A hint that is sure stays.
+    """
+    if error.is_answered:
+        return error
+    path = _path(error.section, error.key)
+    hint = (
+        _in_other_sections(error.key, path, keys, error.rest)
+        or _near_here(error.key, error.known, error.section, CLOSE)
+        or others()
+        or _near_anywhere(error.key, keys)
+    )
+    return ZooError(f"unknown key `{path}`{hint}") if hint else error
+
+
+def _path(section: str, key: str) -> str:
+    return f"{section}.{key}" if section else key
+
+
+def _renamed(key: str, known: Sequence[str], section: str, rest: str) -> str:
+    """Return the hint for a name of Stable-Baselines, or another library's name of one that is known."""
+    path, new = _path(section, key), OLD_NAMES.get(key, "")
+    if new in known:
+        return f": Stable-Baselines' `{key}` is `{_path(section, new)}` here"
+    if new.startswith("memory.") and "buffer_size" in known:
+        return f": Stable-Baselines' `{key}` is `{new}` here"
+    other = OTHER_NAMES.get(key, "")
+    if other in known:
+        return f": it is `{_path(section, other)}` here"
+    flag_of, said = FLAGS.get(key, ("", ""))
+    if not section and flag_of in known:
+        return f": Stable-Baselines' `{key}` {said}"
+    place = ELSEWHERE.get(key, path)
+    if place.startswith("memory") and known and not {"buffer_size", "memory"} & set(known):
+        place = path
+    if place == key and place != path:
+        return f": `{key}` is no part of `{section}`; it stands alone, `{key}=…`"
+    if place != path:
+        place = section + place.removeprefix("algo") if place.startswith("algo.") and section else place
+        return f": Stable-Baselines' `{key}` is `{place}{rest}` here"
+    return f": {NOT_CHOSEN[key]}" if key in NOT_CHOSEN else ""
+
+
+def _near_here(key: str, known: Sequence[str], section: str, cutoff: float) -> str:
+    nearest = _nearest(key, known, cutoff)
+    return f"; did you mean `{_path(section, nearest)}`?" if nearest else ""
+
+
+def _in_other_sections(key: str, path: str, keys: Sequence[str], rest: str) -> str:
+    """Return the hint for a name that is right, but stands elsewhere."""
+    names = (key, OTHER_NAMES.get(key), OLD_NAMES.get(key))
+    for name in filter(None, names):
+        places = [each for each in keys if _last(each) == name and each != path]
+        if 0 < len(places) <= MOST_PLACES:
+            return f": it is {_listed([place + rest for place in places])} here"
+    return ""
+
+
+def _near_anywhere(key: str, keys: Sequence[str]) -> str:
+    name = _nearest(key, {_last(each) for each in keys}, CLOSE)
+    places = [each for each in keys if _last(each) == name]
+    return f"; did you mean {_listed(places)}?" if 0 < len(places) <= MOST_PLACES else ""
+
+
+def _nearest(key: str, names: Collection[str], cutoff: float) -> str:
+    by_lower_case = {name.lower(): name for name in sorted(names)}
+    found = difflib.get_close_matches(key.lower(), by_lower_case, n=1, cutoff=cutoff)
+    return by_lower_case[found[0]] if found else ""
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _listed(places: Sequence[str]) -> str:
+    *others, last = (f"`{place}`" for place in places)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _all_known(known: Sequence[str]) -> str:
+    return f"; known: {', '.join(sorted(known))}"

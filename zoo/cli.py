@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from zoo.config.own_modules import forget_working_folder
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
 from zoo.files.printing import printable, without_password
 
@@ -38,8 +39,7 @@ MODULES = {"import": "import_"}
 
 def main() -> None:
     """Run the command line and exit: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
-    # Modules with the user's own environments, callbacks and policies stand beside their conf/.
-    sys.path.append(os.getcwd())
+    forget_working_folder()
     # While nothing is being learned, SIGTERM ends what is being done as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = status_of(sys.argv[1:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from zoo.config.own_modules import import_own
 from zoo.envs.composite_spaces import is_composite, leaf_spaces, leaves, nested
 from zoo.envs.env_error import env_error
 from zoo.envs.goals import is_goal_space
@@ -341,7 +341,7 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
             "my_module.my_function"
         )
     try:
-        found = getattr(importlib.import_module(module_name), function_name, None)
+        found = getattr(import_own(module_name), function_name, None)
     except ImportError as error:
         raise ZooError(f"ActionMasker: {name}: {error}") from error
     if not callable(found):

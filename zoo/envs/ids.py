@@ -13,6 +13,7 @@ from typing import NamedTuple
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
+from zoo.config.own_modules import import_own, name_own
 from zoo.errors import ZooError, nearest
 
 
@@ -77,9 +78,14 @@ def resolve(env_id: str) -> EnvSpec:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return gym.spec(name)
+            spec = gym.spec(name)
         except gym.error.Error as error:
             raise ZooError(_unknown(name, module=env_id.removesuffix(name))) from error
+    if name != env_id:
+        for entry_point in (spec.entry_point, spec.vector_entry_point):
+            if isinstance(entry_point, str):
+                name_own(entry_point)
+    return spec
 
 
 @contextlib.contextmanager
@@ -102,7 +108,7 @@ def _import_module_of(env_id: str) -> str:
     if not module or not name:
         raise ZooError(f"unknown environment {env_id}; expected `module:Id`")
     try:
-        importlib.import_module(module)
+        import_own(module)
     except ModuleNotFoundError as error:
         missing = error.name or module
         if missing != module and not module.startswith(f"{missing}."):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from zoo.config.own_modules import import_own
 from zoo.envs.action_masks import ActionMasker
 from zoo.envs.config import EnvConfig
 from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
@@ -320,11 +320,11 @@ def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
             raise ZooError(f"env.wrappers: unknown wrapper `{name}`{nearest(name, wrappers)}")
         return wrappers[name]
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
+        found = getattr(import_own(module_name), class_name)
     except ImportError as error:
         raise ZooError(f"env.wrappers: {name}: {error}") from error
     except AttributeError:
-        names = vars(importlib.import_module(module_name))
+        names = vars(import_own(module_name))
         raise ZooError(
             f"env.wrappers: `{module_name}` has no `{class_name}`{nearest(class_name, names)}"
         ) from None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from typing import Any, TypeVar
 
 from gymnasium import spaces
 from torch import nn
 
+from zoo.config.own_modules import import_own
 from zoo.errors import ZooError, nearest
 from zoo.policies.config import PolicyConfig
 
@@ -51,7 +51,7 @@ def _unknown_argument(policy_class: type[nn.Module], kwargs: dict[str, Any]) -> 
 def _own_class(path: str, expected: type[Policy]) -> type[Policy]:
     module_name, _, class_name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
+        found = getattr(import_own(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ZooError(f"`policy._target_={path}` can't be imported: {error}") from None
     if not (isinstance(found, type) and issubclass(found, expected)):

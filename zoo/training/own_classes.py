@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, TypeVar
 
+from zoo.config.own_modules import import_own
 from zoo.errors import ZooError, nearest
 
 Base = TypeVar("Base")
@@ -14,7 +14,7 @@ def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
     """Return the class ``module.Class``. Raises `ZooError` if there is none, or it is no subclass of base."""
     module_name, _, class_name = target.rpartition(".")
     try:
-        module = importlib.import_module(module_name)
+        module = import_own(module_name)
     except (ImportError, ValueError) as error:
         raise ZooError(f"`{where}._target_={target}`: can't import `{module_name}`: {error}") from error
     found: Any = getattr(module, class_name, None)

@@ -18,7 +18,15 @@ BESIDE = (
 )
 
 TRAIN = (
-    *("train", "algo=a2c", "n_timesteps=40", "n_envs=2", "algo.n_steps=5", "policy.net_arch=[4]", "verbose=0"),
+    *(
+        "train",
+        "algo=a2c",
+        "n_timesteps=40",
+        "n_envs=2",
+        "algo.n_steps=5",
+        "policy.net_arch=[4]",
+        "verbose=0",
+    ),
     *("callbacks.eval=null", "callbacks.checkpoint=null", "compile=false"),
 )
 IN_WORKERS = ("env.vectorization=workers", "env.n_workers=1")

@@ -360,8 +360,9 @@ def test_nothing_is_imported_to_decide() -> None:
     """Whoever only lists or pulls agents waits for neither torch nor Gymnasium."""
     code = (
         "import sys; from zoo.agents.trust import refuse_foreign_code;"
-        "refuse_foreign_code({'policy': {'_target_': 'zoo.policies.actor_critic.ActorCritic'}, 'env': {'id': 'A-v0',"
-        " 'wrappers': ['gymnasium.wrappers.TimeAwareObservation', 'FlattenObservation']}}, 'here');"
+        "refuse_foreign_code({'policy': {'_target_': 'zoo.policies.actor_critic.ActorCritic'},"
+        " 'env': {'id': 'A-v0', 'wrappers': ['gymnasium.wrappers.TimeAwareObservation', 'TimeLimit']}},"
+        " 'here');"
         "assert not {'torch', 'gymnasium', 'zoo.policies', 'zoo.envs'} & set(sys.modules)"
     )
     subprocess.run(

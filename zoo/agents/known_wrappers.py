@@ -1,4 +1,4 @@
-"""The wrappers that an agent of unknown origin may name, and what their arguments may be: a list, kept by hand.
+"""The wrappers that a stranger's agent may name, and what their arguments may be: a list, kept by hand.
 
 None of them imports, opens, shows or calls what its arguments say; nothing is imported to find that out.
 """

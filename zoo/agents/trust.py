@@ -2,9 +2,9 @@
 
 An agent is data, but three things in its config name code: an environment's id (``module:Id`` imports the
 module), wrappers by ``_target_``, and a policy by ``_target_``; a run's config names callbacks and trackers
-beside them. From an agent or a run of unknown origin Zoo follows these names only where they stand in a list of
-its own: nothing is imported to find out. Everything else that another program might read as code (Hydra's keys,
-OmegaConf's interpolations, entry points), as a file, or as a program has no place there and is refused.
+beside them. From an agent or a run of unknown origin Zoo follows these names only where they stand in a list
+of its own: nothing is imported to find out. Everything else that another program might read as code (Hydra's
+keys, OmegaConf's interpolations, entry points), as a file, or as a program has no place there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OWN_POLICIES = {
 """The policies in each module of ``zoo.policies`` that a stranger's agent may name."""
 
 _ARGUMENTS = ("env.kwargs", "env.wrappers")
-_ENV_ID = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
+_ENV_ID = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
 ENVPOOL_PREFIX = "envpool:"
 
 TEXT_LIMIT = 1_000
@@ -130,6 +130,11 @@ def refuse_foreign_run(config: Mapping[str, Any], origin: str, remedy: str = "ad
                 raise _UntrustedError(key, config[key], "it reads what is not in the run")
         if "hydra" in config:
             raise _UntrustedError("hydra", "…", "it could name code to run")
+        algo = config.get("algo")
+        algo = algo if isinstance(algo, Mapping) else {}
+        for key in ("name", "preset"):
+            if algo.get(key) is not None and not re.fullmatch(r"[A-Za-z]\w*", str(algo[key])):
+                raise _UntrustedError(f"algo.{key}", algo[key], "it is no name")
         _check_config(config)
         pretrain, logger = config.get("pretrain"), config.get("logger")
         if isinstance(pretrain, Mapping) and pretrain.get("dataset") is not None:
@@ -299,6 +304,6 @@ def _is_own_policy(target: Any) -> bool:
 
 def _refused(who: str, error: _UntrustedError, remedy: str) -> ZooError:
     return ZooError(
-        f"{who} asks for `{one_line(error.path)}: {one_line(error.value, 80)}`, refused because {error.reason};"
-        f" if you know where it comes from, {remedy}"
+        f"{who} asks for `{one_line(error.path)}: {one_line(error.value, 80)}`, refused because"
+        f" {error.reason}; if you know where it comes from, {remedy}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.agents.agent_folder import read_agent
+from zoo.agents.agent_folder import read_as_data
 from zoo.agents.card import readme
 from zoo.agents.finding import resolve_agent
 from zoo.agents.listing import HEADER, ORDERS, Wanted, list_wanted
@@ -62,7 +62,7 @@ def _card(path: str) -> str:
     What would need trust to be loaded is read, which is harmless, and named.
     """
     found = resolve_agent(path)
-    files = read_agent(found, trust=True)
+    files = read_as_data(found)
     text = f"{shown(found)}\n\n{readme(files.card, files.config)}".rstrip()
     try:
         own_run = is_own(found, files.config)

@@ -6,9 +6,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.bare_words import as_typed, spelled
+from zoo.config.environment_values import resolved
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
-from zoo.config.resuming import ResumedRun
+from zoo.config.own_modules import name_own
+from zoo.config.resuming import ResumedRun, is_trusted
 from zoo.config.source import ZooConfigSource, chosen_groups
 from zoo.config.validation import checked, refuse_unknown_names, require_choices
 
@@ -41,6 +43,7 @@ class ConfigLoader(PluggedLoader):
         try:
             typed = as_typed(self.command, self.known_keys())
             refuse_unknown_names(parse_overrides(overrides), self.known_keys(), typed)
+            self.source.is_trusted = is_trusted(parse_overrides(overrides))
             resumed = ResumedRun.of(overrides) if is_run else None
             given = overrides if resumed is None else resumed.overrides
             self.source.chosen = {override.key_or_group for override in parse_overrides(given)}
@@ -50,6 +53,7 @@ class ConfigLoader(PluggedLoader):
             plain = self._with_what_is_fixed(_plain_job(config))
         except (*HYDRA_ERRORS, ValueError) as error:
             raise as_zoo_error(error, as_typed(self.command, self.known_keys())) from error
+        _let_callbacks_be_found(config)
         if is_run:
             require_choices(self.command, plain)
             self._check(config, plain)
@@ -97,9 +101,16 @@ class ConfigLoader(PluggedLoader):
                 del config[key]
 
 
+def _let_callbacks_be_found(config: DictConfig) -> None:
+    """Let Hydra find the callbacks in the working folder that the user's own files, or they, name."""
+    callbacks = OmegaConf.select(config, "hydra.callbacks")
+    for each in (callbacks or {}).values():
+        target = each.get("_target_") if isinstance(each, DictConfig) else None
+        if target is not None:
+            name_own(str(target))
+
+
 def _plain_job(config: DictConfig) -> dict[str, object]:
     """Return everything but Hydra's own part as plain values, with interpolations resolved."""
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    plain = OmegaConf.to_container(job, resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return dict(resolved(job))

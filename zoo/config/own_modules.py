@@ -2,7 +2,7 @@
 
 The working folder may hold what a stranger sent. It is on no import path therefore, and Python's own modules,
 installed packages and their optional dependencies are never looked for there. Only a module that the user
-typed, or that a config of theirs names, is, and so is whatever such a module imports itself, whenever it does.
+typed, or that a config of theirs names, is, and whatever such a module imports itself, whenever it does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def find_named(folder: str, names: Iterable[str]) -> Named:
 
 
 def forget_working_folder() -> None:
-    """Take off the import path what Python itself has put there: the working folder, for ``-m`` and ``-c``."""
+    """Take off the import path what Python has put there for ``-m`` and ``-c``: the working folder."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and not getattr(sys.flags, "safe_path", False) and _is_here(sys.path[0]):
         del sys.path[0]
@@ -80,7 +80,7 @@ def leave_safe_path() -> None:
 
 
 class _WorkingFolderFinder(MetaPathFinder):
-    """Finds top-level modules in a folder: those of ``names``, and those that modules ``found`` there import."""
+    """Finds top-level modules in a folder: those of ``names``, and what modules ``found`` there import."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

@@ -15,6 +15,7 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +31,8 @@ from zoo.config.fields import defaults
 from zoo.config.hydra_internals import ObjectType, header_of
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
+from zoo.files.opening import CONFIG_LIMIT, Folder
+from zoo.files.plain_data import parse_hydra_config
 from zoo.files.printing import one_line
 
 SCHEME = "zoo"
@@ -55,6 +58,9 @@ SEARCH_GROUPS = ("sampler", "pruner", "space")
 
 USUAL_SPACE = "of/"
 
+_GROUP_CHOICE = re.compile(r"(override )?/?(algo|env|policy|memory|callbacks|logger|pretrain|tuned)")
+_OPTION = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
+
 
 class ZooConfigSource(ConfigSource):
     """The source ``zoo://<command>``; a group named like a plain value of that command's config is hidden."""
@@ -62,6 +68,8 @@ class ZooConfigSource(ConfigSource):
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
+        self.is_trusted = False
+        """Whether the user vouches for the files that an experiment names."""
         self.chosen: set[str] = set()
         """What the command line sets; a whole memory that it chooses replaces that of other files."""
         self.plain_keys: set[str] = set()
@@ -245,10 +253,27 @@ class ZooConfigSource(ConfigSource):
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}")
-        config, header = _read_yaml(file)
+        if any(file.is_relative_to(folder) for folder in self.folders):
+            config, header = _read_yaml(file)
+        else:
+            config, header = self._foreign_experiment(file), {}
         if file.name == "config.yaml":
             config.defaults = _choices_of_run(config, file)
         return self._without_replaced_memory(config), {**header, **GLOBAL}
+
+    def _foreign_experiment(self, file: Path) -> DictConfig:
+        """Return an experiment from elsewhere. Raises `ZooError` for code in one of somebody else."""
+        if self.is_trusted or (file.name == "config.yaml" and sections.is_own_run(file.parent)):
+            return _read_yaml(file)[0]
+        config = _read_of_others(file)
+        values = OmegaConf.to_container(config, resolve=False)
+        assert isinstance(values, dict)
+        origin = f"the experiment in {shown(file)}"
+        settings = {str(key): each for key, each in values.items() if key != "defaults"}
+        sections.refuse_foreign_run(settings, origin)
+        _refuse_choices_of_others(values.get("defaults", []), origin)
+        _refuse_places_of_others(values, origin)
+        return config
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
@@ -342,7 +367,7 @@ def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
 
 def _read_tuned(file: Path) -> DictConfig:
     """Return a tuned file's values; one that says more than values is refused."""
-    config, _ = _read_yaml(file)
+    config = _read_of_others(file)
     values = OmegaConf.to_container(config, resolve=False)
     assert isinstance(values, dict)
     for key in values:
@@ -374,6 +399,41 @@ def _interpolation_in(value: Any) -> str | None:
     if isinstance(value, list):
         return next(filter(None, map(_interpolation_in, value)), None)
     return value if isinstance(value, str) and "${" in value else None
+
+
+def _refuse_choices_of_others(defaults: Any, origin: str) -> None:
+    """Raise `ZooError` for entries of a defaults list that choose more than options of known groups."""
+    for default in defaults if isinstance(defaults, list) else [defaults]:
+        choices = default if isinstance(default, dict) else {default: None}
+        for key, chosen in choices.items():
+            names = chosen if isinstance(chosen, list) else [chosen]
+            is_known = key == "_self_" or _GROUP_CHOICE.fullmatch(" ".join(str(key).split()))
+            if not is_known or not all(each is None or _OPTION.fullmatch(str(each)) for each in names):
+                raise ZooError(
+                    f"{origin} asks for `{one_line(default, 80)}` among its defaults, refused because it"
+                    " could name code to run; if you know where it comes from, add trust=true"
+                )
+
+
+def _refuse_places_of_others(values: dict[Any, Any], origin: str) -> None:
+    """Raise `ZooError` where an experiment would go on with a run, or write outside this folder."""
+    runs = values.get("runs_dir")
+    leads_out = isinstance(runs, str) and (os.path.isabs(runs) or ".." in Path(runs).parts or runs[:1] == "~")
+    for key, is_refused in (("resume", values.get("resume") is not None), ("runs_dir", leads_out)):
+        if is_refused:
+            raise ZooError(
+                f"{origin} asks for `{key}: {one_line(values[key], 80)}`, refused because it leads elsewhere;"
+                f" give {key}= on the command line, or trust=true"
+            )
+
+
+def _read_of_others(file: Path) -> DictConfig:
+    """Return what a file holds that may be a stranger's. Raises `ZooError`."""
+    try:
+        content = Folder(file.parent, follow_links=True).read(file.name, CONFIG_LIMIT)
+        return OmegaConf.create(parse_hydra_config(content or b""))
+    except (OSError, ValueError, OmegaConfBaseException) as error:
+        raise ZooError(f"can't read {shown(file)}: {one_line(error)}") from error
 
 
 def _read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:

@@ -22,13 +22,30 @@ from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
+from zoo.files.opening import TEXT_LIMIT, UnusualEntryError, open_regular, refuse_unusual_entries
 from zoo.files.plain_data import parse_json, parse_yaml, to_json, to_yaml
+from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
 from zoo.training.machine import machine
 from zoo.training.problems import tell, told
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
+
+WRITTEN = (
+    *(
+        ".lock*",
+        ".signature*",
+        "config.yaml*",
+        "run.json*",
+        "progress.csv*",
+        "evaluations.npz*",
+        "monitor*",
+        "tb*",
+    ),
+    *("agent*", "best_agent*", "checkpoint*", "videos*", ".*.partial", ".*.previous"),
+)
+"""Patterns of all that Zoo itself reads and writes in a run's folder."""
 
 FINISHED = "finished"
 """The status of a run that ended by itself."""
@@ -73,12 +90,14 @@ class RunFolder:
         return run
 
     @classmethod
-    def reopen(cls, path: str | os.PathLike[str]) -> RunFolder:
+    def reopen(cls, path: str | os.PathLike[str], *, links_allowed: bool = False) -> RunFolder:
         """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
 
-        Raises `ZooError` if there is no run, if it is finished, or if it is still going on.
+        Raises `ZooError` if there is no run, if it is finished, if it is still going on, or if something in
+        it is no file: a run may be a stranger's, or stand where others write. Links need ``links_allowed``.
         """
         run = cls(path)
+        refuse_unusual(run.path, links_allowed=links_allowed)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
         try:
@@ -100,7 +119,7 @@ class RunFolder:
         if not run.has_checkpoint:
             run._remove_logs()
         if run.config.is_file():
-            run._written[run.config] = run.config.read_bytes()
+            run._written[run.config] = _content(run.config)
         return run
 
     @classmethod
@@ -119,7 +138,7 @@ class RunFolder:
                 is_wanted = record.get("job") == job and record.get("status") != FINISHED
                 if is_wanted and is_same(run.read_config()):
                     return cls.reopen(folder)
-            except ZooError:
+            except (ZooError, OSError):
                 # Damaged, or somebody else's.
                 continue
         return None
@@ -136,14 +155,14 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
         try:
-            return parse_yaml(self.config.read_bytes())
+            return parse_yaml(_content(self.config))
         except (OSError, ValueError) as error:
             raise ZooError(f"can't read the run's config {self.config}: {error}") from error
 
     def read_record(self) -> dict[str, Any]:
         """Return ``run.json``. Raises `ZooError` if there is no run here."""
         try:
-            return parse_json(self.record.read_bytes())
+            return parse_json(_content(self.record))
         except FileNotFoundError as error:
             raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
         except (OSError, ValueError) as error:
@@ -237,7 +256,7 @@ class RunFolder:
     def _record_so_far(self) -> dict[str, Any]:
         """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
         try:
-            return parse_json(self.record.read_bytes())
+            return parse_json(_content(self.record))
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -323,6 +342,25 @@ class _Speed:
     def _clock(self) -> float:
         left_out = self.algorithm.timings["evaluation"] + self.algorithm.runtime.compile_clock.seconds
         return time.perf_counter() - left_out
+
+
+def refuse_unusual(run: Path, *, links_allowed: bool = False) -> None:
+    """Raise `ZooError` for a link, a pipe or a device where a run keeps files; trackers have their own."""
+    try:
+        if run.is_dir():
+            refuse_unusual_entries(run, WRITTEN, links_allowed=links_allowed)
+    except UnusualEntryError as error:
+        remedy = "; if it is yours, trust=true follows it" if error.what == "a link" else ""
+        raise ZooError(f"the run in {one_line(run)} is refused: {one_line(error)}{remedy}") from error
+    except OSError as error:
+        raise ZooError(f"can't read the run in {one_line(run)}: {error.strerror or error}") from error
+
+
+def _content(path: Path) -> bytes:
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > TEXT_LIMIT:
+            raise ValueError(f"it has more than {TEXT_LIMIT:,} bytes")
+        return file.read()
 
 
 def _made_anew(parent: Path, name: str) -> Path:

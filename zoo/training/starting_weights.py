@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.agents.agent_folder import AgentFiles, read_agent
+from zoo.agents.agent_folder import AgentFiles, read_agent, read_as_data
+from zoo.config.environment_values import as_written
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 SECTIONS = ("algo", "policy", "memory", "env")
 
 
-def take_weights(algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any]) -> list[str]:
+def take_weights(
+    algorithm: Algorithm[Any], agent: str, config: Mapping[str, Any], *, links_allowed: bool = False
+) -> list[str]:
     """Copy the agent's weights and running statistics, and return which of its settings are others today.
 
-    Nothing of the agent is run. Raises `ZooError` if there is none, or it does not fit.
+    Nothing of the agent is run; links that leave it are followed only with ``links_allowed``. Raises
+    `ZooError` if there is none, or it does not fit.
     """
-    files = read_agent(agent, trust=True, own_env=True)
+    files = read_agent(agent, trust=True, own_env=True) if links_allowed else read_as_data(agent)
     _check_spaces(algorithm, files, agent)
     try:
         algorithm.set_parameters(files.tensors)
@@ -46,7 +50,7 @@ def differences(
     trained: Mapping[str, Any], algorithm: Algorithm[Any], config: Mapping[str, Any]
 ) -> Iterator[str]:
     """Give ``key: value of the agent → value of today`` for every setting that differs."""
-    today = {**config, "policy": dataclasses.asdict(algorithm.policy_config)}
+    today = as_written({**config, "policy": dataclasses.asdict(algorithm.policy_config)})
     for section in SECTIONS:
         yield from _differing(trained.get(section) or {}, today.get(section) or {}, section)
     had, has = trained_normalized(trained), algorithm.normalizer is not None

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import optuna
 from optuna.trial import Trial
 
+from zoo.config.environment_values import keep
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.files.printing import say
@@ -76,6 +77,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
     """Work, and return the exit status and what to tell the user."""
     sys.argv = list(job["shown"])
+    keep(job["variables"])
     try:
         plan = Plan(job["config"])
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])

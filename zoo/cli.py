@@ -58,6 +58,11 @@ def status_of(arguments: Sequence[str]) -> int:
             raise
         print(printable(f"zoo: {without_password(str(error))}"), file=sys.stderr)
         return MISTAKE
+    except PermissionError as error:
+        if os.environ.get("ZOO_DEBUG") == "1" or error.filename is None:
+            raise
+        print(printable(f"zoo: can't get at {error.filename}: {error.strerror}"), file=sys.stderr)
+        return MISTAKE
     except KeyboardInterrupt:
         print("zoo: interrupted", file=sys.stderr)
         return INTERRUPTED

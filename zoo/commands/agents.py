@@ -15,7 +15,7 @@ from zoo.config.composing import env_id
 from zoo.config.paths import shown
 from zoo.errors import ZooError
 from zoo.files.plain_data import to_json
-from zoo.files.printing import one_line, printable
+from zoo.files.printing import one_line, printable, show
 
 PATH_LIMIT = 4096
 """Characters of a path that are shown."""
@@ -24,7 +24,7 @@ PATH_LIMIT = 4096
 def run(config: Mapping[str, Any]) -> None:
     """List all agents, or those that are wanted; or show the one at ``agent``."""
     if config.get("agent") is not None:
-        print(_card(str(config["agent"])))
+        show(_card(str(config["agent"])))
         return
     env = None if config.get("env") is None else env_id(str(config["env"]))
     wanted = Wanted(
@@ -39,13 +39,13 @@ def run(config: Mapping[str, Any]) -> None:
     if order is not None:
         agents.sort(key=ORDERS[order])
     if config.get("format") == "json":
-        print(to_json([agent.as_dict() for agent in agents]), end="")
+        show(to_json([agent.as_dict() for agent in agents]), end="")
     elif agents:
-        print(_table([HEADER, *(agent.as_row() for agent in agents)]))
+        show(_table([HEADER, *(agent.as_row() for agent in agents)]))
     elif wanted == Wanted():
-        print("there is no agent yet; zoo train algo=ppo2 env=CartPole-v1 makes one")
+        show("there is no agent yet; zoo train algo=ppo2 env=CartPole-v1 makes one")
     else:
-        print("there is no such agent; `zoo agents` lists all")
+        show("there is no such agent; `zoo agents` lists all")
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:

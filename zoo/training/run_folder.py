@@ -23,7 +23,7 @@ from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
 from zoo.files.opening import TEXT_LIMIT, UnusualEntryError, open_regular, refuse_unusual_entries
-from zoo.files.plain_data import parse_json, parse_yaml, to_json, to_yaml
+from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
 from zoo.training.machine import machine
@@ -170,7 +170,8 @@ class RunFolder:
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
-        self._write(self.record, to_json(self._record_so_far() | values))
+        record = with_finite_numbers(plain(self._record_so_far() | values))
+        self._write(self.record, to_json(record))
 
     def close(self) -> None:
         """Let other processes take up the run."""
@@ -376,17 +377,35 @@ def _made_anew(parent: Path, name: str) -> Path:
 
 
 def git_state() -> dict[str, Any]:
-    """Return the commit checked out in the working folder, and whether files differ from it."""
+    """Return the commit checked out in the working folder, and whether files differ from it.
+
+    A repository can have git run programs of its own choice when it is asked for changes: its monitor is
+    switched off, and one with filters of its own is not asked (``git_changed`` is None).
+    """
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return {"git_commit": None}
-    return {"git_commit": commit, "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    changed = None
+    if not _has_filters_of_its_own():
+        changed = bool(_git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
+    return {"git_commit": commit, "git_changed": changed}
+
+
+def _has_filters_of_its_own() -> bool:
+    """Tell whether the repository itself, and not the user, has set a program to read files through."""
+    found = _git("config", "--show-scope", "--includes", "--name-only", "--get-regexp", r"^(filter|diff)\.")
+    scopes = {line.partition("\t")[0] for line in (found or "").splitlines()}
+    return not scopes <= {"global", "system"}
 
 
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", *arguments], capture_output=True, text=True, timeout=5, check=True
+            ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -39,7 +39,15 @@ from zoo.files.opening import (
     Folder,
     LinkElsewhereError,
 )
-from zoo.files.plain_data import parse_config, parse_json, parse_yaml, plain, to_json, to_yaml
+from zoo.files.plain_data import (
+    parse_config,
+    parse_json,
+    parse_yaml,
+    plain,
+    to_json,
+    to_yaml,
+    with_finite_numbers,
+)
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, check_size, parse_tensors, tensor_bytes
 from zoo.files.zips import UnreadableZipError, Zip, write_zip
@@ -186,7 +194,7 @@ def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...])
 
 def _contents(agent: AgentFiles) -> dict[str, bytes]:
     config = {"format": FORMAT, **as_written(plain(agent.config))}
-    card = plain(complete_card(agent.card, config))
+    card = with_finite_numbers(plain(complete_card(agent.card, config)))
     contents = {
         CONFIG: to_yaml(config).encode(),
         POLICY: tensor_bytes(agent.tensors),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
 from zoo.config.settings import EvaluateSettings
+from zoo.files.plain_data import plain, with_finite_numbers
 from zoo.files.printing import decimal, show
 from zoo.training.opened_agent import OpenedAgent, open_agent
 
@@ -27,7 +28,8 @@ def run(config: Mapping[str, Any]) -> None:
     show(_table(evaluation))
     summary = evaluation.summary()
     names = [*SCORES, "success_rate"] if "success_rate" in summary else SCORES
-    show(json.dumps({"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in names}}))
+    said = {"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in names}}
+    show(json.dumps(with_finite_numbers(plain(said)), allow_nan=False))
 
 
 def _evaluated(agent: OpenedAgent, settings: EvaluateSettings) -> Evaluation:

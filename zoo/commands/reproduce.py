@@ -11,6 +11,7 @@ from zoo.config.fields import build
 from zoo.config.inspecting import ReproduceSettings
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED, ZooError
+from zoo.files.plain_data import with_finite_numbers
 from zoo.files.printing import one_line, show
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def run(config: Mapping[str, Any]) -> int:
         show(f"again   {one_line(shown(done.again))}: interrupted after {done.timesteps:,} steps")
         return INTERRUPTED
     _show(done)
-    show(json.dumps(done.summary()))
+    show(json.dumps(with_finite_numbers(done.summary())))
     return 0 if done.equal else DIFFERENT
 
 

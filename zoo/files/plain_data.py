@@ -49,6 +49,15 @@ def to_json(values: Any) -> str:
     return json.dumps(plain(values), indent=2) + "\n"
 
 
+def with_finite_numbers(values: Any) -> Any:
+    """Return plain data with None for numbers that JSON does not have: NaN, and what is infinite."""
+    if isinstance(values, Mapping):
+        return {key: with_finite_numbers(item) for key, item in values.items()}
+    if isinstance(values, list | tuple):
+        return [with_finite_numbers(item) for item in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
 def parse_yaml(content: bytes, *, n_values: int | None = None) -> dict[str, Any]:
     """Return the mapping that YAML holds. Raises `ValueError` in one line if it is not one of plain data.
 

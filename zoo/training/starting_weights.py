@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from zoo.agents.agent_folder import AgentFiles, read_agent, read_as_data
 from zoo.config.environment_values import as_written
 from zoo.envs.spaces import interfaces_differ, space_from_dict
@@ -28,6 +30,7 @@ def take_weights(
     """
     files = read_agent(agent, trust=True, own_env=True) if links_allowed else read_as_data(agent)
     _check_spaces(algorithm, files, agent)
+    _check_finite(files, agent)
     try:
         algorithm.set_parameters(files.tensors)
     except ZooError as error:
@@ -44,6 +47,17 @@ def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> N
     if difference is not None:
         what, how = difference
         raise ZooError(f"can't start from {agent}: its {what} and the environment's differ: {how}")
+
+
+def _check_finite(files: AgentFiles, agent: str) -> None:
+    """Raise `ZooError` for weights or statistics that are no numbers: nothing is learned from there."""
+    statistics = {} if files.normalization is None else files.normalization[0]
+    for name, array in {**files.tensors, **statistics}.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ZooError(
+                f"can't start from {one_line(agent)}: {one_line(name)} has values that are not finite (NaN or"
+                " infinite); an earlier agent of that run may be whole"
+            )
 
 
 def differences(

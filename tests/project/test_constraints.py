@@ -1,4 +1,4 @@
-"""What is installed beside Zoo: released versions, of what it depends on; and in a container nobody is root."""
+"""What is installed beside Zoo: released versions of what it needs; and nobody is root in a container."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
     "config to compare": ("run/config.yaml", ("compare", "run", "run")),
 }
 
-TRAINS = ("resume", "reproduce", "begin", "progress", "experiment", "tuned", "study", "expert data")
+TRAINS = ("resume", "reproduce", "begin", "progress", "experiment", "tuned", "study", "expert data", "plot")
 """Words of places whose command may go on to train, which takes a second."""
 FEW = ("nothing", "noise", "list", "mapping of lists", "mapping of numbers", "brackets")
 

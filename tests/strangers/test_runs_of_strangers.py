@@ -86,6 +86,13 @@ NAMING_CODE: dict[str, Callable[[dict[str, Any]], object]] = {
     "environment in a folder": lambda config: config["env"].update(id="../../downloads/evil"),
     "file of an environment": lambda config: config["env"].update(kwargs={"xml_file": "/etc/passwd"}),
     "window": lambda config: config["env"].update(render_mode="human"),
+    "widths": lambda config: config["policy"].update(net_arch=[10**6, 10**6]),
+    "one width": lambda config: config["policy"].update(net_arch={"pi": [4], "vf": [10**30]}),
+    "layers": lambda config: config["policy"].update(net_arch=[1] * 1_000),
+    "memory of a policy": lambda config: config["policy"].update(lstm_hidden_size=10**6),
+    "rollout": lambda config: config["algo"].update(n_steps=10**9),
+    "critics": lambda config: config["algo"].update(n_critics=10**6),
+    "environments": lambda config: config.update(n_envs=10**9),
 }
 
 WAYS: dict[str, Callable[[Path], list[str]]] = {

@@ -136,6 +136,7 @@ def refuse_foreign_run(config: Mapping[str, Any], origin: str, remedy: str = "ad
             if algo.get(key) is not None and not re.fullmatch(r"[A-Za-z]\w*", str(algo[key])):
                 raise _UntrustedError(f"algo.{key}", algo[key], "it is no name")
         _check_config(config)
+        _check_networks(config)
         pretrain, logger = config.get("pretrain"), config.get("logger")
         if isinstance(pretrain, Mapping) and pretrain.get("dataset") is not None:
             raise _UntrustedError("pretrain.dataset", pretrain["dataset"], "it reads what is not in the run")
@@ -143,6 +144,45 @@ def refuse_foreign_run(config: Mapping[str, Any], origin: str, remedy: str = "ad
             raise _UntrustedError("logger.wandb", logger["wandb"], "it sends the run to others")
     except _UntrustedError as error:
         raise _refused(origin, error, remedy) from error
+
+
+WEIGHTS_LIMIT = 10**8
+"""Weights that the layers of one network of a stranger's run may have."""
+LAYERS_LIMIT = 100
+MOST = {"n_critics": 100, "n_quantiles": 10_000, "n_delta": 10_000, "n_top": 10_000, "n_minibatches": 10**6}
+ROLLOUT_LIMIT = 10**7
+"""Steps of all environments that it may keep before an update."""
+
+
+def _check_networks(config: Mapping[str, Any]) -> None:
+    """Refuse networks and rollouts that no memory holds: a run has no weights with which to compare them."""
+    policy, algo = (config.get(name) for name in ("policy", "algo"))
+    policy, algo = (each if isinstance(each, Mapping) else {} for each in (policy, algo))
+    for key, value in policy.items():
+        for widths in _lists_of_widths(value):
+            pairs = zip([widths[0], *widths], [*widths, widths[-1]], strict=True)
+            if len(widths) > LAYERS_LIMIT or sum(a * b for a, b in pairs) > WEIGHTS_LIMIT:
+                reason = f"these are more than {LAYERS_LIMIT} layers or {WEIGHTS_LIMIT:,} weights"
+                raise _UntrustedError(f"policy.{key}", value, reason)
+    for key, most in MOST.items():
+        value = algo.get(key)
+        if isinstance(value, int) and value > most:
+            raise _UntrustedError(f"algo.{key}", value, f"it is more than {most:,}")
+    n_steps, n_envs = algo.get("n_steps"), config.get("n_envs")
+    sizes = [each if isinstance(each, int) else 1 for each in (n_steps, n_envs)]
+    if sizes[0] * sizes[1] > ROLLOUT_LIMIT:
+        raise _UntrustedError("algo.n_steps", n_steps, f"with n_envs it is more than {ROLLOUT_LIMIT:,}")
+
+
+def _lists_of_widths(value: Any) -> Iterator[list[int]]:
+    if isinstance(value, Mapping):
+        for each in value.values():
+            yield from _lists_of_widths(each)
+        return
+    values = value if isinstance(value, list) else [value]
+    widths = [each for each in values if isinstance(each, int) and not isinstance(each, bool)]
+    if widths:
+        yield widths
 
 
 ELSEWHERE = ("init_from", "dataset", "experiment")

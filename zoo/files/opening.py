@@ -54,7 +54,7 @@ def refuse_unusual_entries(folder: Path, names: Iterable[str], *, links_allowed:
         status = entry.stat(follow_symlinks=False)
         if links_allowed and stat.S_ISLNK(status.st_mode):
             continue
-        what = _unusual(status)
+        what = unusual(status)
         if what is not None:
             raise UnusualEntryError(entry.name, what)
         if stat.S_ISDIR(status.st_mode):
@@ -64,7 +64,8 @@ def refuse_unusual_entries(folder: Path, names: Iterable[str], *, links_allowed:
                 raise UnusualEntryError(f"{entry.name}/{error.name}", error.what) from error
 
 
-def _unusual(status: os.stat_result) -> str | None:
+def unusual(status: os.stat_result) -> str | None:
+    """Return what something is that is neither a file nor a folder, None for these."""
     if stat.S_ISLNK(status.st_mode):
         return "a link"
     if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from bounds import within_bounds
 
 from zoo.cli import status_of
 
@@ -228,3 +229,33 @@ def test_weights_are_not_read_through_links_nor_pipes(
     replace(run / "agent" / file, os.mkfifo if kind == "pipe" else lambda path: path.symlink_to(real))
     assert status_of(["train", *TRAIN, f"init_from={run}/agent"]) == 2
     assert capfd.readouterr().err.startswith("zoo: ")
+
+
+TUNED = {
+    "wrapper": {"env": {"wrappers": ["evil.Wrapper"]}},
+    "policy": {"policy": {"_target_": "evil.Policy"}},
+    "file": {"env": {"kwargs": {"xml_file": "/etc/passwd"}}},
+    "widths": {"policy": {"net_arch": [10**6, 10**6]}},
+}
+
+
+@pytest.mark.parametrize("values", TUNED.values(), ids=TUNED)
+def test_tuned_file_that_names_code_is_refused(
+    run: Path, values: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("downloads/tuned.yaml").write_text(yaml.safe_dump(values))
+    assert status_of(["train", *TRAIN, "tuned=downloads/tuned.yaml"]) == 2
+    assert "trust=true" in capfd.readouterr().err
+    assert not Path("../ran").exists()
+
+
+def test_tuned_file_of_references_and_a_pipe_are_refused(run: Path) -> None:
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefg", "bcdefgh", strict=True)]
+    Path("tuned.yaml").write_text("\n".join(lines))
+    os.mkfifo("pipe.yaml")
+    with within_bounds():
+        assert status_of(["train", *TRAIN, "tuned=tuned.yaml"]) == 2
+        assert status_of(["train", *TRAIN, "tuned=pipe.yaml"]) == 2
+        assert status_of(["train", *TRAIN, "experiment=tuned.yaml"]) == 2
+        assert status_of(["train", *TRAIN, "experiment=pipe.yaml"]) == 2

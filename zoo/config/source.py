@@ -221,6 +221,12 @@ class ZooConfigSource(ConfigSource):
         if file is None:
             raise ZooError(_no_tuned_file(name))
         config = _read_tuned(file)
+        if not self.is_trusted and not any(
+            file.is_relative_to(each.absolute()) for each in search_folders("hyperparams")
+        ):
+            values: Any = OmegaConf.to_container(config, resolve=False)
+            settings = {key: each for key, each in values.items() if key != "defaults"}
+            sections.refuse_foreign_run(settings, f"the tuned file {shown(file)}")
         if "defaults" in config:
             config.defaults = [each for each in config.defaults if _chosen_policy(each) is None]
             if not config.defaults:

@@ -15,7 +15,6 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,12 +27,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
 from zoo.config.fields import defaults
+from zoo.config.foreign_files import (
+    read_of_others,
+    read_tuned,
+    refuse_choices_of_others,
+    refuse_places_of_others,
+)
 from zoo.config.hydra_internals import ObjectType, header_of
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
-from zoo.files.opening import CONFIG_LIMIT, Folder
-from zoo.files.plain_data import parse_hydra_config
-from zoo.files.printing import one_line
 
 SCHEME = "zoo"
 
@@ -42,10 +44,6 @@ USUAL_MEMORY = "memory/usual"
 NO_TUNED = "none"
 USUAL_TUNED = "usual/"
 """What the option of ``tuned`` begins with that the user did not choose, and that may be missing."""
-
-TUNED_KEYS = ("n_timesteps", "n_envs", "algo", "env", "policy", "memory", "defaults")
-TUNED_DEFAULTS = ("_self_", "override /policy", "override /memory")
-"""What a tuned file may have: it may come from others, and settles how well is learned, nothing else."""
 
 GLOBAL = {"package": "_global_"}
 WITHOUT_FILES = ("algo", "env", "policy", "tuned")
@@ -57,9 +55,6 @@ SEARCH_GROUPS = ("sampler", "pruner", "space")
 """Groups of `zoo tune`, whose files stand in ``conf/tune/``."""
 
 USUAL_SPACE = "of/"
-
-_GROUP_CHOICE = re.compile(r"(override )?/?(algo|env|policy|memory|callbacks|logger|pretrain|tuned)")
-_OPTION = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
 
 
 class ZooConfigSource(ConfigSource):
@@ -220,7 +215,7 @@ class ZooConfigSource(ConfigSource):
         file = _chosen_tuned_file(name)
         if file is None:
             raise ZooError(_no_tuned_file(name))
-        config = _read_tuned(file)
+        config = read_tuned(file)
         if not self.is_trusted and not any(
             file.is_relative_to(each.absolute()) for each in search_folders("hyperparams")
         ):
@@ -243,7 +238,7 @@ class ZooConfigSource(ConfigSource):
         pair, _, tuned = name.partition("/from/")
         algo, _, env = pair.partition("/")
         file = _chosen_tuned_file(f"{USUAL_TUNED}{pair}" if tuned == "usual" else tuned)
-        choices = [] if file is None else map(_chosen_policy, _read_tuned(file).get("defaults", []))
+        choices = [] if file is None else map(_chosen_policy, read_tuned(file).get("defaults", []))
         usual = self._usual_policy(algo)
         if sections.is_atari(env):
             usual = usual.replace("Mlp", "Cnn", 1)
@@ -271,14 +266,14 @@ class ZooConfigSource(ConfigSource):
         """Return an experiment from elsewhere. Raises `ZooError` for code in one of somebody else."""
         if self.is_trusted or (file.name == "config.yaml" and sections.is_own_run(file.parent)):
             return _read_yaml(file)[0]
-        config = _read_of_others(file)
+        config = read_of_others(file)
         values = OmegaConf.to_container(config, resolve=False)
         assert isinstance(values, dict)
         origin = f"the experiment in {shown(file)}"
         settings = {str(key): each for key, each in values.items() if key != "defaults"}
         sections.refuse_foreign_run(settings, origin)
-        _refuse_choices_of_others(values.get("defaults", []), origin)
-        _refuse_places_of_others(values, origin)
+        refuse_choices_of_others(values.get("defaults", []), origin)
+        refuse_places_of_others(values, origin)
         return config
 
     def _file(self, config_path: str) -> Path | None:
@@ -369,77 +364,6 @@ def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:
     except AttributeError as error:
         raise ZooError(f"{shown(file)} is not the config of a run: {error}") from error
     return OmegaConf.create(["_self_", *({f"override /{group}": name} for group, name in choices.items())])
-
-
-def _read_tuned(file: Path) -> DictConfig:
-    """Return a tuned file's values; one that says more than values is refused."""
-    config = _read_of_others(file)
-    values = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(values, dict)
-    for key in values:
-        if key not in TUNED_KEYS:
-            raise ZooError(
-                f"`{one_line(key)}` in {shown(file)} has no place in a tuned file,"
-                f" which may have {', '.join(TUNED_KEYS)}"
-            )
-    defaults = values.get("defaults", [])
-    for default in defaults if isinstance(defaults, list) else [defaults]:
-        for choice in default if isinstance(default, dict) else [default]:
-            if " ".join(str(choice).split()) not in TUNED_DEFAULTS:
-                raise ZooError(
-                    f"`{one_line(choice)}` in {shown(file)} has no place among the defaults of a tuned file,"
-                    f" which may have {', '.join(TUNED_DEFAULTS)}"
-                )
-    interpolation = _interpolation_in(values)
-    if interpolation is not None:
-        raise ZooError(
-            f"`{one_line(interpolation, 80)}` in {shown(file)} is an interpolation,"
-            " which a tuned file may not have"
-        )
-    return config
-
-
-def _interpolation_in(value: Any) -> str | None:
-    if isinstance(value, dict):
-        return next(filter(None, map(_interpolation_in, itertools.chain(value, value.values()))), None)
-    if isinstance(value, list):
-        return next(filter(None, map(_interpolation_in, value)), None)
-    return value if isinstance(value, str) and "${" in value else None
-
-
-def _refuse_choices_of_others(defaults: Any, origin: str) -> None:
-    """Raise `ZooError` for entries of a defaults list that choose more than options of known groups."""
-    for default in defaults if isinstance(defaults, list) else [defaults]:
-        choices = default if isinstance(default, dict) else {default: None}
-        for key, chosen in choices.items():
-            names = chosen if isinstance(chosen, list) else [chosen]
-            is_known = key == "_self_" or _GROUP_CHOICE.fullmatch(" ".join(str(key).split()))
-            if not is_known or not all(each is None or _OPTION.fullmatch(str(each)) for each in names):
-                raise ZooError(
-                    f"{origin} asks for `{one_line(default, 80)}` among its defaults, refused because it"
-                    " could name code to run; if you know where it comes from, add trust=true"
-                )
-
-
-def _refuse_places_of_others(values: dict[Any, Any], origin: str) -> None:
-    """Raise `ZooError` where an experiment would go on with a run, or write outside this folder."""
-    runs = values.get("runs_dir")
-    leads_out = isinstance(runs, str) and (os.path.isabs(runs) or ".." in Path(runs).parts or runs[:1] == "~")
-    for key, is_refused in (("resume", values.get("resume") is not None), ("runs_dir", leads_out)):
-        if is_refused:
-            raise ZooError(
-                f"{origin} asks for `{key}: {one_line(values[key], 80)}`, refused because it leads elsewhere;"
-                f" give {key}= on the command line, or trust=true"
-            )
-
-
-def _read_of_others(file: Path) -> DictConfig:
-    """Return what a file holds that may be a stranger's. Raises `ZooError`."""
-    try:
-        content = Folder(file.parent, follow_links=True).read(file.name, CONFIG_LIMIT)
-        return OmegaConf.create(parse_hydra_config(content or b""))
-    except (OSError, ValueError, OmegaConfBaseException) as error:
-        raise ZooError(f"can't read {shown(file)}: {one_line(error)}") from error
 
 
 def _read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:

@@ -112,11 +112,6 @@ class Experiment:
             self._closing.close()
 
     @property
-    def is_trusted(self) -> bool:
-        """Whether the user vouches for what others have made."""
-        return bool(self.config.get("trust"))
-
-    @property
     def is_finished(self) -> bool:
         """Whether the run is recorded as finished; whatever is left to do changes nothing of that."""
         return hasattr(self, "run") and self.run.status == FINISHED
@@ -249,7 +244,7 @@ class Experiment:
         from zoo.training.configured_pretraining import pretrain
 
         n_workers, resumed = self.config.get("workers", 1), self.config["resume"]
-        if resumed is not None and not self.is_trusted:
+        if resumed is not None and not self.config.get("trust"):
             refuse_many_of_others(Path(resumed), self.config, "resume it there, or on more cores")
         if n_workers > 1:
             from zoo.training.worker_process import crew_of
@@ -271,9 +266,8 @@ class Experiment:
         if config["init_from"] is not None and not has_checkpoint:
             from zoo.training.starting_weights import take_weights
 
-            self.changed_settings = take_weights(
-                self.algorithm, config["init_from"], config, links_allowed=self.is_trusted
-            )
+            agent, trusted = config["init_from"], bool(config.get("trust"))
+            self.changed_settings = take_weights(self.algorithm, agent, config, links_allowed=trusted)
         self._refuse_unfit_barriers(run)
         if run is None:
             run = _new_run(config)
@@ -325,7 +319,7 @@ class Experiment:
     def _interrupted_run(self) -> RunFolder | None:
         """Return the run to go on with, that of ``resume`` or of the job, whose config is then taken."""
         if self.config["resume"] is not None:
-            return RunFolder.reopen(self.config["resume"], links_allowed=self.is_trusted)
+            return RunFolder.reopen(self.config["resume"], links_allowed=bool(self.config.get("trust")))
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:
             return None

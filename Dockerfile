@@ -2,12 +2,17 @@
 #
 #   docker build -t zoo .
 #   docker build -t zoo --build-arg TORCH_INDEX=URL .    PyTorch from another index
+#   docker build -t zoo --build-arg UID="$(id -u)" .     for a user whose number is not 1000
 #   docker run --rm -v "$PWD":/work zoo train algo=ppo2 env=CartPole-v1
+#
+# Nothing runs as the superuser: what is mounted at /work has to be writable for the user with the number UID. With
+# -v zoo-home:/home/zoo the key by which your own runs are known, and compiled updates, outlive a container.
 #
 # Without TORCH_INDEX this is the PyTorch of the Python package index, which runs on CPUs, and on GPUs where the
 # container is started with --gpus all. PyTorch's own index has a smaller one for CPUs alone, and one for each CUDA.
-ARG PYTHON=3.11
-FROM python:${PYTHON}-slim-bookworm
+# One release of the base, not whatever is newest; --build-arg BASE=python@sha256:… names one image for good.
+ARG BASE=python:3.11.14-slim-bookworm
+FROM ${BASE}
 
 # Compiled updates need a C++ compiler; MuJoCo films through EGL.
 RUN apt-get update \
@@ -32,6 +37,9 @@ COPY trained_agents ./trained_agents
 RUN pip install --constraint constraints.txt ".[all]"
 
 # Runs are written below the working folder: mount one of your own here.
+ARG UID=1000
+RUN useradd --uid "$UID" --create-home zoo && install --directory --owner=zoo --mode=0700 /work
+USER zoo
 WORKDIR /work
 ENTRYPOINT ["zoo"]
 CMD ["--help"]

@@ -78,15 +78,21 @@ def stub() -> str:
     return formatted("\n".join(lines) + "\n")
 
 
+def importable(made: type[Any]) -> type[Any]:
+    """Return a class that its module has by name: this one, or else the first that it is made of."""
+    return next(
+        each for each in made.__mro__ if getattr(sys.modules[each.__module__], each.__name__, None) is each
+    )
+
+
 def class_stub(name: str, module: str, used: dict[str, str]) -> str:
     """Return the class with its constructor; ``used`` gets the names that annotations need."""
     found: Any = getattr(importlib.import_module(module), name)
-    used[found.config_class.__name__] = (
-        f"from {found.config_class.__module__} import {found.config_class.__name__}"
-    )
+    config = importable(found.config_class)
+    used[config.__name__] = f"from {config.__module__} import {config.__name__}"
     arguments, is_keyword_only = ["self"], False
     for each in signature_of(found, found.config_class).parameters.values():
-        annotation = re.sub(r"\bConfig\b", found.config_class.__name__, str(each.annotation))
+        annotation = re.sub(r"\bConfig\b", config.__name__, str(each.annotation))
         note_names(annotation, found, used)
         if each.kind is each.KEYWORD_ONLY and not is_keyword_only:
             arguments.append("*")

@@ -2,8 +2,10 @@
 
     .venv/bin/python scripts/pin_constraints.py
 
-Pins every installed package that Zoo, its extras and their dependencies need. A version that does not run
-on the oldest supported Python is pinned from the first one on which it does.
+Pins every installed package that Zoo, its extras and their dependencies need, but for the extra of the speed
+comparison, whose peers bring nightly builds, and for what exists as a pre-release only: whoever needs such a
+one names its version. A version that does not run on the oldest supported Python is pinned from the first
+one on which it does.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import tomllib
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+UNPINNED = "bench"
 OLDEST_MINOR = 10
 NEWEST_MINOR = 14
 HEADER = """\
@@ -27,7 +31,8 @@ HEADER = """\
 
 
 def main() -> None:
-    pins = sorted(constraint(package) for package in needed_packages().values())
+    packages = [each for each in needed_packages().values() if not Version(each.version).is_prerelease]
+    pins = sorted(map(constraint, packages))
     path = REPOSITORY / "constraints.txt"
     path.write_text(HEADER + "\n".join(pins) + "\n")
     print(f"{path.name}: {len(pins)} packages")
@@ -55,7 +60,8 @@ def needed_packages() -> dict[str, Distribution]:
 
 def declared_requirements() -> Iterator[Requirement]:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    for texts in [project["dependencies"], *project["optional-dependencies"].values()]:
+    extras = {name: texts for name, texts in project["optional-dependencies"].items() if name != UNPINNED}
+    for texts in [project["dependencies"], *extras.values()]:
         yield from map(Requirement, texts)
 
 

@@ -23,7 +23,6 @@ from zoo.algorithms.ddpg import DDPGConfig
 from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig
 from zoo.algorithms.gail import GAIL as _GAIL
-from zoo.algorithms.gail import GAILOnTRPOConfig
 from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.ppo1 import PPO1 as _PPO1
 from zoo.algorithms.ppo1 import PPO1Config
@@ -480,7 +479,7 @@ class GAIL(_GAIL):
         compile: bool | str = "auto",
         threads: int | str = "auto",
         precision: str = "float32",
-        config: GAILOnTRPOConfig | None = None,
+        config: TRPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         generator: str = "trpo",

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+from zoo.config.own_modules import forget_working_folder
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
 from zoo.files.printing import printable, without_password
 
@@ -65,8 +66,7 @@ MODULES = {"import": "import_"}
 
 def main() -> None:
     """Run the command line and exit: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
-    # Modules with the user's own environments, callbacks and policies stand beside their conf/.
-    sys.path.append(os.getcwd())
+    forget_working_folder()
     # While nothing is being learned, SIGTERM ends what is being done as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = status_of(sys.argv[1:])
@@ -84,6 +84,11 @@ def status_of(arguments: Sequence[str]) -> int:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
         print(printable(f"zoo: {without_password(str(error))}"), file=sys.stderr)
+        return MISTAKE
+    except PermissionError as error:
+        if os.environ.get("ZOO_DEBUG") == "1" or error.filename is None:
+            raise
+        print(printable(f"zoo: can't get at {error.filename}: {error.strerror}"), file=sys.stderr)
         return MISTAKE
     except KeyboardInterrupt:
         print("zoo: interrupted", file=sys.stderr)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import inspect
 import math
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import yaml
 from stranger import CONFIG
 
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
-from zoo.agents.trust import _could_name_code, refuse_foreign_code, refuse_foreign_environment
+from zoo.agents.known_wrappers import OF_GYMNASIUM, OF_ZOO
+from zoo.agents.trust import OWN_POLICIES, _could_name_code, refuse_foreign_code, refuse_foreign_environment
 from zoo.errors import ZooError
 
 
@@ -38,12 +44,13 @@ def masker(function: Any) -> dict[str, Any]:
 HARMLESS = {
     "as training writes it": CONFIG,
     "id with a namespace": with_env(id="ALE/Pong-v5"),
-    "id of EnvPool": with_env(id="envpool:Pong-v5"),
     "Gymnasium's wrapper by class": with_env(wrappers=["gymnasium.wrappers.FlattenObservation"]),
     "Gymnasium's wrapper with arguments": with_env(
         wrappers=[{"_target_": "gymnasium.wrappers.TimeAwareObservation", "flatten": True}]
     ),
-    "wrapper by name": with_env(wrappers=["FlattenObservation", {"_target_": "TimeLimit", "max_steps": 5}]),
+    "wrapper by name": with_env(
+        wrappers=["FlattenObservation", {"_target_": "TimeLimit", "max_episode_steps": 10**8}]
+    ),
     "masks by a method of a usual name": with_env(
         wrappers=[{"_target_": "ActionMasker", "action_mask_fn": "valid_action_mask"}]
     ),
@@ -53,7 +60,6 @@ HARMLESS = {
             "map_name": "4x4",
             "is_slippery": False,
             "desc": ["SF", "HG"],
-            "texture": "assets/grass",
             "rate": 1.5,
             "mission": "get the ball",
             "healthy_z_range": [0.7, float("inf")],
@@ -67,6 +73,53 @@ HARMLESS = {
 }
 
 HARMFUL = {
+    "id of EnvPool": (with_env(id="envpool:Pong-v5"), "env.id"),
+    "name of code with a blank after it": (
+        with_env(kwargs={"type": "downloads.evil.Car "}),
+        "the name of code",
+    ),
+    "name of code with a sign after it": (
+        with_env(kwargs={"type": "downloads.evil.Car!"}),
+        "the name of code",
+    ),
+    "MuJoCo's model": (with_env(id="Ant-v5", kwargs={"xml_file": "ant_evil"}), "env.kwargs.xml_file"),
+    "ViZDoom's program": (with_env(kwargs={"vzd_path": "evil"}), "env.kwargs.vzd_path"),
+    "folder to write to": (with_env(kwargs={"lmp_save_dir": "evil"}), "env.kwargs.lmp_save_dir"),
+    "file in the middle of a name": (with_env(kwargs={"config": {"file_name": "evil"}}), "config.file_name"),
+    "program": (with_env(kwargs={"executable": "evil"}), "env.kwargs.executable"),
+    "machine": (with_env(kwargs={"server-host": "evil"}), "env.kwargs.server-host"),
+    "port": (with_env(kwargs={"port": 22}), "env.kwargs.port"),
+    "file in a folder": (with_env(kwargs={"texture": "assets/grass"}), "take it for a file"),
+    "window": (with_env(render_mode="human"), "env.render_mode"),
+    "window among the arguments": (with_env(kwargs={"render_mode": "human"}), "env.kwargs.render_mode"),
+    "window by a wrapper": (with_env(wrappers=["HumanRendering"]), "_target_"),
+    "function of a wrapper": (
+        with_env(wrappers=[{"_target_": "TransformReward", "func": "f"}]),
+        "env.wrappers[0]._target_",
+    ),
+    "argument that a wrapper does not have": (
+        with_env(wrappers=[{"_target_": "TimeLimit", "max_steps": 5}]),
+        "the wrapper takes no such argument",
+    ),
+    "text for a number": (
+        with_env(wrappers=[{"_target_": "TimeLimit", "max_episode_steps": "5"}]),
+        "none of the usual values",
+    ),
+    "type of numbers": (
+        with_env(wrappers=[{"_target_": "DtypeObservation", "dtype": "object"}]),
+        "none of the usual values",
+    ),
+    "sizes that multiply": (
+        with_env(
+            frame_stack=1_000,
+            wrappers=[{"_target_": "ResizeObservation", "shape": [4_000, 4_000]}],
+        ),
+        "sizes multiply",
+    ),
+    "wrapper without a name": (with_env(wrappers=[{"n": 3}]), "env.wrappers[0]._target_"),
+    "wrapper of another module": (with_env(wrappers=["gymnasium.wrappers.evil.TimeLimit"]), "_target_"),
+    "array module": (with_env(wrappers=["gymnasium.wrappers.array_conversion.ArrayConversion"]), "_target_"),
+    "wrappers that are no list": (with_env(wrappers="TimeLimit"), "env.wrappers"),
     "module in the id": (with_env(id="evil:Id-v0"), "env.id: evil:Id-v0"),
     "submodule in the id": (with_env(id="a.b:ns/Id-v0"), "env.id"),
     "several modules in the id": (with_env(id="envpool:evil:Id-v0"), "env.id"),
@@ -107,7 +160,7 @@ HARMFUL = {
                 {"_target_": "gymnasium.wrappers.TransformReward", "func": {"_target_": "os.system"}},
             ]
         ),
-        "env.wrappers[0].func._target_",
+        "env.wrappers[0]._target_: gymnasium.wrappers.TransformReward",
     ),
     "target deep within a wrapper's arguments": (
         with_env(wrappers=[{"name": "x", "kwargs": {"a": [{"b": {"_target_": "os.system"}}]}}]),
@@ -146,7 +199,7 @@ HARMFUL = {
     "masks from a method that does more": (with_env(wrappers=[masker("reset")]), "none of the usual names"),
     "masks from what is no text": (with_env(wrappers=[masker(["close"])]), "none of the usual names"),
     "text that is too long": (with_env(kwargs={"note": "a" * 20_000}), "more than 1,000 characters"),
-    "name of code with a folder": (with_env(kwargs={"note": "evil:a/b"}), "the name of code"),
+    "name of code with a folder": (with_env(kwargs={"note": "evil:a/b"}), "take it for a file"),
     "file by its key": (with_env(kwargs={"xml_file": "model"}), "env.kwargs.xml_file"),
     "path by its key": (with_env(kwargs={"a": {"model_path": "model"}}), "env.kwargs.a.model_path"),
     "folder by its key": (
@@ -297,7 +350,40 @@ def test_message_hides_escape_sequences_and_stays_short() -> None:
 
 
 def test_values_that_only_look_strange_are_kept(tmp_path: Path) -> None:
-    config = with_env(kwargs={"price": "$5", "set": "{a}", "ratio": 1.2, "folder": "data/a.b"})
+    config = with_env(kwargs={"price": "$5", "set": "{a}", "ratio": 1.2, "kind": "data a-b"})
     folder = write_agent(tmp_path / "agent", AgentFiles(config, {}))
     assert read_agent(folder).config["env"]["kwargs"] == config["env"]["kwargs"]
     assert yaml.safe_load((folder / "config.yaml").read_text())["env"]["kwargs"] == config["env"]["kwargs"]
+
+
+def test_nothing_is_imported_to_decide() -> None:
+    """Whoever only lists or pulls agents waits for neither torch nor Gymnasium."""
+    code = (
+        "import sys; from zoo.agents.trust import refuse_foreign_code;"
+        "refuse_foreign_code({'policy': {'_target_': 'zoo.policies.actor_critic.ActorCritic'},"
+        " 'env': {'id': 'A-v0', 'wrappers': ['gymnasium.wrappers.TimeAwareObservation', 'TimeLimit']}},"
+        " 'here');"
+        "assert not {'torch', 'gymnasium', 'zoo.policies', 'zoo.envs'} & set(sys.modules)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+
+
+def test_wrappers_and_policies_of_the_lists_are_there() -> None:
+    for name, (module, arguments) in OF_GYMNASIUM.items():
+        _is_wrapper(f"gymnasium.wrappers.{module}", name, arguments)
+    for name, (module, arguments) in OF_ZOO.items():
+        _is_wrapper(f"zoo.envs.{module}", name, arguments)
+    for module, names in OWN_POLICIES.items():
+        for name in names:
+            assert isinstance(getattr(importlib.import_module(f"zoo.policies.{module}"), name), type)
+
+
+def _is_wrapper(module: str, name: str, arguments: Mapping[str, object]) -> None:
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except gymnasium.error.DependencyNotInstalled:
+        return
+    assert issubclass(found, gymnasium.Wrapper)
+    assert arguments.keys() <= inspect.signature(found).parameters.keys(), name

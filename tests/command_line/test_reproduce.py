@@ -140,8 +140,8 @@ def test_run_of_somebody_else_that_names_code_needs_trust(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("preset: x", "preset: ../../x"), "`algo.preset` in its config.yaml is no name"),
-        (("name: ppo2", "name: os.system"), "an unknown algorithm 'os.system'"),
+        (("preset: x", "preset: ../../x"), "refused because it is no name"),
+        (("name: ppo2", "name: os.system"), "refused because it is no name"),
         (("seed: 3", "seed: ${oc.env:HOME}"), "refused because it is an interpolation"),
         (("n_timesteps: 512", "n_timestep: 512"), "unknown key `n_timestep`"),
     ],

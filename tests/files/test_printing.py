@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import time
+from pathlib import Path
 
 import pytest
 
+import zoo
 from zoo.agents.card import score
-from zoo.files.printing import decimal, first_and_last, one_line, printable, say, without_password
+from zoo.files.printing import decimal, first_and_last, one_line, printable, say, show, without_password
 from zoo.training.benchmark import as_markdown
 
 
@@ -85,3 +88,24 @@ def test_a_line_and_its_end_are_written_in_one_piece() -> None:
     written: list[str] = []
     say("zoo: done", Pieces())
     assert [text for text in written if text] == ["zoo: done\n"]
+
+
+PRINTS_ITSELF = {"files/printing.py", "cli.py", "training/diagnosis.py"}
+"""Where nothing of a file is printed, or what is comes from `printable`, or is read by Zoo itself as JSON."""
+
+
+def test_whatever_is_printed_goes_through_one_function() -> None:
+    package = Path(zoo.__file__).parent
+    found = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in package.rglob("*.py")
+        if str(path.relative_to(package)) not in PRINTS_ITSELF
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "traceback.print_exc")
+    ]
+    assert not found, f"printed without show() or say(): {found}"
+
+
+def test_text_of_any_length_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    show("x" * 200_000 + "\x1b[2J\u202e")
+    assert capsys.readouterr().out == "x" * 200_000 + "[2J\n"

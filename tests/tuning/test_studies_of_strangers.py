@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from small_studies import begun, plan_of, worker_of
 from zoo.errors import ZooError
 from zoo.tuning.finals import best_trials, join_finals, values_of
 from zoo.tuning.result import _as_csv, result_of, table
+from zoo.tuning.storages import open_storage
 from zoo.tuning.study import quiet_optuna
 from zoo.tuning.tune import Search
 
@@ -254,3 +256,33 @@ def test_table_of_trials_holds_nothing_that_a_spreadsheet_computes(runs: Any) ->
     assert (row["reason"], row["origin"]) == ("'=1+1", "'@SUM(1)")
     assert not row["runs"].startswith("=")
     assert float(row["algo.gamma"]) < 1
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("study.db", None),
+        ("study.db-journal", None),
+        ("study.journal", "journal"),
+        ("trials", None),
+        ("study.db.workers", None),
+        ("other.db", "other.db"),
+        ("other.journal", "other.journal"),
+    ],
+)
+def test_study_is_not_written_through_links_nor_pipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, setting: str | None, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (tmp_path / "private").mkdir()
+    place = tmp_path / name if name.startswith("other") else folder / name
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(tmp_path / "private" / "file")
+    with pytest.raises(ZooError, match=r"is a (link|named pipe)"):
+        open_storage(setting, folder, 60)
+    assert not list((tmp_path / "private").iterdir())

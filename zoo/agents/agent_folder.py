@@ -28,12 +28,29 @@ from zoo.agents.finding import resolve_agent
 from zoo.agents.own_runs import is_own
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.algorithm_names import PRESET
+from zoo.config.environment_values import as_written
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
-from zoo.files.opening import TENSOR_LIMIT, TEXT_LIMIT, DamagedFileError, Folder, LinkElsewhereError
-from zoo.files.plain_data import parse_config, parse_json, parse_yaml, plain, to_json, to_yaml
+from zoo.files.free_memory import free_bytes
+from zoo.files.opening import (
+    CONFIG_LIMIT,
+    TENSOR_LIMIT,
+    TEXT_LIMIT,
+    DamagedFileError,
+    Folder,
+    LinkElsewhereError,
+)
+from zoo.files.plain_data import (
+    parse_config,
+    parse_json,
+    parse_yaml,
+    plain,
+    to_json,
+    to_yaml,
+    with_finite_numbers,
+)
 from zoo.files.printing import one_line
-from zoo.files.tensors import Arrays, parse_tensors, tensor_bytes
+from zoo.files.tensors import Arrays, check_size, parse_tensors, tensor_bytes
 from zoo.files.zips import UnreadableZipError, Zip, write_zip
 
 FORMAT = 1
@@ -176,8 +193,8 @@ def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...])
 
 
 def _contents(agent: AgentFiles) -> dict[str, bytes]:
-    config = {"format": FORMAT, **plain(agent.config)}
-    card = plain(complete_card(agent.card, config))
+    config = {"format": FORMAT, **as_written(plain(agent.config))}
+    card = with_finite_numbers(plain(complete_card(agent.card, config)))
     contents = {
         CONFIG: to_yaml(config).encode(),
         POLICY: tensor_bytes(agent.tensors),
@@ -218,12 +235,18 @@ def _read_files(path: Path, names: Iterable[str], origin: str, trust: bool) -> d
         source = Zip(path, main=CONFIG) if path.is_file() else Folder(path, follow_links=trust)
     except UnreadableZipError as error:
         raise ZooError(f"{origin} is not an agent: {error}") from error
+    except OSError as error:
+        raise ZooError(f"can't read {origin}: {error.strerror or one_line(error)}") from error
     return {name: _read_file(source, name, origin) for name in names}
 
 
 def _read_file(source: Zip | Folder, name: str, origin: str) -> bytes | None:
     try:
-        return source.read(name, TENSOR_LIMIT if name.endswith(".safetensors") else TEXT_LIMIT)
+        if name.endswith(".safetensors"):
+            if isinstance(source, Folder):
+                _check_tensor_file(source, name, origin)
+            return source.read(name, _room_for_tensors())
+        return source.read(name, CONFIG_LIMIT if name == CARD else TEXT_LIMIT)
     except DamagedFileError as error:
         raise _damaged(origin, name, error.problem) from error
     except LinkElsewhereError as error:
@@ -233,6 +256,24 @@ def _read_file(source: Zip | Folder, name: str, origin: str) -> bytes | None:
         ) from error
     except OSError as error:
         raise ZooError(f"can't read {name} of {origin}: {error.strerror or one_line(error)}") from error
+
+
+def _check_tensor_file(source: Folder, name: str, origin: str) -> None:
+    """Raise `ZooError` if a file has other tensors than fit into it, before it is read."""
+    file = source.opened(name)
+    if file is None:
+        return
+    with file:
+        try:
+            check_size(file, os.fstat(file.fileno()).st_size)
+        except ValueError as error:
+            raise _no_tensors(name, origin, error) from error
+
+
+def _room_for_tensors() -> int:
+    """Return how many bytes of tensors there is memory for: they are there twice for a moment."""
+    free = free_bytes()
+    return TENSOR_LIMIT if free is None else min(TENSOR_LIMIT, free // 3)
 
 
 def _parse_config(content: bytes, origin: str, *, trust: bool = False) -> dict[str, Any]:
@@ -291,13 +332,16 @@ def _parse_tensors(content: bytes, name: str, origin: str) -> tuple[Arrays, dict
         views, metadata = parse_tensors(content)
         return {tensor: np.array(view) for tensor, view in views.items()}, metadata
     except (ValueError, MemoryError) as error:
-        problem = f"it is truncated or no safetensors file ({one_line(error)})"
-        raise _damaged(origin, name, problem) from error
+        raise _no_tensors(name, origin, error) from error
 
 
 def _parse_normalization(content: bytes, origin: str) -> tuple[Arrays, dict[str, Any]]:
     arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
     return arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
+
+
+def _no_tensors(name: str, origin: str, error: Exception) -> ZooError:
+    return _damaged(origin, name, f"it is truncated or no safetensors file ({one_line(error)})")
 
 
 def _damaged(origin: str, name: str, problem: str) -> ZooError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from zoo.envs.ids import folder_name
 from zoo.errors import ZooError, nearest
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_json
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, say
 
 Which = Literal["best", "last"]
 
@@ -85,11 +87,11 @@ def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
     Raises `ZooError` if there is no agent.
     """
     given = Path(path).expanduser()
-    if given.is_file():
+    if _is_file(given):
         return given
-    if not given.exists():
+    if not os.path.lexists(given):
         zipped = given.with_name(f"{given.name}.zip")
-        if zipped.is_file():
+        if _is_file(zipped):
             return zipped
         raise ZooError(
             f"there is no agent at {one_line(given)}{_hint(given)}; `zoo agents` lists those there are"
@@ -97,7 +99,7 @@ def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
     in_run = _agent_of_run(given, which)
     if in_run is not None and not _is_agent(given):
         return in_run
-    if (given / "run.json").is_file():
+    if _is_file(given / "run.json"):
         raise ZooError(f"the run {one_line(given)} has saved no agent yet")
     return given
 
@@ -171,9 +173,10 @@ def _env_id(agent: FoundAgent) -> str:
 
 
 def _hint(missing: Path) -> str:
-    if not missing.parent.is_dir():
+    try:
+        return nearest(missing.name, os.listdir(missing.parent))
+    except OSError:
         return ""
-    return nearest(missing.name, [entry.name for entry in missing.parent.iterdir()])
 
 
 def _collections() -> list[Path]:
@@ -188,7 +191,7 @@ def _collections() -> list[Path]:
 def _runs(folder: Path, depth: int) -> Iterator[Path]:
     """Give the folders of runs: those with a record, or an agent. There is none inside of another."""
     for entry in _folders(folder):
-        if (entry / "run.json").is_file() or _agent_of_run(entry, "best") is not None:
+        if _is_file(entry / "run.json") or _agent_of_run(entry, "best") is not None:
             yield entry
         elif depth > 1:
             yield from _runs(entry, depth - 1)
@@ -205,9 +208,21 @@ def _pairs(root: Path) -> list[tuple[Path, Path]]:
 
 def _folders(parent: Path) -> list[Path]:
     """Return the folders inside, sorted, without hidden ones: half-written agents have such names."""
-    if not parent.is_dir():
+    try:
+        with os.scandir(parent) as entries:
+            return sorted(
+                Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+            )
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(entry for entry in parent.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        _tell_left_out(str(parent), error.strerror or one_line(error))
+        return []
+
+
+@functools.cache
+def _tell_left_out(folder: str, reason: str) -> None:
+    say(f"zoo: {one_line(folder, 1000)} is left out: {reason}", sys.stderr)
 
 
 def _agent_of_run(run: Path, which: Which) -> Path | None:
@@ -215,4 +230,11 @@ def _agent_of_run(run: Path, which: Which) -> Path | None:
 
 
 def _is_agent(folder: Path) -> bool:
-    return (folder / "policy.safetensors").is_file()
+    return _is_file(folder / "policy.safetensors")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # in a folder that can't be read
+        return False

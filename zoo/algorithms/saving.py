@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
 from zoo.config.algorithm_names import ALGO_LABELS
+from zoo.config.environment_values import resolved_values
 from zoo.config.fields import build
 from zoo.config.unknown_keys import unknown_key
 from zoo.config.variants import variant_of
@@ -71,12 +72,13 @@ def constructor_arguments(
     ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``memory``
     where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or values don't fit.
     """
-    values = dict(files.config["algo"])
+    values = section_of(files, "algo")
     found, _ = (values.pop(label, None) for label in ALGO_LABELS)
     if found != name:
         raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
     names = [field.name for field in dataclasses.fields(variant_of(config_class, values, "algo"))]
-    memory = {"memory": files.config.get("memory")} if has_replay else {}
+    replayed = None if files.config.get("memory") is None else section_of(files, "memory")
+    memory = {"memory": replayed} if has_replay else {}
     for option in options:
         if option not in names and option not in CHOICES and option not in memory:
             raise unknown_key(option, [*names, *CHOICES, *memory, "n_envs"], "")
@@ -84,7 +86,7 @@ def constructor_arguments(
     return {
         **memory,
         **{option: value for option, value in options.items() if option in (*CHOICES, *memory)},
-        "policy": build(PolicyConfig, files.config["policy"], "policy"),
+        "policy": build(PolicyConfig, section_of(files, "policy"), "policy"),
         "config": build(config_class, {**values, **changed}, "algo"),
         "observation_space": space_from_dict(files.config["observation_space"]),
         "action_space": space_from_dict(files.config["action_space"]),
@@ -93,5 +95,10 @@ def constructor_arguments(
 
 def env_of(files: AgentFiles) -> EnvConfig | None:
     """Return the environment that the agent was trained in, if it is known."""
-    env: Mapping[str, Any] | None = files.config.get("env")
-    return None if env is None else build(EnvConfig, env, "env")
+    return None if files.config.get("env") is None else build(EnvConfig, section_of(files, "env"), "env")
+
+
+def section_of(files: AgentFiles, name: str) -> dict[str, Any]:
+    """Return a section of an agent's config; one that the user trusts may take values from variables."""
+    values: dict[str, Any] = files.config.get(name) or {}
+    return resolved_values(values, below=(name,)) if files.is_trusted else dict(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.agents.agent_folder import read_agent
+from zoo.agents.agent_folder import read_as_data
 from zoo.agents.card import readme
 from zoo.agents.finding import resolve_agent
 from zoo.agents.listing import HEADER, ORDERS, Wanted, list_wanted
@@ -16,7 +16,7 @@ from zoo.config.paths import shown
 from zoo.config.source import algorithm_options
 from zoo.errors import ZooError, nearest
 from zoo.files.plain_data import to_json
-from zoo.files.printing import one_line, printable
+from zoo.files.printing import one_line, printable, show
 
 PATH_LIMIT = 4096
 """Characters of a path that are shown."""
@@ -25,7 +25,7 @@ PATH_LIMIT = 4096
 def run(config: Mapping[str, Any]) -> None:
     """List all agents, or those that are wanted; or show the one at ``agent``."""
     if config.get("agent") is not None:
-        print(_card(str(config["agent"])))
+        show(_card(str(config["agent"])))
         return
     env = None if config.get("env") is None else env_id(str(config["env"]))
     wanted = Wanted(
@@ -40,14 +40,14 @@ def run(config: Mapping[str, Any]) -> None:
     if order is not None:
         agents.sort(key=ORDERS[order])
     if config.get("format") == "json":
-        print(to_json([agent.as_dict() for agent in agents]), end="")
+        show(to_json([agent.as_dict() for agent in agents]), end="")
     elif agents:
-        print(_table([HEADER, *(agent.as_row() for agent in agents)]))
+        show(_table([HEADER, *(agent.as_row() for agent in agents)]))
     elif wanted == Wanted():
-        print("there is no agent yet; zoo train algo=ppo2 env=CartPole-v1 makes one")
+        show("there is no agent yet; zoo train algo=ppo2 env=CartPole-v1 makes one")
     else:
         _refuse_unknown(wanted)
-        print("there is no such agent; `zoo agents` lists all")
+        show("there is no such agent; `zoo agents` lists all")
 
 
 def _refuse_unknown(wanted: Wanted) -> None:
@@ -71,7 +71,7 @@ def _card(path: str) -> str:
     What would need trust to be loaded is read, which is harmless, and named.
     """
     found = resolve_agent(path)
-    files = read_agent(found, trust=True)
+    files = read_as_data(found)
     text = f"{shown(found)}\n\n{readme(files.card, files.config)}".rstrip()
     try:
         own_run = is_own(found, files.config)

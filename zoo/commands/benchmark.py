@@ -10,7 +10,7 @@ from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.sharing_settings import BenchmarkSettings
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.files.printing import decimal, one_line, say
+from zoo.files.printing import decimal, one_line, say, show
 
 
 def run(config: Mapping[str, Any]) -> int | None:
@@ -27,9 +27,9 @@ def run(config: Mapping[str, Any]) -> int | None:
     )
     benchmark = Benchmark(settings.out, play)
     n_missing = len(benchmark.missing(agents))
-    print(f"agents  {len(agents)}, of which {n_missing} to measure, {settings.n_episodes:,} episodes each")
+    show(f"agents  {len(agents)}, of which {n_missing} to measure, {settings.n_episodes:,} episodes each")
     is_complete = benchmark.measure(agents, settings.n_jobs, _tell)
-    print(f"table   {one_line(shown(benchmark.folder.absolute() / TABLE))}")
+    show(f"table   {one_line(shown(benchmark.folder.absolute() / TABLE))}")
     return None if is_complete else INTERRUPTED
 
 

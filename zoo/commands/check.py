@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.config.fields import build
+from zoo.files.printing import show
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -18,12 +19,12 @@ def run(config: Mapping[str, Any]) -> None:
     env = build(EnvConfig, config["env"], "env")
     suspicions = check_env(env)
     envs = make_vec_env(env, 1, check=False)
-    print(f"{env.id} is fine" if not suspicions else f"{env.id} can be trained on, but look at this:")
+    show(f"{env.id} is fine" if not suspicions else f"{env.id} can be trained on, but look at this:")
     for suspicion in suspicions:
-        print(f"  {suspicion}")
-    print(f"  observations  {describe(envs.single_observation_space)}")
-    print(f"  actions       {describe(envs.single_action_space)}")
-    print(f"  masks         {_masks(envs, env.mask_actions)}")
+        show(f"  {suspicion}")
+    show(f"  observations  {describe(envs.single_observation_space)}")
+    show(f"  actions       {describe(envs.single_action_space)}")
+    show(f"  masks         {_masks(envs, env.mask_actions)}")
     envs.close()
 
 

@@ -11,7 +11,7 @@ from zoo.config.fields import build
 from zoo.config.plot_settings import CompareSettings
 from zoo.errors import ZooError
 from zoo.files.plain_data import plain
-from zoo.files.printing import one_line, say
+from zoo.files.printing import one_line, say, show
 from zoo.plots.comparison import Comparison, compared_sides, sentence, two_sides
 from zoo.plots.finding import find_runs
 from zoo.plots.groups import as_typed, keys_of
@@ -32,12 +32,12 @@ def run(config: Mapping[str, Any]) -> None:
         cast(Literal["mean", "iqm"], settings.aggregate),
         read_references(settings.reference),
     )
-    print(f"A  {sides.names[0]}\nB  {sides.names[1]}\nscore: {SCORE_NAMES[settings.score]}\n")
+    show(f"A  {sides.names[0]}\nB  {sides.names[1]}\nscore: {SCORE_NAMES[settings.score]}\n")
     _tell(comparison)
     for line in problems_of([each for side in sides.runs for each in side]):
         say(f"careful: {line}")
     said = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
-    print(json.dumps(_with_finite_numbers(said), allow_nan=False))
+    show(json.dumps(_with_finite_numbers(said), allow_nan=False))
 
 
 def _with_finite_numbers(value: Any) -> Any:
@@ -68,25 +68,25 @@ def _tell(comparison: Comparison) -> None:
     names = comparison.sides.names
     overall = [] if comparison.overall is None else [comparison.overall]
     for verdict in [*comparison.verdicts, *overall]:
-        print(sentence(verdict, names))
+        show(sentence(verdict, names))
     if comparison.left_out:
-        print(f"\nleft out: {len(comparison.left_out)}")
+        show(f"\nleft out: {len(comparison.left_out)}")
         for line in comparison.left_out[:10]:
-            print(f"  {line}")
+            show(f"  {line}")
     without = [name for name, side in zip(names, comparison.sides.runs, strict=True) if not _has_config(side)]
     if without:
-        print(f"\n{' and '.join(without)}: no config to compare")
+        show(f"\n{' and '.join(without)}: no config to compare")
         return
     found = comparison.config_differences
-    print(
+    show(
         f"\ntheir configs differ in {len(found)} values{':' if found else ''}"
         if found
         else "\ntheir configs are equal"
     )
     for key, (first, second) in list(found.items())[:DIFFERENCES_SHOWN]:
-        print(f"  {one_line(key, 60)}: {_values(first)} | {_values(second)}")
+        show(f"  {one_line(key, 60)}: {_values(first)} | {_values(second)}")
     if len(found) > DIFFERENCES_SHOWN:
-        print(f"  … and {len(found) - DIFFERENCES_SHOWN} more, in the line below")
+        show(f"  … and {len(found) - DIFFERENCES_SHOWN} more, in the line below")
 
 
 def _has_config(runs: list[Run]) -> bool:

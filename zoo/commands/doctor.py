@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.inspecting import DoctorSettings
-from zoo.files.printing import one_line, printable
+from zoo.files.printing import one_line, show
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -17,13 +17,13 @@ def run(config: Mapping[str, Any]) -> None:
 
     found = diagnosis()
     if build(DoctorSettings, config, "").format == "json":
-        print(printable(json.dumps(found, indent=2, ensure_ascii=False)))
+        show(json.dumps(found, indent=2, ensure_ascii=False))
         return
     for subject, what in found.items():
         if isinstance(what, Mapping):
-            print(subject)
+            show(subject)
             width = max(map(len, what), default=0)
             for name, value in what.items():
-                print(f"  {one_line(name):<{width}}  {one_line(value, 400)}")
+                show(f"  {one_line(name):<{width}}  {one_line(value, 400)}")
         else:
-            print(f"{subject}\n  {one_line('; '.join(what) if isinstance(what, list) else what, 400)}")
+            show(f"{subject}\n  {one_line('; '.join(what) if isinstance(what, list) else what, 400)}")

@@ -11,6 +11,7 @@ from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.settings import EnjoySettings
 from zoo.errors import ZooError
+from zoo.files.printing import show
 from zoo.training.opened_agent import OpenedAgent, open_agent
 from zoo.training.played import Played
 
@@ -22,13 +23,13 @@ def run(config: Mapping[str, Any]) -> None:
     """Play episodes with the agent that the config names."""
     settings = build(EnjoySettings, config, "")
     agent = open_agent(settings)
-    print(agent.introduction(), flush=True)
+    show(agent.introduction(), flush=True)
     played = Played()
     if settings.record:
         _film(agent, settings, played)
     else:
         _play(agent, settings, played)
-    print(played.summary())
+    show(played.summary())
 
 
 def _film(agent: OpenedAgent, settings: EnjoySettings, played: Played) -> None:
@@ -45,7 +46,7 @@ def _film(agent: OpenedAgent, settings: EnjoySettings, played: Played) -> None:
         check=agent.check_spaces,
     )
     for path in recording.paths:
-        print(f"video  {shown(path)}", flush=True)
+        show(f"video  {shown(path)}", flush=True)
 
 
 def _play(agent: OpenedAgent, settings: EnjoySettings, played: Played) -> None:
@@ -84,9 +85,9 @@ def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[EnvStepper]:
         raise ZooError("there is no display here to open a window on; record=true writes a video")
     can_show = "human" in modes or "rgb_array" in modes
     if wants_window and not can_show:
-        print(f"no window: {agent.env.id} can't be drawn", flush=True)
+        show(f"no window: {agent.env.id} can't be drawn", flush=True)
     elif settings.render is None and not wants_window:
-        print("no window: there is no display here; record=true writes a video", flush=True)
+        show("no window: there is no display here; record=true writes a video", flush=True)
     envs = _make(agent, "human" if wants_window and can_show else None)
     try:
         yield envs

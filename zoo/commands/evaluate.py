@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
 from zoo.config.settings import EvaluateSettings
-from zoo.files.printing import decimal
+from zoo.files.plain_data import plain, with_finite_numbers
+from zoo.files.printing import decimal, show
 from zoo.training.opened_agent import OpenedAgent, open_agent
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ def run(config: Mapping[str, Any]) -> None:
     """Evaluate the agent that the config names; the last line of stdout is one JSON object."""
     settings = build(EvaluateSettings, config, "")
     agent = open_agent(settings)
-    print(agent.introduction(), flush=True)
+    show(agent.introduction(), flush=True)
     evaluation = _evaluated(agent, settings)
-    print(_table(evaluation))
+    show(_table(evaluation))
     summary = evaluation.summary()
     names = [*SCORES, "success_rate"] if "success_rate" in summary else SCORES
-    print(json.dumps({"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in names}}))
+    said = {"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in names}}
+    show(json.dumps(with_finite_numbers(plain(said)), allow_nan=False))
 
 
 def _evaluated(agent: OpenedAgent, settings: EvaluateSettings) -> Evaluation:

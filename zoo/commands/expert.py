@@ -12,7 +12,7 @@ from zoo.config.expert_settings import ExpertSettings
 from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.errors import ZooError
-from zoo.files.printing import decimal, one_line, printable
+from zoo.files.printing import decimal, one_line, printable, show
 
 if TYPE_CHECKING:
     from zoo.envs.monitor import EpisodeRecord
@@ -30,15 +30,15 @@ def run(config: Mapping[str, Any]) -> None:
         if any((settings.agent, settings.algo, settings.env, settings.out)):
             raise ZooError("show=PATH shows what a file holds; leave out agent=, algo=, env= and out=")
         data = read_expert(settings.show)
-        print(printable(f"file          {one_line(settings.show)}\n{summary(data)}"))
+        show(f"file          {one_line(settings.show)}\n{summary(data)}")
         return
     from zoo.training.opened_agent import open_agent
 
     agent = open_agent(settings)
     path = _path(settings, agent)
-    print(agent.introduction(), flush=True)
+    show(agent.introduction(), flush=True)
     path = write_expert(path, _recorded(agent, settings))
-    print(f"\n{printable(summary(read_expert(path)))}\n\nfile   {shown(path)}")
+    show(f"\n{printable(summary(read_expert(path)))}\n\nfile   {shown(path)}")
 
 
 def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
@@ -82,7 +82,7 @@ class _Told:
     def __call__(self, episode: EpisodeRecord, is_kept: bool) -> None:
         self.n_kept += is_kept
         number = f"episode {self.n_kept} of {self.n_wanted}" if is_kept else "left out"
-        print(f"{number}: return {decimal(episode.episode_return)} in {episode.length:,} steps", flush=True)
+        show(f"{number}: return {decimal(episode.episode_return)} in {episode.length:,} steps", flush=True)
 
 
 def _path(settings: ExpertSettings, agent: OpenedAgent) -> Path:

@@ -11,7 +11,7 @@ from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.sharing_settings import ExportSettings
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, show
 from zoo.training.opened_agent import agent_path
 
 FORMATS = {"onnx": ["onnx"], "torch_export": ["torch_export"], "both": ["onnx", "torch_export"]}
@@ -38,8 +38,8 @@ def run(config: Mapping[str, Any]) -> None:
         differences = export_agent(agent, out, formats=FORMATS[settings.format], title=f"{name} on {env}")
     except ZooError as error:
         raise ZooError(f"can't export {origin}: {error}") from error
-    print(f"agent   {origin}")
+    show(f"agent   {origin}")
     for file, difference in differences.items():
         place = one_line(shown(out.absolute() / file))
-        print(f"wrote   {place}, differs from the agent by {difference:.1e} at most")
-    print(f"use it  {one_line(shown(out.absolute() / 'README.md'))}")
+        show(f"wrote   {place}, differs from the agent by {difference:.1e} at most")
+    show(f"use it  {one_line(shown(out.absolute() / 'README.md'))}")

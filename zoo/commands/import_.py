@@ -12,7 +12,7 @@ from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.sharing_settings import ImportSettings
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, show
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -44,10 +44,10 @@ def run(config: Mapping[str, Any]) -> None:
     path = imported.algorithm.save(settings.out or Path("imported", file.stem), card=imported.card)
     place = one_line(shown(path.expanduser().absolute()))
     where = "" if env is None else f" on {env.id}"
-    print(f"agent  {place}")
+    show(f"agent  {place}")
     steps, source = imported.card["timesteps"], imported.card["imported_from"]
-    print(f"       {imported.algorithm.name}{where}, trained for {steps:,} steps by {source}")
+    show(f"       {imported.algorithm.name}{where}, trained for {steps:,} steps by {source}")
     if imported.unknown:
-        print(f"note   not to be read in the file, so Zoo's own values: {', '.join(imported.unknown)}")
+        show(f"note   not to be read in the file, so Zoo's own values: {', '.join(imported.unknown)}")
     where = "" if env is not None else " env=ID"
-    print(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}{where}")
+    show(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}{where}")

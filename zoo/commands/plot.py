@@ -13,7 +13,7 @@ from zoo.config.paths import shown
 from zoo.config.plot_settings import PlotSettings
 from zoo.errors import ZooError, nearest
 from zoo.files import atomic
-from zoo.files.printing import one_line, printable, say
+from zoo.files.printing import one_line, say, show
 from zoo.plots.curves import CurveChoices, curves_figure, curves_of
 from zoo.plots.drawing import PICTURES, house_style, picture
 from zoo.plots.finding import find_runs
@@ -53,7 +53,7 @@ def run(config: Mapping[str, Any]) -> None:
             content = picture(_drawn(runs, groups, settings, choices, figure), kind)
     atomic.write_bytes(out, content)
     _tell(runs, groups, settings, None if kind not in TEXTS else content.decode(), kind)
-    print(f"wrote  {one_line(shown(out.absolute()))}")
+    show(f"wrote  {one_line(shown(out.absolute()))}")
 
 
 def _format(settings: PlotSettings) -> str:
@@ -162,10 +162,10 @@ def _tell(
 ) -> None:
     """Print the scores, and what a figure does not show: runs that did not finish, files that are damaged."""
     if table is not None and kind != "csv":
-        print(printable(table), end="")
+        show(table, end="")
     elif len(runs) > 1 and len(groups) <= 60:
         group_scores = scored(groups, cast(Score, settings.score))
-        print(printable(score_table(group_scores).text("md")), end="")
+        show(score_table(group_scores).text("md"), end="")
     unfinished = [f"{each.name}: {each.ending}" for each in runs if not each.is_whole]
     problems = problems_of(runs)
     repeats = [line for group in groups for line in group.repeats_in_words]

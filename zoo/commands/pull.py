@@ -12,7 +12,7 @@ from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.sharing_settings import PullSettings
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, show
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -26,12 +26,12 @@ def run(config: Mapping[str, Any]) -> None:
     place = one_line(shown(path.absolute()))
     env = (files.config.get("env") or {}).get("id")
     name = f"{one_line(files.config['algo']['name'], 40)} on {one_line(env, 80)}"
-    print(f"agent  {place}")
-    print(f"       {name}, trained for {steps(files.card)} steps, return {score(files.card)}")
+    show(f"agent  {place}")
+    show(f"       {name}, trained for {steps(files.card)} steps, return {score(files.card)}")
     try:
         refuse_foreign_code(files.config, place)
     except ZooError as refusal:
-        print(f"note   {refusal}")
-        print(f"watch  zoo enjoy {shlex.quote(f'agent={place}')} trust=true   # once you know whose it is")
+        show(f"note   {refusal}")
+        show(f"watch  zoo enjoy {shlex.quote(f'agent={place}')} trust=true   # once you know whose it is")
     else:
-        print(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}")
+        show(f"watch  zoo enjoy {shlex.quote(f'agent={place}')}")

@@ -11,7 +11,7 @@ from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.sharing_settings import PushSettings
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, show
 from zoo.training.opened_agent import agent_path
 
 
@@ -29,8 +29,8 @@ def run(config: Mapping[str, Any]) -> None:
     elif not settings.to.endswith(".zip"):
         video = newest_video(path)
     place = push(path, settings.to, private=settings.private, video=video, message=settings.message)
-    print(f"agent   {one_line(shown(path))}")
+    show(f"agent   {one_line(shown(path))}")
     if video is not None:
-        print(f"video   {one_line(shown(video.path))}")
-    print(f"pushed  {place}")
-    print(f"get it  zoo pull {shlex.quote(f'from={one_line(settings.to)}')}")
+        show(f"video   {one_line(shown(video.path))}")
+    show(f"pushed  {place}")
+    show(f"get it  zoo pull {shlex.quote(f'from={one_line(settings.to)}')}")

@@ -10,6 +10,7 @@ from zoo.config.fields import build
 from zoo.config.paths import shown
 from zoo.config.recording import RecordSettings
 from zoo.errors import ZooError
+from zoo.files.printing import show
 from zoo.training.opened_agent import OpenedAgent, open_agent
 from zoo.training.played import Played
 
@@ -22,7 +23,7 @@ def run(config: Mapping[str, Any]) -> None:
     settings = build(RecordSettings, config, "")
     look = Look(settings.overlay, parse_size(settings.size), settings.fps)
     agent = open_agent(settings)
-    print(agent.introduction(), flush=True)
+    show(agent.introduction(), flush=True)
     played = Played()
     recording = record(
         agent.algorithm,
@@ -37,9 +38,9 @@ def run(config: Mapping[str, Any]) -> None:
         check=agent.check_spaces,
     )
     if not recording.paths:
-        print("no video: nothing was played")
+        show("no video: nothing was played")
     for path in recording.paths:
-        print(f"video  {shown(path)}  {recording.n_frames:,} images", flush=True)
+        show(f"video  {shown(path)}  {recording.n_frames:,} images", flush=True)
 
 
 def _paths(settings: RecordSettings, agent: OpenedAgent) -> list[Path]:

@@ -11,7 +11,8 @@ from zoo.config.fields import build
 from zoo.config.inspecting import ReproduceSettings
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED, ZooError
-from zoo.files.printing import one_line
+from zoo.files.plain_data import with_finite_numbers
+from zoo.files.printing import one_line, show
 
 if TYPE_CHECKING:
     from zoo.training.reproducing import Reproduction
@@ -31,23 +32,23 @@ def run(config: Mapping[str, Any]) -> int:
     if settings.run is None:
         raise ZooError("which run? for example: zoo reproduce runs/ppo2/CartPole-v1/20260131-120000_s1")
     path = Path(settings.run).expanduser()
-    print(f"run     {one_line(shown(path))}, again", flush=True)
+    show(f"run     {one_line(shown(path))}, again", flush=True)
     done = reproduce(path, until=settings.until, runs_dir=settings.runs_dir, trust=settings.trust)
     if not done.is_complete:
-        print(f"again   {one_line(shown(done.again))}: interrupted after {done.timesteps:,} steps")
+        show(f"again   {one_line(shown(done.again))}: interrupted after {done.timesteps:,} steps")
         return INTERRUPTED
     _show(done)
-    print(json.dumps(done.summary()))
+    show(json.dumps(with_finite_numbers(done.summary())))
     return 0 if done.equal else DIFFERENT
 
 
 def _show(done: Reproduction) -> None:
-    print(f"again   {one_line(shown(done.again))}, {done.timesteps:,} steps")
+    show(f"again   {one_line(shown(done.again))}, {done.timesteps:,} steps")
     words = {True: "equal", False: "different", None: "not compared"}
     for name, each in done.comparisons.items():
-        print(f"{name:<12}  {words[each.equal]}: {one_line(each.detail)}")
+        show(f"{name:<12}  {words[each.equal]}: {one_line(each.detail)}")
     if done.equal:
         return
-    print("what is another:" if done.differences else "versions, machine and commit are the same")
+    show("what is another:" if done.differences else "versions, machine and commit are the same")
     for name, (then, now) in done.differences.items():
-        print(f"  {one_line(name)}: {one_line(then)} then, {one_line(now)} now")
+        show(f"  {one_line(name)}: {one_line(then)} then, {one_line(now)} now")

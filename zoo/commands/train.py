@@ -12,7 +12,7 @@ from typing import Any
 from zoo.config.algorithm_names import asked_for
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED
-from zoo.files.printing import decimal, say
+from zoo.files.printing import decimal, say, show
 from zoo.training.experiment import Experiment, Result
 from zoo.training.problems import tell
 
@@ -61,18 +61,18 @@ class _Telling(logging.Handler):
 def _introduce(experiment: Experiment) -> None:
     config, algorithm = experiment.config, experiment.algorithm
     if config["init_from"] is not None and not algorithm.num_timesteps:
-        print(f"start   with {_what_is_taken(experiment)} {_shown(config['init_from'])}")
+        show(f"start   with {_what_is_taken(experiment)} {_shown(config['init_from'])}")
         for line in experiment.changed_settings:
-            print(f"        {line}")
+            show(f"        {line}")
     algo, env = asked_for(config["algo"]), config["env"]["id"]
-    print(f"run     {_shown(experiment.run.path)}")
+    show(f"run     {_shown(experiment.run.path)}")
     no_file = {None: f"no file for {algo} on {env}", "none": "left out by tuned=none"}.get(config["tuned"])
-    print(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
+    show(f"tuned   {f'{no_file}; defaults of the algorithm' if no_file else config['tuned']}")
     if experiment.is_resumed and algorithm.num_timesteps:
         further = f", to {config['n_timesteps']:,} now" if experiment.is_extended else ""
-        print(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint{further}")
+        show(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint{further}")
     elif experiment.is_resumed:
-        print("resume  from the start: the run had no checkpoint yet")
+        show("resume  from the start: the run had no checkpoint yet")
 
 
 def _what_is_taken(experiment: Experiment) -> str:

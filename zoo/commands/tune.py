@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED
-from zoo.files.printing import say
+from zoo.files.printing import say, show
 from zoo.training.workers import refuse_tasks
 from zoo.tuning.result import Result, counts, table
 from zoo.tuning.tune import Search, search
@@ -31,19 +31,19 @@ def run(config: Mapping[str, Any]) -> int | None:
 
 def _introduce(found: Search) -> None:
     plan = found.plan
-    print(f"study   {_shown(plan.folder)}")
-    print(f"trials  {plan.config['n_trials']} in {found.shared.storage.shown}")
+    show(f"study   {_shown(plan.folder)}")
+    show(f"trials  {plan.config['n_trials']} in {found.shared.storage.shown}")
     for remark in found.remarks:
-        print(f"        {remark}")
-    print(f"search  {', '.join(plan.space.dimensions)}")
+        show(f"        {remark}")
+    show(f"search  {', '.join(plan.space.dimensions)}")
     if plan.config["timeout"] is not None and plan.config["top_k"]:
         n_more = plan.config["top_k"] * plan.config["top_seeds"]
         follow = "training of the best follows" if n_more == 1 else "trainings of the best follow"
-        print(f"timeout of the search; up to {n_more} {follow} it (top_k=0: none)")
+        show(f"timeout of the search; up to {n_more} {follow} it (top_k=0: none)")
     if plan.space.left_out:
-        print(f"fixed   {', '.join(plan.space.left_out)}: set, so not searched")
+        show(f"fixed   {', '.join(plan.space.left_out)}: set, so not searched")
     if not plan.objective.is_single and plan.config["pruner"]["name"] != "none":
-        print("prune   none: with several objectives trials are not ended early")
+        show("prune   none: with several objectives trials are not ended early")
 
 
 def _conclude(result: Result, *, is_done: bool) -> None:

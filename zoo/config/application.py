@@ -26,7 +26,7 @@ from zoo.config.sweeps.states import DONE, FAILED, KILLED
 from zoo.config.sweeps.sweep import Sweep
 from zoo.config.sweeps.table import counts, print_table
 from zoo.errors import ZooError, nearest
-from zoo.files.printing import one_line, say, without_password
+from zoo.files.printing import one_line, say, show, without_password
 
 
 def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
@@ -40,7 +40,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     sweep, overrides = taken_out(as_overrides(command, flags.overrides))
     loader = ConfigLoader(command)
     if flags.help:
-        print(command_help(command, loader, overrides))
+        show(command_help(command, loader, overrides))
     elif flags.cfg is not None:
         _show_config(loader, overrides, flags.cfg, flags.package)
     elif flags.info is not None:
@@ -144,15 +144,15 @@ def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package
     """Print the config; what has not been chosen yet, such as the environment, may be missing in it."""
     config = loader.load_incomplete(overrides)
     if which == "hydra":
-        print(OmegaConf.to_yaml(hydra_part(config)), end="")
+        show(OmegaConf.to_yaml(hydra_part(config)), end="")
         return
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     if package is not None:
         part = OmegaConf.select(job, package)
         if part is None:
             raise ZooError(f"the config has no part `{package}`{nearest(package, map(str, job))}")
-        print(OmegaConf.to_yaml(part, resolve=True) if OmegaConf.is_config(part) else part, end="")
+        show(OmegaConf.to_yaml(part, resolve=True) if OmegaConf.is_config(part) else part, end="")
         return
-    print(readable_yaml(loader.command, job), end="")
+    show(readable_yaml(loader.command, job), end="")
     if which == "all":
-        print(OmegaConf.to_yaml(hydra_part(config)), end="")
+        show(OmegaConf.to_yaml(hydra_part(config)), end="")

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.files.printing import say, without_password
+from zoo.files.printing import say, show, without_password
 
 FAILURE = 1
 """Exit status after any other exception, or when a process died."""
@@ -62,7 +62,7 @@ def outcome_of(run: Callable[[], int | None]) -> Outcome:
     except KeyboardInterrupt:
         return Outcome(INTERRUPTED)
     except Exception as error:
-        traceback.print_exc()
+        show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
         return Outcome(FAILURE, f"{type(error).__name__}: {error}")
 
 

@@ -11,10 +11,12 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from zoo.config import sections
 from zoo.config.all_keys import TRAINING, all_keys, having
 from zoo.config.bare_words import as_typed, spelled
+from zoo.config.environment_values import resolved
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
+from zoo.config.own_modules import name_own
 from zoo.config.paths import shown
-from zoo.config.resuming import ResumedRun
+from zoo.config.resuming import ResumedRun, is_trusted
 from zoo.config.source import ZooConfigSource, chosen_groups
 from zoo.config.unknown_keys import UnknownKeyError, placed
 from zoo.config.validation import checked, refuse_empty_choices, refuse_unknown_names, require_choices
@@ -61,6 +63,7 @@ class ConfigLoader(PluggedLoader):
             given = parse_overrides(overrides)
             refuse_unknown_names(given, self.known_keys(), typed)
             refuse_empty_choices(given, {group: self.get_group_options(group) for group in self._groups()})
+            self.source.is_trusted = is_trusted(given)
             resumed = ResumedRun.of(overrides) if is_run else None
             taken = overrides if resumed is None else resumed.overrides
             self.source.read.clear()
@@ -74,6 +77,7 @@ class ConfigLoader(PluggedLoader):
             plain = self._with_what_is_fixed(_plain_job(config))
         except (*HYDRA_ERRORS, ValueError) as error:
             raise as_zoo_error(error, as_typed(self.command, self.known_keys())) from error
+        _let_callbacks_be_found(config)
         if is_run:
             require_choices(self.command, plain)
             self._check(config, plain)
@@ -158,9 +162,16 @@ class ConfigLoader(PluggedLoader):
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
 
+def _let_callbacks_be_found(config: DictConfig) -> None:
+    """Let Hydra find the callbacks in the working folder that the user's own files, or they, name."""
+    callbacks = OmegaConf.select(config, "hydra.callbacks")
+    for each in (callbacks or {}).values():
+        target = each.get("_target_") if isinstance(each, DictConfig) else None
+        if target is not None:
+            name_own(str(target))
+
+
 def _plain_job(config: DictConfig) -> dict[str, object]:
     """Return everything but Hydra's own part as plain values, with interpolations resolved."""
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    plain = OmegaConf.to_container(job, resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return dict(resolved(job))

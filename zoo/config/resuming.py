@@ -9,9 +9,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.algorithm_names import asked_for
+from zoo.config.bare_words import quoted
 from zoo.config.hydra_internals import Override, parse_overrides
+from zoo.config.sections import is_own_run, refuse_foreign_run
 from zoo.errors import ZooError
-from zoo.files.plain_data import parse_yaml
+from zoo.files.opening import TEXT_LIMIT, DamagedFileError, Folder, LinkElsewhereError
+from zoo.files.plain_data import parse_config, parse_yaml
+from zoo.files.printing import one_line
 
 KEY = "resume"
 
@@ -22,7 +26,16 @@ FREE_OF_CHECKPOINTS = ("every", "keep")
 LENGTH = "n_timesteps"
 """What may be more when a run goes on, where nothing that it has computed depends on that."""
 
-FREE = (KEY, "job", "verbose", "progress_bar", *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS))
+TRUST = "trust"
+
+FREE = (
+    KEY,
+    TRUST,
+    "job",
+    "verbose",
+    "progress_bar",
+    *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS),
+)
 """Settings that change what is shown, how a run is called and what is kept of it, not what is computed."""
 
 
@@ -31,7 +44,7 @@ class ResumedRun:
 
     def __init__(self, folder: Path, given: Sequence[Override]) -> None:
         self.folder = folder
-        self.config = OmegaConf.create(_read_config(folder))
+        self.config = OmegaConf.create(_read_config(folder, is_trusted=is_trusted(given)))
         self.given = given
 
     @classmethod
@@ -46,7 +59,7 @@ class ResumedRun:
     @property
     def overrides(self) -> list[str]:
         """What the config to be filled is composed with."""
-        choices = [f"algo='{self.config.algo.name}'", f"env='{self.config.env.id}'"]
+        choices = [f"algo={quoted(str(self.config.algo.name))}", f"env={quoted(str(self.config.env.id))}"]
         return choices + [
             str(override.input_line)
             for override in self.given
@@ -119,16 +132,28 @@ def _plain(value: Any) -> Any:
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def is_trusted(given: Sequence[Override]) -> bool:
+    """Tell whether the user vouches for others' files: on the command line, no file can say so."""
+    values = [override.value() for override in given if override.key_or_group == TRUST]
+    return bool(values) and values[-1] is True
+
+
+def _read_config(folder: Path, *, is_trusted: bool) -> dict[str, Any]:
     path = folder / "config.yaml"
     if not folder.is_dir():
-        raise ZooError(f"resume: there is no folder {folder}")
+        raise ZooError(f"resume: there is no folder {one_line(folder)}")
+    is_known = is_trusted or is_own_run(folder)
     try:
-        config = parse_yaml(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ZooError(f"resume: there is no run in {folder}: it has no config.yaml") from error
-    except (OSError, ValueError) as error:
-        raise ZooError(f"can't read the run's config {path}: {error}") from error
+        content = Folder(folder, follow_links=is_trusted).read(path.name, TEXT_LIMIT)
+        if content is None:
+            raise ZooError(f"resume: there is no run in {one_line(folder)}: it has no config.yaml")
+        config = parse_yaml(content) if is_known else parse_config(content)
+    except (OSError, ValueError, LinkElsewhereError, DamagedFileError) as error:
+        raise ZooError(f"can't read the run's config {one_line(path)}: {one_line(error)}") from error
     if not all(isinstance(config.get(section), dict) for section in ("algo", "env", "policy")):
-        raise ZooError(f"{path} is not the config of a run: it has no sections algo, env and policy")
+        raise ZooError(
+            f"{one_line(path)} is not the config of a run: it has no sections algo, env and policy"
+        )
+    if not is_known:
+        refuse_foreign_run(config, f"the run in {one_line(folder)}")
     return config

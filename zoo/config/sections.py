@@ -39,6 +39,9 @@ _IS_ATARI = "zoo.envs.config:is_atari"
 _CHECKED_SAMPLER = "zoo.tuning.samplers:checked_sampler"
 _CHECKED_PRUNER = "zoo.tuning.pruners:checked_pruner"
 
+_REFUSE_FOREIGN_RUN = "zoo.agents.trust:refuse_foreign_run"
+_IS_OWN_RUN = "zoo.agents.own_runs:is_own_as_it_stands"
+
 USUAL_POLICY = "MlpPolicy"
 
 
@@ -116,6 +119,17 @@ def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pruner's settings with every default filled in. Raises `ZooError` for wrong ones."""
     settings: dict[str, Any] = _imported(_CHECKED_PRUNER)(values)
     return settings
+
+
+def refuse_foreign_run(config: Mapping[str, Any], origin: str) -> None:
+    """Raise `ZooError` for the first thing in a config that a stranger's run may not ask for."""
+    _imported(_REFUSE_FOREIGN_RUN)(config, origin)
+
+
+def is_own_run(run: Path) -> bool:
+    """Tell whether a run is of this user's own, with the config that it was started with."""
+    answer: bool = _imported(_IS_OWN_RUN)(run)
+    return answer
 
 
 def env_file_name(env_id: str) -> str:

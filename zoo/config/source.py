@@ -25,6 +25,12 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from zoo.config import sections
 from zoo.config.fields import defaults
+from zoo.config.foreign_files import (
+    read_of_others,
+    read_tuned,
+    refuse_choices_of_others,
+    refuse_places_of_others,
+)
 from zoo.config.hydra_internals import ObjectType
 from zoo.config.paths import search_folders, shown
 from zoo.config.tuned_files import (
@@ -33,7 +39,6 @@ from zoo.config.tuned_files import (
     chosen_policy,
     chosen_tuned_file,
     no_tuned_file,
-    read_tuned,
     read_yaml,
 )
 from zoo.config.variants import common_class
@@ -71,6 +76,8 @@ class ZooConfigSource(ConfigSource):
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
+        self.is_trusted = False
+        """Whether the user vouches for the files that an experiment names."""
         self.chosen: Mapping[str, Any] = {}
         """What the command line sets; a memory, or a generator, that it chooses replaces that of files."""
         self.read = FilesRead()
@@ -243,6 +250,12 @@ class ZooConfigSource(ConfigSource):
         if file is None:
             raise ZooError(no_tuned_file(name))
         config = read_tuned(file)
+        if not self.is_trusted and not any(
+            file.is_relative_to(each.absolute()) for each in search_folders("hyperparams")
+        ):
+            values: Any = OmegaConf.to_container(config, resolve=False)
+            settings = {key: each for key, each in values.items() if key != "defaults"}
+            sections.refuse_foreign_run(settings, f"the tuned file {shown(file)}")
         self.read[file] = ""
         if "defaults" in config:
             config.defaults = [each for each in config.defaults if chosen_policy(each) is None]
@@ -286,11 +299,28 @@ class ZooConfigSource(ConfigSource):
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}")
-        config, header = read_yaml(file)
+        if any(file.is_relative_to(folder) for folder in self.folders):
+            config, header = read_yaml(file)
+        else:
+            config, header = self._foreign_experiment(file), {}
         self.read[file] = ""
         if file.name == "config.yaml":
             config.defaults = _choices_of_run(config, file)
         return self._without_replaced_memory(config), {**header, **GLOBAL}
+
+    def _foreign_experiment(self, file: Path) -> DictConfig:
+        """Return an experiment from elsewhere. Raises `ZooError` for code in one of somebody else."""
+        if self.is_trusted or (file.name == "config.yaml" and sections.is_own_run(file.parent)):
+            return read_yaml(file)[0]
+        config = read_of_others(file)
+        values = OmegaConf.to_container(config, resolve=False)
+        assert isinstance(values, dict)
+        origin = f"the experiment in {shown(file)}"
+        settings = {str(key): each for key, each in values.items() if key != "defaults"}
+        sections.refuse_foreign_run(settings, origin)
+        refuse_choices_of_others(values.get("defaults", []), origin)
+        refuse_places_of_others(values, origin)
+        return config
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,10 @@ from zoo.config import sections
 from zoo.config.hydra_internals import header_of
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
-from zoo.files.printing import one_line
 
 NO_TUNED = "none"
 USUAL_TUNED = "usual/"
 """What the option of ``tuned`` begins with that the user did not choose, and that may be missing."""
-
-TUNED_KEYS = ("n_timesteps", "n_envs", "algo", "env", "policy", "memory", "defaults")
-TUNED_DEFAULTS = ("_self_", "override /policy", "override /memory")
-"""What a tuned file may have: it may come from others, and settles how well is learned, nothing else."""
 
 
 def tuned_file(algo: str, env: str) -> Path | None:
@@ -55,42 +49,6 @@ def no_tuned_file(option: str) -> str:
     else:
         names = [f"{file.parent.name}/{file.stem}" for file in files]
     return f"there is no tuned file {option}{nearest(option, names)} (tuned=none leaves tuned values out)"
-
-
-def read_tuned(file: Path) -> DictConfig:
-    """Return a tuned file's values; one that says more than values is refused."""
-    config, _ = read_yaml(file)
-    values = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(values, dict)
-    for key in values:
-        if key not in TUNED_KEYS:
-            raise ZooError(
-                f"`{one_line(key)}` in {shown(file)} has no place in a tuned file,"
-                f" which may have {', '.join(TUNED_KEYS)}"
-            )
-    defaults = values.get("defaults", [])
-    for default in defaults if isinstance(defaults, list) else [defaults]:
-        for choice in default if isinstance(default, dict) else [default]:
-            if " ".join(str(choice).split()) not in TUNED_DEFAULTS:
-                raise ZooError(
-                    f"`{one_line(choice)}` in {shown(file)} has no place among the defaults of a tuned file,"
-                    f" which may have {', '.join(TUNED_DEFAULTS)}"
-                )
-    interpolation = _interpolation_in(values)
-    if interpolation is not None:
-        raise ZooError(
-            f"`{one_line(interpolation, 80)}` in {shown(file)} is an interpolation,"
-            " which a tuned file may not have"
-        )
-    return config
-
-
-def _interpolation_in(value: Any) -> str | None:
-    if isinstance(value, dict):
-        return next(filter(None, map(_interpolation_in, itertools.chain(value, value.values()))), None)
-    if isinstance(value, list):
-        return next(filter(None, map(_interpolation_in, value)), None)
-    return value if isinstance(value, str) and "${" in value else None
 
 
 def chosen_policy(default: Any) -> str | None:

@@ -6,6 +6,8 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
+from zoo.files.opening import open_regular
+
 PIECE = 4 * 2**20
 """Bytes that are read at a time."""
 
@@ -24,9 +26,9 @@ class ChecksummedFile:
 
 
 def checksum_of(path: Path) -> int:
-    """Return the checksum of a file's content. Raises `OSError`."""
+    """Return the checksum of a file's content. Raises `OSError`, `DamagedFileError`."""
     checksum, piece = 0, memoryview(bytearray(PIECE))
-    with open(path, "rb", buffering=0) as file:
+    with open_regular(path) as file:
         while n_bytes := file.readinto(piece):
             checksum = zlib.crc32(piece[:n_bytes], checksum)
     return checksum

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from zoo.files.opening import TEXT_LIMIT
 from zoo.files.printing import one_line
-from zoo.files.zips import RATIO_LIMIT
 
 Array = NDArray[np.float64]
 
 ARRAY_LIMIT = 256 * 2**20
 """Bytes that an array may have, as it stands in the archive and as numbers of eight bytes each."""
+
+RATIO_LIMIT = 100
+"""How much smaller than its content a large array may be."""
 
 _HEADER_LIMIT = 10_000
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import stat
+from collections.abc import Iterable
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from zoo.errors import ZooError
 
@@ -33,6 +35,62 @@ class LinkElsewhereError(ZooError):
         self.name = name
 
 
+class UnusualEntryError(ZooError):
+    """Something in a folder is neither a file nor a folder of its own: ``name`` is where, ``what`` it is."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(f"{name} is {what}")
+        self.name, self.what = name, what
+
+
+def refuse_unusual_entries(folder: Path, names: Iterable[str], *, links_allowed: bool = False) -> None:
+    """Raise `UnusualEntryError` for links, pipes and devices at these names of a folder, and below them.
+
+    A link leads elsewhere, whoever opens a pipe may wait for ever. A name may be a pattern. Raises `OSError`.
+    """
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if any(fnmatch.fnmatch(entry.name, name) for name in names)]
+    for entry in found:
+        status = entry.stat(follow_symlinks=False)
+        if links_allowed and stat.S_ISLNK(status.st_mode):
+            continue
+        what = unusual(status)
+        if what is not None:
+            raise UnusualEntryError(entry.name, what)
+        if stat.S_ISDIR(status.st_mode):
+            try:
+                refuse_unusual_entries(Path(entry.path), ("*",), links_allowed=links_allowed)
+            except UnusualEntryError as error:
+                raise UnusualEntryError(f"{entry.name}/{error.name}", error.what) from error
+
+
+def unusual(status: os.stat_result) -> str | None:
+    """Return what something is that is neither a file nor a folder, None for these."""
+    if stat.S_ISLNK(status.st_mode):
+        return "a link"
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        return None
+    return "a named pipe, a socket or a device"
+
+
+def open_regular(path: Path, *, follow_links: bool = True) -> BufferedReader:
+    """Return a regular file to read from. Raises `DamagedFileError` for another kind, and `OSError`."""
+    # Without waiting, as a named pipe would hold the reader for ever.
+    flags = os.O_RDONLY | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedFileError(path.name, "it is not a regular file")
+    return open(descriptor, "rb")
+
+
+def refuse_holes(file: BufferedReader, name: str) -> None:
+    """Raise `DamagedFileError` for a large file most of which was never written: a hole fills memory, too."""
+    status = os.fstat(file.fileno())
+    if status.st_size > TEXT_LIMIT and 512 * status.st_blocks < status.st_size // 2:
+        raise DamagedFileError(name, f"of its {status.st_size:,} bytes most were never written")
+
+
 class Folder:
     """The files of a folder; links that leave it are followed only with ``follow_links``."""
 
@@ -52,9 +110,10 @@ class Folder:
             size = os.fstat(file.fileno()).st_size
             if size > limit:
                 raise DamagedFileError(name, f"it has {size:,} bytes")
+            refuse_holes(file, name)
             return file.read()
 
-    def opened(self, name: str) -> BinaryIO | None:
+    def opened(self, name: str) -> BufferedReader | None:
         """Return a file to read from, of any size, which raises what `read` does."""
         path = self.path / name
         if not os.path.lexists(path):
@@ -62,9 +121,4 @@ class Folder:
         real_path, real_folder = Path(os.path.realpath(path)), os.path.realpath(self.path)
         if not self.follow_links and not real_path.is_relative_to(real_folder):
             raise LinkElsewhereError(name)
-        # Without waiting, as a named pipe would hold the reader for ever, and no link that came meanwhile.
-        descriptor = os.open(real_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise DamagedFileError(name, "it is not a regular file")
-        return open(descriptor, "rb")
+        return open_regular(real_path, follow_links=False)  # nor one that came meanwhile

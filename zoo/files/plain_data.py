@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,14 +49,27 @@ def to_json(values: Any) -> str:
     return json.dumps(plain(values), indent=2) + "\n"
 
 
+def with_finite_numbers(values: Any) -> Any:
+    """Return plain data with None for numbers that JSON does not have: NaN, and what is infinite."""
+    if isinstance(values, Mapping):
+        return {key: with_finite_numbers(item) for key, item in values.items()}
+    if isinstance(values, list | tuple):
+        return [with_finite_numbers(item) for item in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
 def parse_yaml(content: bytes, *, n_values: int | None = None) -> dict[str, Any]:
     """Return the mapping that YAML holds. Raises `ValueError` in one line if it is not one of plain data.
 
     With ``n_values`` it may hold so many names and values: each takes a while to read.
     """
+    return _parsed(_Loader, content, math.inf if n_values is None else n_values)
+
+
+def _parsed(loader_class: type[_Loader], content: bytes, n_values: float) -> dict[str, Any]:
     try:
-        loader = _Loader(content.decode())
-        loader.n_values_left = math.inf if n_values is None else n_values
+        loader = loader_class(content.decode())
+        loader.n_values_left = n_values
         values = loader.get_single_data()
         _check(values)
         _refuse_objects(values, "")
@@ -73,6 +87,13 @@ def parse_config(content: bytes) -> dict[str, Any]:
     if len(content) > CONFIG_LIMIT:
         raise ValueError(f"it has {len(content):,} bytes")
     return parse_yaml(content, n_values=VALUES_LIMIT)
+
+
+def parse_hydra_config(content: bytes) -> dict[str, Any]:
+    """Return what a stranger's file for Hydra holds, as `parse_config`; ``1e5`` is a number there."""
+    if len(content) > CONFIG_LIMIT:
+        raise ValueError(f"it has {len(content):,} bytes")
+    return _parsed(_HydraLoader, content, VALUES_LIMIT)
 
 
 def parse_json(content: bytes | str) -> dict[str, Any]:
@@ -111,6 +132,23 @@ class _Loader(yaml.SafeLoader):
         if node.tag in _NUMBERS and len(node.value) > NUMBER_LIMIT:
             raise yaml.constructor.ConstructorError(None, None, "a number is too long", node.start_mark)
         return super().construct_scalar(node)
+
+
+class _HydraLoader(_Loader):
+    """Reads numbers as OmegaConf does, and no name twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(set(names)) < len(names):
+            raise yaml.constructor.ConstructorError(None, None, "a name stands there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_HydraLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
 
 
 def _check(values: Any) -> None:

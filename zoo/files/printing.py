@@ -71,6 +71,11 @@ def first_and_last(text: object) -> str:
     return f"{first} {others[-1].strip()}" if others else first
 
 
+def show(text: object = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """Print a text of any length, as `printable` leaves it. Raises what `print` does."""
+    print(printable(text, sys.maxsize) + end, end="", file=sys.stdout if file is None else file, flush=flush)
+
+
 def say(line: str, stream: TextIO | None = None) -> None:
     """Print a line to stdout, or another stream, if it can be written: nothing that is done depends on it.
 

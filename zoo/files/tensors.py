@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_file
 from zoo.files.checksums import ChecksummedFile
+from zoo.files.opening import open_regular
 
 Arrays = dict[str, NDArray[Any]]
 
-HEADER_LIMIT = 100_000_000
-"""Bytes that a header may have, as in the safetensors package."""
+HEADER_LIMIT = 2**20
+"""Bytes that a header may have; real ones have some kilobytes."""
 
 METADATA = "__metadata__"
 
@@ -98,7 +99,7 @@ def read_tensors(path: str | Path) -> Arrays:
     """Return the arrays as read-only views of the file. Raises `ZooError` if it is missing or damaged."""
     path = Path(path)
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             is_empty = os.fstat(file.fileno()).st_size == 0
             data = np.empty(0, np.uint8) if is_empty else np.memmap(file, np.uint8, "r")
         return parse_tensors(data)[0]
@@ -114,10 +115,32 @@ def parse_tensors(data: bytes | NDArray[np.uint8]) -> tuple[Arrays, dict[str, st
     Header and data have to agree to the byte. Raises `ValueError` that says where they don't.
     """
     content = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
-    start = 8 + int.from_bytes(content[:8].tobytes(), "little")
-    if len(content) < 8 or start > len(content) or start - 8 > HEADER_LIMIT:
+    start = _end_of_header(content[:8].tobytes(), len(content))
+    entries, metadata = _entries(content[8:start].tobytes(), len(content))
+    return {name: entry.view(content[start:]) for name, entry in entries.items()}, metadata
+
+
+def check_size(file: BinaryIO, size: int) -> None:
+    """Hold what the header of an open file says against its ``size``; the arrays are not read.
+
+    Raises `ValueError` where they don't agree.
+    """
+    end = _end_of_header(file.read(8), size)
+    _entries(file.read(end - 8), size)
+
+
+def _end_of_header(first: bytes, size: int) -> int:
+    end = 8 + int.from_bytes(first, "little")
+    if len(first) < 8 or end > size:
         raise ValueError("it ends within its header")
-    header = _parse_header(content[8:start].tobytes())
+    if end - 8 > HEADER_LIMIT:
+        raise ValueError(f"its header has {end - 8:,} bytes")
+    return end
+
+
+def _entries(text: bytes, size: int) -> tuple[dict[str, _Entry], dict[str, str]]:
+    """Return what a header says of the arrays in a file of ``size`` bytes, and the metadata."""
+    start, header = 8 + len(text), _parse_header(text)
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise ValueError("its metadata are not texts by name")
@@ -127,9 +150,9 @@ def parse_tensors(data: bytes | NDArray[np.uint8]) -> tuple[Arrays, dict[str, st
         if entry.first != end:
             raise ValueError(f"the array {name} overlaps another one, or leaves a gap")
         end = entry.last
-    if start + end != len(content):
-        raise ValueError(f"it has {len(content):,} bytes instead of {start + end:,}")
-    return {name: entry.view(content[start:]) for name, entry in entries.items()}, metadata
+    if start + end != size:
+        raise ValueError(f"it has {size:,} bytes instead of {start + end:,}")
+    return entries, metadata
 
 
 def _parse_header(text: bytes) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from zoo.files.atomic import atomic_file
 from zoo.files.opening import TEXT_LIMIT, DamagedFileError
 from zoo.files.printing import one_line
 
-RATIO_LIMIT = 100
+RATIO_LIMIT = 10
 """How much smaller than its content an entry may be, if the content is larger than `TEXT_LIMIT`; weights
 don't compress, so more than this is a bomb."""
 ENTRIES_LIMIT = 1000

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from zoo.optim.compiled_cache import use_private_cache
 from zoo.optim.state import STOPPED, LiveState, State, Step, Taken
 from zoo.optim.tensor_trees import Tree, leaves, mapped, rebuilt
 
@@ -27,6 +28,21 @@ INDUCTOR_OPTIONS: dict[str, Any] = {
 }
 
 _loop_numbers = itertools.count()
+
+
+def _keep_compiled_code_private() -> None:
+    """Put all that PyTorch keeps into a folder of the user's alone; for headers it asks no setting."""
+    folder = use_private_cache()
+    from torch._inductor.runtime import cache_dir_utils
+
+    cache_dir_utils.default_cache_dir = lambda: str(folder)
+    from torch._inductor import codecache  # which asks when it is imported
+
+    codecache._HEADER_DIR = str(folder / "precompiled_headers")
+    codecache._HEADER_LOCK_DIR = str(folder / "precompiled_headers" / "locks")
+
+
+_keep_compiled_code_private()
 
 
 class _Traced(NamedTuple):

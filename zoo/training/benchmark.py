@@ -28,7 +28,7 @@ from zoo.files import atomic
 from zoo.files.cells import csv_text, markdown_cell
 from zoo.files.file_lock import FileLock
 from zoo.files.opening import TEXT_LIMIT, Folder
-from zoo.files.plain_data import parse_json
+from zoo.files.plain_data import parse_json, plain, with_finite_numbers
 from zoo.files.printing import decimal, one_line
 
 RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"
@@ -245,7 +245,7 @@ class Benchmark:
 
     def _write_tables(self, rows: list[Row]) -> None:
         published = published_scores()
-        atomic.write_json(self.folder / RESULTS, {"results": rows})
+        atomic.write_json(self.folder / RESULTS, with_finite_numbers(plain({"results": rows})))
         atomic.write_text(self.folder / ROWS, as_csv(rows, published))
         atomic.write_text(self.folder / TABLE, as_markdown(rows, published))
 

@@ -24,6 +24,7 @@ from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.checksums import checksum_of
 from zoo.files.damaged import UNREADABLE
+from zoo.files.opening import DamagedFileError, open_regular
 from zoo.files.plain_data import parse_json, to_json
 from zoo.files.tensors import Arrays, read_tensors, write_tensors
 from zoo.files.trees import SEPARATOR
@@ -188,6 +189,8 @@ def _read_arrays(path: Path, checksum: int) -> Arrays:
         return read_tensors(path)
     except FileNotFoundError as error:
         raise _DamagedError(f"{path} is missing") from error
+    except DamagedFileError as error:
+        raise _DamagedError(f"{path} is damaged: {error.problem}") from error
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -195,7 +198,8 @@ def _read_arrays(path: Path, checksum: int) -> Arrays:
 def _read_values(path: Path) -> dict[str, Any] | None:
     """Return what a file of values holds, None if there is none. Raises `ZooError` if it is damaged."""
     try:
-        values = parse_json(path.read_bytes())
+        with open_regular(path) as file:
+            values = parse_json(file.read())
         checksum = values.pop("checksum", None)
         if values["format"] < FORMAT and checksum in (None, _checksum(values)):
             raise ZooError(f"{path} was written by an earlier version of Zoo, which can go on with it")
@@ -207,7 +211,7 @@ def _read_values(path: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise _unreadable(path, error) from error
-    except UNREADABLE as error:
+    except (*UNREADABLE, DamagedFileError) as error:
         raise _DamagedError(f"{path} is damaged: {error}") from error
     if values["format"] != FORMAT:
         raise ZooError(f"{path} was written by a later version of Zoo, which can go on with it")

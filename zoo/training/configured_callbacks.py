@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from zoo.algorithms.callback import Callback
+from zoo.config.environment_values import as_written
 from zoo.config.fields import build
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import OwnCallbackSettings
@@ -47,7 +48,7 @@ def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> 
     ``config`` is the checked config of ``zoo train``; ``eval_env`` an id, a config or environments to
     evaluate in, others than those of the training. Raises `ZooError` for settings that don't go together.
     """
-    trackers = Trackers(_outputs(config, run), run.path, config)
+    trackers = Trackers(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)
     settings = config["callbacks"]
     evaluating = _evaluation(settings, run, eval_env)
@@ -178,10 +179,10 @@ def _outputs(config: Mapping[str, Any], run: RunFolder) -> list[Logger]:
     if settings["csv"]:
         outputs.append(CsvLogger(run.progress))
     if _tensorboard_settings(settings) is not None:
-        outputs.append(TensorBoardLogger(run.tensorboard, config))
+        outputs.append(TensorBoardLogger(run.tensorboard, as_written(config)))
     if settings["wandb"] is not None:
         options = {key: value for key, value in settings["wandb"].items() if value is not None}
-        outputs.append(WandbLogger(run.path, config, **{"name": run.path.name, **options}))
+        outputs.append(WandbLogger(run.path, as_written(config), **{"name": run.path.name, **options}))
     return outputs + [
         _own_tracker(f"logger.{name}", values)
         for name, values in settings.items()

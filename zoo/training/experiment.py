@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.agents.own_runs import sign
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.algorithm_names import asked_for
+from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import build
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.errors import ZooError
@@ -228,7 +229,7 @@ class Experiment:
         from zoo.training.configured_pretraining import pretrain
 
         n_workers, resumed = self.config.get("workers", 1), self.config["resume"]
-        if resumed is not None:
+        if resumed is not None and not self.config.get("trust"):
             refuse_many_of_others(Path(resumed), self.config, "resume it there, or on more cores")
         if n_workers > 1:
             from zoo.training.worker_process import crew_of
@@ -251,8 +252,11 @@ class Experiment:
         if config["init_from"] is not None and not has_checkpoint:
             from zoo.training.starting_weights import take_from
 
-            self.changed_settings = take_from(self.algorithm, config["init_from"], config)
-        refuse_unfit_barriers(self.algorithm, config, None if run is None else run.read_config())
+            trusted = bool(config.get("trust"))
+            self.changed_settings = take_from(
+                self.algorithm, config["init_from"], config, links_allowed=trusted
+            )
+        refuse_unfit_barriers(self.algorithm, config, None if run is None else _plain(run.read_config()))
         goes_further = has_checkpoint and self.is_extended
         if goes_further:
             config = self.config = self._extended(run)
@@ -317,14 +321,18 @@ class Experiment:
         if self.config["resume"] is not None:
             before = RunFolder(self.config["resume"]).read_config().get("n_timesteps")
             is_longer = before not in (None, self.config["n_timesteps"])
-            return RunFolder.reopen(self.config["resume"], for_more_steps=is_longer)
+            return RunFolder.reopen(
+                self.config["resume"],
+                for_more_steps=is_longer,
+                links_allowed=bool(self.config.get("trust")),
+            )
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:
             return None
         run = RunFolder.of_job(self.config["runs_dir"], job, self._is_same_run)
         if run is not None:
-            given, self.config = self.config, run.read_config()
-            self.config |= {key: given[key] for key in SHOWN_ONLY}
+            given, self.config = self.config, _plain(run.read_config())
+            self.config |= {key: given[key] for key in SHOWN_ONLY if key in given}
             checkpoint = self.config["callbacks"].get("checkpoint")
             if checkpoint is not None:
                 checkpoint |= {key: given["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
@@ -333,16 +341,14 @@ class Experiment:
     def _is_same_run(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a run of that config would be this one; a seed that is drawn may be any."""
         free = (*SHOWN_ONLY, "seed") if self.config["seed"] is None else SHOWN_ONLY
-        ours, theirs = (_without(_without_kept(each), free) for each in (self.config, config))
+        ours, theirs = (_without(_without_kept(each), free) for each in (as_written(self.config), config))
         return ours == theirs
 
 
 def _plain(config: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 
-    plain = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return resolved(OmegaConf.create(dict(config)))
 
 
 def _without(config: Mapping[str, Any], keys: Sequence[str]) -> Config:
@@ -360,7 +366,7 @@ def _without_kept(config: Mapping[str, Any]) -> Config:
 
 def _new_run(config: Config) -> RunFolder:
     run = RunFolder.create(config["runs_dir"], asked_for(config["algo"]), config["env"]["id"], config["seed"])
-    run.write_config(config)
+    run.write_config({key: value for key, value in as_written(config).items() if key != "trust"})
     sign(run.path)
     return run
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.agents.own_runs import is_own_as_it_stands, sign
+from zoo.config.environment_values import as_written
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 from zoo.training.configured_callbacks import with_intervals
@@ -64,7 +65,8 @@ def write_extended(run: RunFolder, config: Mapping[str, Any], algorithm: Algorit
     longer = {**config, **decided}
     is_own, before = is_own_as_it_stands(run.path), run.read_config()
     run.update_record(status="preempted")
-    run.write_config(longer | {key: before[key] for key in SHOWN_ONLY if key in before})
+    written = {key: value for key, value in as_written(longer).items() if key not in SHOWN_ONLY}
+    run.write_config(written | {key: before[key] for key in SHOWN_ONLY if key in before})
     if is_own:
         sign(run.path)
     return longer

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TextIO
 
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
+from zoo.files.printing import show
 from zoo.training.problems import tell
 
 STEPS = "time/total_timesteps"
@@ -109,7 +110,7 @@ class ConsoleLogger(Logger):
     def flush(self) -> None:
         """Print what has not been printed yet."""
         if self._unprinted is not None:
-            print(table(self._unprinted), file=self.stream or sys.stdout, flush=True)
+            show(table(self._unprinted), file=self.stream or sys.stdout, flush=True)
             self._unprinted = None
 
     close = flush

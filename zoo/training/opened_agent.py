@@ -134,6 +134,7 @@ def _env_config(
     archive has such files too. That a run is the user's own vouches for its own environment. Observations and
     rewards stay raw: the agent normalises with its own statistics.
     """
+    from zoo.algorithms.saving import section_of
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
 
@@ -141,7 +142,7 @@ def _env_config(
     named = _named_env(settings)
     if trained_in is None and named is None:
         raise ZooError(f"the agent in {origin} does not say in which environment it was trained; give env=ID")
-    values = dict(trained_in or {})
+    values = {} if trained_in is None else section_of(files, "env")
     wanted = None if named is None else env_id(named)
     if wanted is not None and wanted != values.get("id"):
         same_environment = _without_module(wanted) == _without_module(str(values.get("id")))

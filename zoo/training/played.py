@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zoo.files.printing import decimal
+from zoo.files.printing import decimal, show
 
 if TYPE_CHECKING:
     from zoo.envs.monitor import EpisodeRecord
@@ -30,7 +30,7 @@ class Played:
             reached = bool(episode.info["is_success"])
             self.n_successes = (self.n_successes or 0) + reached
             success = ", success" if reached else ", no success"
-        print(
+        show(
             f"episode {self.n_episodes}: return {decimal(episode.episode_return)}"
             f" in {episode.length:,} steps{success}",
             flush=True,

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from zoo.algorithms.callback import Callback, Training
-from zoo.files.printing import decimal
+from zoo.files.printing import decimal, show
 
 
 class ProgressBarCallback(Callback):
@@ -75,7 +75,7 @@ class ProgressBarCallback(Callback):
         share = f" ({min(1.0, done / total):.0%})" if total else ""
         line = ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)])
         with contextlib.suppress(OSError):  # it may go to a disk that is full
-            print(line, file=self.stream, flush=True)
+            show(line, file=self.stream, flush=True)
 
     def _facts(self, algorithm: Training) -> list[str]:
         steps = algorithm.num_timesteps - self._first_step

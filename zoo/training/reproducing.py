@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from zoo.agents.own_runs import is_own_run
-from zoo.agents.trust import refuse_foreign_code
+from zoo.agents.trust import refuse_foreign_run
 from zoo.algorithms.callback import Callback, Training
 from zoo.config import sections
 from zoo.config.algorithm_names import PRESET
 from zoo.config.composing import compose
+from zoo.config.environment_values import resolved_values
 from zoo.config.validation import checked
 from zoo.errors import ZooError, nearest
 from zoo.files.damaged import UNREADABLE
@@ -27,7 +28,7 @@ from zoo.files.tensors import Arrays, parse_tensors
 from zoo.training.checkpoint import Checkpoint, read_checkpoint
 from zoo.training.experiment import Experiment
 from zoo.training.process_limits import refuse_many_of_others
-from zoo.training.run_folder import RunFolder
+from zoo.training.run_folder import RunFolder, refuse_unusual
 
 LOG_LIMIT = 2**30
 """Bytes that a file of episodes or evaluations may have."""
@@ -90,6 +91,7 @@ def reproduce(
     trusted.
     """
     run = RunFolder(path)
+    refuse_unusual(path, links_allowed=trust)
     record = run.read_record()
     config = _config(path, trust=trust)
     if until is None and record.get("status") != "finished":
@@ -180,7 +182,8 @@ def _config(path: Path, *, trust: bool) -> dict[str, Any]:
         if not isinstance(config.get(section), Mapping):
             raise ZooError(f"{origin} is not a run: its config has no section `{section}`")
     if not trust and not is_own_run(path, config):
-        refuse_foreign_code(config, origin)
+        refuse_foreign_run(config, f"the run in {origin}")
+    config = resolved_values(config)
     algo = config["algo"]
     _known_algorithm(algo.get("name"), origin)
     if algo.get("preset") is not None and not PRESET.fullmatch(str(algo["preset"])):

@@ -9,7 +9,6 @@ import os
 import platform
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,9 +22,11 @@ from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
-from zoo.files.plain_data import parse_json, parse_yaml, to_json, to_yaml
+from zoo.files.opening import TEXT_LIMIT, UnusualEntryError, open_regular, refuse_unusual_entries
+from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
+from zoo.training.git_state import git_state
 from zoo.training.machine import machine
 from zoo.training.problems import tell, told
 
@@ -34,8 +35,23 @@ if TYPE_CHECKING:
 
 CHECKPOINT_FOLDER = "checkpoint"
 
-SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar")
+SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar", "trust")
 """Settings in which two configs of the same run may differ."""
+
+WRITTEN = (
+    *(
+        ".lock*",
+        ".signature*",
+        "config.yaml*",
+        "run.json*",
+        "progress.csv*",
+        "evaluations.npz*",
+        "monitor*",
+        "tb*",
+    ),
+    *("agent*", "best_agent*", "checkpoint*", "videos*", ".*.partial", ".*.previous"),
+)
+"""Patterns of all that Zoo itself reads and writes in a run's folder."""
 
 FINISHED = "finished"
 """The status of a run that ended by itself."""
@@ -81,13 +97,18 @@ class RunFolder:
         return run
 
     @classmethod
-    def reopen(cls, path: str | os.PathLike[str], *, for_more_steps: bool = False) -> RunFolder:
+    def reopen(
+        cls, path: str | os.PathLike[str], *, for_more_steps: bool = False, links_allowed: bool = False
+    ) -> RunFolder:
         """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
 
-        Raises `ZooError` if there is no run, if it is still going on, or if it is finished; one that is taken
-        up ``for_more_steps`` than it was to have may be, where its checkpoint was kept.
+        Raises `ZooError` if there is no run, if it is still going on, if it is finished, or if something in
+        it is no file: a run may be a stranger's, or stand where others write. Links need ``links_allowed``.
+        One that is taken up ``for_more_steps`` than it was to have may be finished, where its checkpoint was
+        kept.
         """
         run = cls(path)
+        refuse_unusual(run.path, links_allowed=links_allowed)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
         try:
@@ -107,7 +128,7 @@ class RunFolder:
         if not run.has_checkpoint:
             run._remove_logs()
         if run.config.is_file():
-            run._written[run.config] = run.config.read_bytes()
+            run._written[run.config] = _content(run.config)
         return run
 
     @classmethod
@@ -126,7 +147,7 @@ class RunFolder:
                 is_wanted = record.get("job") == job and record.get("status") != FINISHED
                 if is_wanted and is_same(run.read_config()):
                     return cls.reopen(folder)
-            except ZooError:
+            except (ZooError, OSError):
                 # Damaged, or somebody else's.
                 continue
         return None
@@ -143,14 +164,14 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
         try:
-            return parse_yaml(self.config.read_bytes())
+            return parse_yaml(_content(self.config))
         except (OSError, ValueError) as error:
             raise ZooError(f"can't read the run's config {self.config}: {error}") from error
 
     def read_record(self) -> dict[str, Any]:
         """Return ``run.json``. Raises `ZooError` if there is no run here."""
         try:
-            return parse_json(self.record.read_bytes())
+            return parse_json(_content(self.record))
         except FileNotFoundError as error:
             raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
         except (OSError, ValueError) as error:
@@ -158,7 +179,8 @@ class RunFolder:
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
-        self._write(self.record, to_json(self._record_so_far() | values))
+        record = with_finite_numbers(plain(self._record_so_far() | values))
+        self._write(self.record, to_json(record))
 
     def close(self) -> None:
         """Let other processes take up the run."""
@@ -261,7 +283,7 @@ class RunFolder:
     def _record_so_far(self) -> dict[str, Any]:
         """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
         try:
-            return parse_json(self.record.read_bytes())
+            return parse_json(_content(self.record))
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -349,6 +371,25 @@ class _Speed:
         return time.perf_counter() - left_out
 
 
+def refuse_unusual(run: Path, *, links_allowed: bool = False) -> None:
+    """Raise `ZooError` for a link, a pipe or a device where a run keeps files; trackers have their own."""
+    try:
+        if run.is_dir():
+            refuse_unusual_entries(run, WRITTEN, links_allowed=links_allowed)
+    except UnusualEntryError as error:
+        remedy = "; if it is yours, trust=true follows it" if error.what == "a link" else ""
+        raise ZooError(f"the run in {one_line(run)} is refused: {one_line(error)}{remedy}") from error
+    except OSError as error:
+        raise ZooError(f"can't read the run in {one_line(run)}: {error.strerror or error}") from error
+
+
+def _content(path: Path) -> bytes:
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > TEXT_LIMIT:
+            raise ValueError(f"it has more than {TEXT_LIMIT:,} bytes")
+        return file.read()
+
+
 def _made_anew(parent: Path, name: str) -> Path:
     attempt = 1
     while True:
@@ -359,24 +400,6 @@ def _made_anew(parent: Path, name: str) -> Path:
             attempt += 1
         else:
             return path
-
-
-def git_state() -> dict[str, Any]:
-    """Return the commit checked out in the working folder, and whether files differ from it."""
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return {"git_commit": None}
-    return {"git_commit": commit, "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no"))}
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", *arguments], capture_output=True, text=True, timeout=5, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def _now() -> str:

@@ -7,15 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.agents.agent_folder import AgentFiles, read_agent
+import numpy as np
+
+from zoo.agents.agent_folder import AgentFiles, read_agent, read_as_data
 from zoo.agents.finding import resolve_agent, run_of
 from zoo.algorithms.resuming import Tensors
+from zoo.config.environment_values import as_written
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 from zoo.training.checkpoint import MISFITS, Checkpoint, read_checkpoint
 from zoo.training.checkpoint_files import check_workers, has_checkpoint
-from zoo.training.run_folder import CHECKPOINT_FOLDER
+from zoo.training.run_folder import CHECKPOINT_FOLDER, refuse_unusual
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
@@ -30,21 +33,25 @@ OF_THE_MEMORY = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "me
 """Settings that two runs have in common which hand on a replay memory."""
 
 
-def take_from(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any]) -> list[str]:
+def take_from(
+    algorithm: Algorithm[Any], source: str, config: Mapping[str, Any], *, links_allowed: bool = False
+) -> list[str]:
     """Take over what ``init_with`` says of the agent or run; return which of its settings are others today.
 
     Weights are those of an agent, with its running statistics. With the optimizer they are those of the
-    run's last checkpoint, in which the optimizer stands and the replay memory. Nothing of the agent is run.
-    Raises `ZooError` if there is none, or it does not fit.
+    run's last checkpoint, in which the optimizer stands and the replay memory. Nothing of the agent is run;
+    links that leave it are followed only with ``links_allowed``. Raises `ZooError` if there is none, or it
+    does not fit.
     """
-    files = read_agent(source, trust=True, own_env=True)
+    files = read_agent(source, trust=True, own_env=True) if links_allowed else read_as_data(source)
     _check_spaces(algorithm, files, source)
+    _check_finite(files, source)
     what = config.get("init_with", WEIGHTS)
     if what == WEIGHTS:
         _take_weights(algorithm, files, source, config)
         return list(differences(files.config, algorithm, config))
     where = f"can't take {'all' if what == ALL else 'the optimizer'} from {one_line(source)}"
-    checkpoint = _last_checkpoint(algorithm, files, source, what, where)
+    checkpoint = _last_checkpoint(algorithm, files, source, what, where, links_allowed)
     _take_tensors(algorithm, checkpoint, where)
     if what == ALL and algorithm.has_replay:
         _take_memory(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
@@ -64,7 +71,7 @@ def _take_weights(
 
 
 def _last_checkpoint(
-    algorithm: Algorithm[Any], files: AgentFiles, source: str, what: str, where: str
+    algorithm: Algorithm[Any], files: AgentFiles, source: str, what: str, where: str, links_allowed: bool
 ) -> Checkpoint:
     """Return that of the run at ``source``, or of the agent's run. Raises `ZooError`."""
     trained = files.config["algo"]["name"]
@@ -78,6 +85,7 @@ def _last_checkpoint(
         raise ZooError(
             f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
         )
+    refuse_unusual(run, links_allowed=links_allowed)
     folder = run / CHECKPOINT_FOLDER
     if not has_checkpoint(folder):
         raise ZooError(
@@ -157,11 +165,22 @@ def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> N
         raise ZooError(f"can't start from {agent}: its {what} and the environment's differ: {how}")
 
 
+def _check_finite(files: AgentFiles, agent: str) -> None:
+    """Raise `ZooError` for weights or statistics that are no numbers: nothing is learned from there."""
+    statistics = {} if files.normalization is None else files.normalization[0]
+    for name, array in {**files.tensors, **statistics}.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ZooError(
+                f"can't start from {one_line(agent)}: {one_line(name)} has values that are not finite (NaN or"
+                " infinite); an earlier agent of that run may be whole"
+            )
+
+
 def differences(
     trained: Mapping[str, Any], algorithm: Algorithm[Any], config: Mapping[str, Any]
 ) -> Iterator[str]:
     """Give ``key: value of the agent → value of today`` for every setting that differs."""
-    today = {**config, "policy": dataclasses.asdict(algorithm.policy_config)}
+    today = as_written({**config, "policy": dataclasses.asdict(algorithm.policy_config)})
     for section in SECTIONS:
         yield from _differing(trained.get(section) or {}, today.get(section) or {}, section)
     had, has = trained_normalized(trained), algorithm.normalizer is not None

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from zoo.config.environment_values import as_written
 from zoo.config.intervals import minutes_of
 from zoo.config.sections import SECTIONS
 from zoo.config.settings import TrainSettings
@@ -20,7 +21,7 @@ from zoo.tuning.space import Config, Space
 
 FREE = (
     *("resume", "job", "runs_dir", "progress_bar", "verbose", "device", "threads", "compile"),
-    *("tuned", "seed", "logger", "callbacks.checkpoint"),
+    *("trust", "tuned", "seed", "logger", "callbacks.checkpoint"),
 )
 """Settings of a training in which two commands on one study may differ."""
 
@@ -83,7 +84,11 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """Return what two commands on one study have to agree in, by name."""
-        base = {path: each for path, each in _leaves(self.base, "") if path not in self.space.dimensions}
+        base = {
+            path: each
+            for path, each in _leaves(as_written(self.base), "")
+            if path not in self.space.dimensions
+        }
         return {
             **base,
             "objective": self.objective.names,

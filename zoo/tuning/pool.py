@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from zoo.config.environment_values import kept
 from zoo.config.sweeps.processes import RunningJobs
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.files.printing import say, without_password
@@ -75,6 +76,7 @@ class Pool:
         """Start a process and wait; return its status and its message: None if it died before it told one."""
         job = {
             "config": self.plan.config,
+            "variables": kept(),
             "name": name,
             "started": self.started,
             "deadline": self.deadline,

@@ -14,6 +14,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from zoo.config.composing import compose
+from zoo.config.environment_values import without_variables
 from zoo.files import atomic
 from zoo.files.cells import csv_text
 from zoo.files.plain_data import to_yaml
@@ -129,7 +130,7 @@ def _best(
 def _write_best(plan: Plan, best: FrozenTrial, ranked: list[Ranked], n_trials: int) -> Path:
     values = values_of(best, plan)
     path = plan.folder / "best.yaml"
-    config = plan.config_of_trial(values, 0, plan.folder)
+    config = without_variables(plan.config_of_trial(values, 0, plan.folder))
     header = "".join(f"# {line}\n" for line in _source(plan, best, ranked, n_trials))
     atomic.write_text(path, header + to_yaml(_as_tuned(plan, config)))
     return path

@@ -7,7 +7,10 @@ died is known: on files by a lock that dies with it, on a server by its heartbea
 from __future__ import annotations
 
 import contextlib
+import fnmatch
+import glob
 import hashlib
+import os
 import re
 import sqlite3
 import warnings
@@ -20,6 +23,7 @@ from zoo.config.paths import shown
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.file_lock import FileLock
+from zoo.files.opening import unusual
 from zoo.files.printing import one_line, without_password
 from zoo.tuning.stored import DAMAGED, unreadable
 
@@ -88,6 +92,7 @@ def open_storage(setting: str | None, folder: Path, heartbeat: int) -> Storage:
     Raises `ZooError` in one line, without any password, for one that can't be reached.
     """
     try:
+        _refuse_unusual(folder, "*")
         if setting is not None and "://" in setting:
             return _database(setting, folder, heartbeat)
         return _on_file(_file(setting, folder))
@@ -95,7 +100,21 @@ def open_storage(setting: str | None, folder: Path, heartbeat: int) -> Storage:
         raise ZooError(f"can't write into {error.filename}: {error.strerror or error}") from error
 
 
+def _refuse_unusual(folder: Path, names: str) -> None:
+    """Raise `ZooError` for a link, a pipe or a device at these names of a folder, perhaps a stranger's."""
+    if not folder.is_dir():
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            what = unusual(entry.stat(follow_symlinks=False))
+            if what is not None and fnmatch.fnmatch(entry.name, names):
+                raise ZooError(
+                    f"{one_line(shown(folder / entry.name), 1000)} is {what}; name the place itself"
+                )
+
+
 def _on_file(file: Path) -> Storage:
+    _refuse_unusual(file.parent, f"{glob.escape(file.name)}*")
     if file.suffix in JOURNAL_SUFFIXES:
         _refuse_other_files(file)
     atomic.make_folder(file.parent)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from zoo.config.environment_values import resolved
 from zoo.errors import ZooError
 from zoo.tuning.plan import Plan
 from zoo.tuning.pool import Pool
@@ -56,8 +57,7 @@ class Search:
 
 def search(config: Mapping[str, Any]) -> Search:
     """Begin or find the study of a config that `zoo.compose("tune", …)` returned. Raises `ZooError`."""
-    plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
-    plan = Plan(plain)
+    plan = Plan(resolved(OmegaConf.create(dict(config))))
     plan.check()
     return Search(plan, *open_study(plan))
 

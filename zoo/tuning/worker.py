@@ -18,9 +18,10 @@ from typing import Any, NoReturn
 import optuna
 from optuna.trial import Trial
 
+from zoo.config.environment_values import keep
 from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.files.printing import say
+from zoo.files.printing import say, show
 from zoo.tuning.finals import Finals, join_finals
 from zoo.tuning.objective import NoSuccessError, Training
 from zoo.tuning.plan import Plan
@@ -76,6 +77,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
     """Work, and return the exit status and what to tell the user."""
     sys.argv = list(job["shown"])
+    keep(job["variables"])
     try:
         plan = Plan(job["config"])
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
@@ -123,7 +125,7 @@ class Worker:
         except Exception as error:
             import traceback
 
-            traceback.print_exc()
+            show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
             raise ZooError(
                 f"the study does not start, as a first small training failed: {reason_of(error)}"
             ) from error
@@ -217,7 +219,7 @@ class Worker:
         alike = shared.failed_alike(self.started)
         if alike is None:
             return
-        print(alike.user_attrs.get("traceback", ""), file=sys.stderr, end="", flush=True)
+        show(alike.user_attrs.get("traceback", ""), file=sys.stderr, end="", flush=True)
         raise SameFailureError(
             f"three trials in a row failed alike, so the study has stopped: {alike.user_attrs.get('reason')}"
         )

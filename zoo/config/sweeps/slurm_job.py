@@ -31,10 +31,6 @@ SECONDS_BETWEEN_LOOKS = 2.0
 def main() -> NoReturn:
     """Run the job of the sweep in ``argv[1]`` that has the index of this Slurm job, and exit."""
     path, function, max_requeues = sys.argv[1:]
-    # Modules of the user's own are looked for last, as by the command.
-    sys.path[:] = [each for each in sys.path if each]
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     sys.exit(_SlurmJob(SweepFolder.open(path), function, int(max_requeues)).run_to_the_end())
 
 

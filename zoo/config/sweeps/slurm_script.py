@@ -146,8 +146,8 @@ def _flag(key: str, value: Any) -> str:
 def _command(options: SlurmOptions, folder: SweepFolder, function: str) -> str:
     cpus = [] if options.cpus_per_task is None else [f"--cpus-per-task={options.cpus_per_task}"]
     srun = ["srun", "--nodes=1", "--ntasks=1", *cpus, "--unbuffered", *(options.srun_args or [])]
-    path = "" if options.python else f"import sys; sys.path[:] = {_search_path()!r}; "
-    code = f"{path}from zoo.config.sweeps.slurm_job import main; main()"
+    path = "[each for each in sys.path if each]" if options.python else repr(_search_path())
+    code = f"import sys; sys.path[:] = {path}; from zoo.config.sweeps.slurm_job import main; main()"
     python = options.python or shlex.quote(sys.executable)
     job = [str(Path(folder.path).absolute()), function, str(options.max_requeues)]
     return " ".join(
@@ -163,7 +163,7 @@ def _command(options: SlurmOptions, folder: SweepFolder, function: str) -> str:
 
 def _search_path() -> list[str]:
     """Return where modules are looked for, so that the job finds those that we found."""
-    return [os.path.abspath(path) for path in sys.path]
+    return [os.path.abspath(path) for path in sys.path if path]
 
 
 def options_of(values: Mapping[str, Any]) -> SlurmOptions:

@@ -1,0 +1,130 @@
+"""What stands in the working folder runs for nobody who does not name it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ZOO = "import sys; sys.path[:] = [each for each in sys.path if each]; from zoo.cli import main; main()"
+PACKAGE = Path(__file__).resolve().parents[2]
+
+BESIDE = (
+    *("attr", "envpool", "array_api_compat", "opt_einsum", "jax", "triton", "pandas", "sitecustomize"),
+    *("selectors", "socket", "evil"),  # the standard library's names too: some processes begin with -c
+)
+
+TRAIN = (
+    *(
+        "train",
+        "algo=a2c",
+        "n_timesteps=40",
+        "n_envs=2",
+        "algo.n_steps=5",
+        "policy.net_arch=[4]",
+        "verbose=0",
+    ),
+    *("callbacks.eval=null", "callbacks.checkpoint=null", "compile=false"),
+)
+IN_WORKERS = ("env.vectorization=workers", "env.n_workers=1")
+
+OWN_MODULE = """
+import helper
+import gymnasium
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+class Env(CartPoleEnv):
+    def step(self, action):
+        import imported_late
+        return super().step(action)
+
+class Wrapper(gymnasium.Wrapper):
+    pass
+
+gymnasium.register("Class-v0", entry_point=Env, max_episode_steps=10)
+gymnasium.register("Name-v0", entry_point="elsewhere:Env", max_episode_steps=10)
+"""
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    """A working folder into which somebody's archive was unpacked."""
+    for name in BESIDE:
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\n")
+    plugins = tmp_path / "hydra_plugins" / "evil"
+    plugins.mkdir(parents=True)
+    (plugins / "__init__.py").write_text((tmp_path / "evil.py").read_text())
+    distribution = tmp_path / "evil-1.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (distribution / "entry_points.txt").write_text("[gymnasium.envs]\n__root__ = evil:register\n")
+    return tmp_path
+
+
+def zoo(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    done = subprocess.run(
+        [sys.executable, "-c", ZOO, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("agents",),
+        ("train", "--help"),
+        (*TRAIN, "env=CartPole-v1"),
+        (*TRAIN, "env=CartPole-v1", *IN_WORKERS),
+        (*TRAIN, "env=CartPole-v1", *IN_WORKERS, "env.start_method=spawn"),
+        (*TRAIN, "-m", "env=CartPole-v1", "seed=1"),
+    ],
+    ids=["help", "agents", "help of a verb", "train", "workers", "spawned workers", "multirun"],
+)
+def test_nothing_beside_runs(unpacked: Path, arguments: tuple[str, ...]) -> None:
+    if sys.version_info < (3, 11) and IN_WORKERS[0] in arguments:
+        pytest.skip("Python 3.10 has no safe path for processes that it starts itself")
+    zoo(unpacked, *arguments)
+    assert not (unpacked / "ran").exists(), (unpacked / "ran").read_text()
+
+
+@pytest.mark.parametrize("options", [(), IN_WORKERS], ids=["in one process", "workers"])
+@pytest.mark.parametrize("env", ["Class-v0", "Name-v0"])
+def test_module_that_the_user_names_is_found_with_all_that_it_imports(
+    unpacked: Path, env: str, options: tuple[str, ...]
+) -> None:
+    (unpacked / "mine.py").write_text(OWN_MODULE)
+    (unpacked / "elsewhere.py").write_text("from mine import Env\n")
+    for name in ("helper", "imported_late"):
+        (unpacked / f"{name}.py").write_text(f"open('imported-{name}', 'w').close()\n")
+    zoo(unpacked, *TRAIN, f"env=mine:{env}", "env.wrappers=[mine.Wrapper]", *options)
+    assert (unpacked / "imported-helper").exists()
+    assert (unpacked / "imported-imported_late").exists()
+    assert not (unpacked / "ran").exists(), (unpacked / "ran").read_text()
+
+
+def test_optional_package_of_an_installed_one_is_not_found_while_a_users_module_is_imported(
+    unpacked: Path,
+) -> None:
+    (unpacked / "mine.py").write_text(f"import gymnasium.wrappers.array_conversion\n{OWN_MODULE}")
+    (unpacked / "helper.py").touch()
+    (unpacked / "imported_late.py").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", ZOO, *TRAIN, "env=mine:Class-v0"],
+        cwd=unpacked,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+        capture_output=True,
+        check=False,
+    )
+    assert not (unpacked / "ran").exists(), (done, (unpacked / "ran").read_text())

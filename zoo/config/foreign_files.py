@@ -1,0 +1,96 @@
+"""Files for Hydra that somebody else may have made: experiments and tuned values, read as data first."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from zoo.config.paths import shown
+from zoo.errors import ZooError
+from zoo.files.opening import CONFIG_LIMIT, Folder
+from zoo.files.plain_data import parse_hydra_config
+from zoo.files.printing import one_line
+
+TUNED_KEYS = ("n_timesteps", "n_envs", "algo", "env", "policy", "memory", "defaults")
+TUNED_DEFAULTS = ("_self_", "override /policy", "override /memory")
+"""What a tuned file may have: it may come from others, and settles how well is learned, nothing else."""
+
+_GROUP_CHOICE = re.compile(r"(override )?/?(algo|env|policy|memory|callbacks|logger|pretrain|tuned)")
+_OPTION = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
+
+
+def read_tuned(file: Path) -> DictConfig:
+    """Return a tuned file's values; one that says more than values is refused."""
+    config = read_of_others(file)
+    values = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(values, dict)
+    for key in values:
+        if key not in TUNED_KEYS:
+            raise ZooError(
+                f"`{one_line(key)}` in {shown(file)} has no place in a tuned file,"
+                f" which may have {', '.join(TUNED_KEYS)}"
+            )
+    defaults = values.get("defaults", [])
+    for default in defaults if isinstance(defaults, list) else [defaults]:
+        for choice in default if isinstance(default, dict) else [default]:
+            if " ".join(str(choice).split()) not in TUNED_DEFAULTS:
+                raise ZooError(
+                    f"`{one_line(choice)}` in {shown(file)} has no place among the defaults of a tuned file,"
+                    f" which may have {', '.join(TUNED_DEFAULTS)}"
+                )
+    interpolation = _interpolation_in(values)
+    if interpolation is not None:
+        raise ZooError(
+            f"`{one_line(interpolation, 80)}` in {shown(file)} is an interpolation,"
+            " which a tuned file may not have"
+        )
+    return config
+
+
+def _interpolation_in(value: Any) -> str | None:
+    if isinstance(value, dict):
+        return next(filter(None, map(_interpolation_in, itertools.chain(value, value.values()))), None)
+    if isinstance(value, list):
+        return next(filter(None, map(_interpolation_in, value)), None)
+    return value if isinstance(value, str) and "${" in value else None
+
+
+def refuse_choices_of_others(defaults: Any, origin: str) -> None:
+    """Raise `ZooError` for entries of a defaults list that choose more than options of known groups."""
+    for default in defaults if isinstance(defaults, list) else [defaults]:
+        choices = default if isinstance(default, dict) else {default: None}
+        for key, chosen in choices.items():
+            names = chosen if isinstance(chosen, list) else [chosen]
+            is_known = key == "_self_" or _GROUP_CHOICE.fullmatch(" ".join(str(key).split()))
+            if not is_known or not all(each is None or _OPTION.fullmatch(str(each)) for each in names):
+                raise ZooError(
+                    f"{origin} asks for `{one_line(default, 80)}` among its defaults, refused because it"
+                    " could name code to run; if you know where it comes from, add trust=true"
+                )
+
+
+def refuse_places_of_others(values: dict[Any, Any], origin: str) -> None:
+    """Raise `ZooError` where an experiment would go on with a run, or write outside this folder."""
+    runs = values.get("runs_dir")
+    leads_out = isinstance(runs, str) and (os.path.isabs(runs) or ".." in Path(runs).parts or runs[:1] == "~")
+    for key, is_refused in (("resume", values.get("resume") is not None), ("runs_dir", leads_out)):
+        if is_refused:
+            raise ZooError(
+                f"{origin} asks for `{key}: {one_line(values[key], 80)}`, refused because it leads elsewhere;"
+                f" give {key}= on the command line, or trust=true"
+            )
+
+
+def read_of_others(file: Path) -> DictConfig:
+    """Return what a file holds that may be a stranger's. Raises `ZooError`."""
+    try:
+        content = Folder(file.parent, follow_links=True).read(file.name, CONFIG_LIMIT)
+        return OmegaConf.create(parse_hydra_config(content or b""))
+    except (OSError, ValueError, OmegaConfBaseException) as error:
+        raise ZooError(f"can't read {shown(file)}: {one_line(error)}") from error

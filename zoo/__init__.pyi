@@ -466,6 +466,58 @@ class GAIL(_GAIL):
 
     ``generator`` names the algorithm that learns, "trpo" unless another is given; hyperparameters are the
     discriminator's and that algorithm's. Without a dataset it can act, not learn.
+
+    Hyperparameters:
+        generator (str, default 'trpo'): the algorithm that learns from the imitation reward; its
+            hyperparameters stand beside these
+        g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
+            it
+        d_step (int, default 1, ≥ 1): gradient steps of the discriminator each time
+        d_learning_rate (Schedule, default 0.0003, ≥ 0): step size of its Adam
+        d_batch_size (int | None, default None, ≥ 1): pairs of the policy in one of its steps, and as
+            many of the expert; null: a rollout's, over d_step [steps]
+        d_net_arch (list[int], default [100, 100]): its hidden layers, after the encoder
+        d_activation (str, default 'tanh', one of 'tanh', 'relu', 'elu', 'gelu', 'leaky_relu', 'silu'):
+            non-linearity between them
+        d_ent_coef (float, default 0.001, ≥ 0): weight of the entropy of what it says, which it gains
+        d_gradient_penalty (float, default 0.0, ≥ 0): weight of (‖∇D‖ − 1)² between pairs of policy and
+            expert; 10 is usual, 0: none
+        d_spectral_norm (bool, default False): its weights divided by their largest singular value
+        d_normalize (bool, default True): it sees observations normalised, by statistics of its own
+        d_reward (str, default 'positive', one of 'positive', 'logit', 'negative'): of a pair: positive:
+            −log(1 − D), negative: log D, logit: their difference
+        absorbing_states (bool, default False): an end by itself leads to a state for ever, whose reward
+            is learned; needs gamma < 1
+        n_episodes (int | None, default None, ≥ 1): the expert's episodes to use, the first; null: all
+        min_return (float | None, default None): use only those that return so much; null: all
+        learning_rate (Schedule, default 0.001, ≥ 0): step size of the optimizer
+        n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
+        gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
+        gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
+            n-step returns
+        normalize_advantage (bool, default True): standardise the advantages of each batch that is
+            learned from
+        ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
+        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
+            learns from, which divides n_steps; null: the longest up to 32 [steps]
+        use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
+        sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
+            collection starts [steps]
+        target_kl (float, default 0.01, > 0): bound of the mean KL divergence to the old policy, summed
+            over the parts of an action
+        cg_max_steps (int, default 15, ≥ 1): iterations of the conjugate gradient method
+        cg_damping (float, default 0.1, ≥ 0): multiple of the identity added to the Fisher matrix
+        line_search_max_iter (int, default 10, ≥ 1): lengths of the step that are tried
+        line_search_shrinking_factor (float, default 0.8, > 0, < 1): length of each try as a part of the
+            one before
+        line_search_kl_factor (float, default 1.0, > 0): KL divergence up to which a try is accepted, as
+            a multiple of target_kl
+        sub_sampling_factor (int, default 1, ≥ 1): Fisher products take one of so many steps, drawn at
+            random; 1: all
+        n_critic_updates (int, default 10, ≥ 1): passes of the critic over each rollout
+        batch_size (int, default 128, ≥ 1): size of the critic's minibatches [steps]
+        adam_eps (float, default 1e-05, > 0): epsilon of the critic's Adam
     """
     def __init__(
         self,

@@ -22,9 +22,10 @@ def pins() -> dict[str, str]:
 
 def test_every_declared_dependency_is_pinned_within_its_range() -> None:
     pinned = pins()
+    """But for the peers whose speed is compared, which Zoo does not depend on."""
     for text in requires("zoo") or []:
         requirement = Requirement(text)
-        if requirement.name != "zoo":
+        if requirement.name != "zoo" and "bench" not in str(requirement.marker):
             assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, text
 
 

@@ -71,10 +71,14 @@ class Agent(ABC, Generic[Config]):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        config_class = getattr(cls, "config_class", None)
-        if config_class is not None:
-            cls.__signature__ = signature_of(cls, config_class)  # type: ignore[attr-defined]
-            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or cls.__name__)}\n\n{described(config_class)}"
+        if getattr(cls, "config_class", None) is not None:
+            cls.show_hyperparameters()
+
+    @classmethod
+    def show_hyperparameters(cls) -> None:
+        """Let `help` show those of `config_class`."""
+        cls.__signature__ = signature_of(cls, cls.config_class)  # type: ignore[attr-defined]
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or cls.__name__)}\n\n{described(cls.config_class)}"
 
     policy: nn.Module
     memory_config: MemoryConfig | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from zoo.algorithms.cloning import Epoch
 from zoo.algorithms.finite import Memory, check_finite, check_policy_first
 from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.interaction import Act, envs_for
-from zoo.algorithms.policy_choice import Policy
+from zoo.algorithms.policy_choice import Policy, tell_of_unread_images
 from zoo.algorithms.pretraining import PretrainConfig, pretrain
 from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
@@ -33,9 +32,8 @@ from zoo.config.unknown_keys import refuse_arguments
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
-from zoo.envs.spaces import is_image
 from zoo.envs.step import Step as Outcome
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError
 from zoo.memory.experience import Experience
 from zoo.memory.expert_data import ExpertData
 from zoo.optim import schedules
@@ -112,17 +110,7 @@ class Algorithm(AgentInEnvs[Config]):
         if envs is not None:
             self._take_envs(envs)
             self._batch_size()
-            self._tell_of_unread_images()
-
-    def _tell_of_unread_images(self) -> None:
-        """Warn of a policy that takes the pixels of images for numbers without any order."""
-        if is_image(self.observation_space) and self.policy_config.encoder == "mlp":
-            warnings.warn(
-                f"{self.policy_config.name} reads each pixel of these images by itself; policy=CnnPolicy sees"
-                " what stands beside what",
-                ZooWarning,
-                stacklevel=3,
-            )
+            tell_of_unread_images(self.observation_space, self.policy_config)
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 

@@ -295,3 +295,4 @@ def generated_by(name: str) -> type[GAIL]:
 
 
 GAIL.config_class = generated_by(GAILConfig.generator).config_class
+GAIL.show_hyperparameters()

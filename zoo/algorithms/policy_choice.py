@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.config.fields import build
-from zoo.errors import ZooError
+from zoo.envs.spaces import is_image
+from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, reading_dictionaries
 from zoo.policies.own_policy import path_of
 
@@ -36,3 +38,14 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
         preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
         config = build(PolicyConfig, {**preset, **policy}, "policy")
     return reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
+
+
+def tell_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
+    """Warn of a policy that takes the pixels of images for numbers without any order."""
+    if is_image(observation_space) and config.encoder == "mlp":
+        warnings.warn(
+            f"{config.name} reads each pixel of these images by itself; policy=CnnPolicy sees what stands"
+            " beside what",
+            ZooWarning,
+            stacklevel=4,
+        )

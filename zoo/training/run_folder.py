@@ -10,7 +10,6 @@ import platform
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -29,6 +28,7 @@ from zoo.training.checkpoint_files import has_checkpoint
 from zoo.training.git_state import git_state
 from zoo.training.machine import machine
 from zoo.training.problems import tell, told
+from zoo.training.speed import Speed
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
@@ -246,7 +246,7 @@ class RunFolder:
         The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
         ``finished``. A run that is resumed has been restored before.
         """
-        speed = _Speed(algorithm)
+        speed = Speed(algorithm)
         try:
             self.start(seed=algorithm.seed, command=command, job=job)
             yield
@@ -339,36 +339,6 @@ class FolderWatch(Callback):
     def on_training_end(self, algorithm: Training) -> None:
         """Look once more."""
         self.run.make_again_if_deleted()
-
-
-class _Speed:
-    """How far an algorithm came, and how fast, from now on, without the time of evaluations and compiling."""
-
-    def __init__(self, algorithm: Algorithm[Any]) -> None:
-        self.algorithm = algorithm
-        self.first_step = algorithm.num_timesteps
-        self.started = self._clock()
-
-    def summary(self) -> dict[str, Any]:
-        seconds = self._clock() - self.started
-        steps = self.algorithm.num_timesteps - self.first_step
-        return {
-            "timesteps": self.algorithm.num_timesteps,
-            "steps_per_second": round(steps / max(seconds, 1e-9), 1),
-            "stop_reason": self.algorithm.stop_reason,
-            "seconds": self._spent(),
-        }
-
-    def _spent(self) -> dict[str, float]:
-        """Return what the whole run's seconds were spent on; this process compiled within its updates."""
-        spent = dict(self.algorithm.timings)
-        compiling = min(self.algorithm.runtime.compile_clock.seconds, spent["update"])
-        spent["update"] -= compiling
-        return {name: round(seconds, 3) for name, seconds in {**spent, "compiling": compiling}.items()}
-
-    def _clock(self) -> float:
-        left_out = self.algorithm.timings["evaluation"] + self.algorithm.runtime.compile_clock.seconds
-        return time.perf_counter() - left_out
 
 
 def refuse_unusual(run: Path, *, links_allowed: bool = False) -> None:

@@ -56,6 +56,7 @@ LEFT_OUT = {
         *("envs/camera.py", "envs/filming.py", "envs/env_error.py", "envs/ids.py", "envs/goal_check.py"),
         *("envs/first_steps.py", "envs/trial.py", "envs/whereabouts.py", "envs/sent_errors.py"),
         *("training/benchmark.py", "training/benchmark_job.py", "training/diagnosis.py", "training/job.py"),
+        "training/configured_pretraining.py",
         *("training/configured_algorithm.py", "training/configured_callbacks.py", "training/hang_watch.py"),
         *("training/logging_callback.py", "training/loggers.py", "training/machine.py", "training/played.py"),
         *("training/opened_agent.py", "training/own_classes.py", "training/progress.py"),

@@ -178,6 +178,7 @@ def test_each_row_acts_by_its_own_weights(policy: Any, options: Any, space: Any)
     from zoo.policies.side_by_side import SideBySide
 
     acting = SideBySide(model.parameters, 5)
+    assert (acting._forward is None) == ("layer_norm" in policy)
     for i in range(5):
         acting.put(i, rows[i])
     found = model.codec.to_env(acting.act({"observations": seen}))
@@ -188,6 +189,25 @@ def test_each_row_acts_by_its_own_weights(policy: Any, options: Any, space: Any)
         expected.append(model.predict(observation)[0])
     np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-5)
     assert len(np.unique(np.stack(expected), axis=0)) > 1
+
+
+def test_layer_of_which_a_part_is_frozen_acts_as_it_is() -> None:
+    from zoo.optim.parameters import Parameters
+    from zoo.policies.side_by_side import SideBySide
+
+    model = ars(with_bias=True, zero_policy=False)
+    model.policy.head.get_submodule("logits").bias.requires_grad_(False)
+    parameters = Parameters("policy", model.policy)
+    acting = SideBySide(parameters, 1)
+    acting.put(0, parameters.flat.cpu().numpy())
+    seen = np.random.default_rng(0).normal(size=(1, 4)).astype(np.float32)
+    assert acting.act({"observations": seen}).tolist() == [model.predict(seen[0])[0]]
+
+
+def test_orthogonal_weights_of_a_searched_policy() -> None:
+    model = ars(policy={"net_arch": [8], "ortho_init": True})
+    head = model.policy.head.get_submodule("logits").weight.detach().numpy()
+    np.testing.assert_allclose(head @ head.T, 0.01**2 * np.eye(2), atol=1e-9)
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -92,6 +93,45 @@ def test_only_good_episodes_are_kept() -> None:
     assert data.returns.min() >= 14
     assert data.card["min_return"] == 14
     assert_is_countdown(data)
+
+
+class Three(Countdown):
+    """Counts down from three; what `by_parity` does returns 11."""
+
+    def reset(self, **options: Any) -> Any:
+        super().reset(**options)
+        self.first = self.left = 3
+        return 3, {}
+
+
+def test_return_that_is_just_good_enough_is_kept_without_a_word() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = record_expert(by_parity, Three, 2, seed=0, min_return=11)
+    assert data.returns.tolist() == [11.0, 11.0]
+
+
+def test_single_step_is_recorded() -> None:
+    class One(Countdown):
+        def reset(self, **options: Any) -> Any:
+            super().reset(**options)
+            self.first = self.left = 1
+            return 1, {}
+
+    data = record_expert(by_parity, One, 1, seed=0)
+    assert data.observations.tolist() == [1]
+    assert data.actions.tolist() == [4]
+
+
+def test_successes_are_known_only_if_every_episode_tells() -> None:
+    class Sometimes(Countdown):
+        def step(self, action: Any) -> Any:
+            *others, info = super().step(action)
+            return (*others, info if self.first > 2 else {})
+
+    data = record_expert(by_parity, Sometimes, 8, seed=0)
+    assert {1, 2} & set(data.lengths.tolist())
+    assert data.successes is None
 
 
 def test_expert_that_is_never_good_enough_gets_one_clear_line() -> None:

@@ -100,6 +100,14 @@ def _skipped_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Program, name, skip)
 
 
+@pytest.fixture
+def needs_compiler() -> None:
+    """Skip a test that compiles in a process of its own, where PyTorch can't."""
+    reason = _why_not_compiled()
+    if reason is not None:
+        pytest.skip(reason)
+
+
 @functools.cache
 def _why_not_compiled() -> str | None:
     torch = importlib.util.find_spec("torch")

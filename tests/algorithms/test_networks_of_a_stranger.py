@@ -38,7 +38,12 @@ def refusal(agent: Path) -> str:
 @pytest.mark.parametrize("widths", [[HUGE, HUGE], {"pi": [64, 64], "vf": [HUGE, HUGE]}, [10**18, 10**18]])
 def test_widths_that_there_are_no_weights_for_are_refused(widths: Any, tmp_path: Path) -> None:
     agent = PPO2("MlpPolicy", "CartPole-v1", compile=False, device="cpu").save(tmp_path / "agent")
-    assert "don't fit the policy" in refusal(changed(agent, "policy", net_arch=widths))
+    assert "GiB of memory, but" in refusal(changed(agent, "policy", net_arch=widths))
+
+
+def test_widths_of_other_weights_are_refused(tmp_path: Path) -> None:
+    agent = PPO2("MlpPolicy", "CartPole-v1", compile=False, device="cpu").save(tmp_path / "agent")
+    assert "don't fit the policy" in refusal(changed(agent, "policy", net_arch=[64, 65]))
 
 
 def test_layers_without_number_are_refused(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_folder_that_the_user_names_is_used(tmp_path: Path, monkeypatch: pytest.
     assert use_private_cache() == tmp_path / "mine"
 
 
+@pytest.mark.usefixtures("needs_compiler")
 def test_nothing_is_compiled_in_a_place_of_everybody(tmp_path: Path, cache_home: Path) -> None:
     program = """
 from test_program import Regression

@@ -14,7 +14,7 @@ CLOSE = 0.6
 VERY_CLOSE = 0.8
 """From which a name of the same section is meant, whatever there may be in others."""
 
-MOST_PLACES = 4
+MOST_PLACES = 6
 """Places of one name that a message can list."""
 
 

@@ -23,8 +23,9 @@ from zoo.errors import ZooError
 from zoo.files.trees import split
 from zoo.training import last_checkpoint
 from zoo.training.checkpoint_files import NEWEST, PREVIOUS
-from zoo.training.experiment import Experiment, Result, train
+from zoo.training.experiment import Experiment, Result
 from zoo.training.reproducing import reproduce
+from zoo.training.train import train
 
 QUIET = ["verbose=0", "progress_bar=false"]
 USUAL = [

@@ -102,6 +102,7 @@ def test_run_that_was_recorded_as_finished_has_all_its_logs_after_a_power_cut(tm
     image, cut = empty_disk(tmp_path), tmp_path / "cut.img"
     with mounted(image, "loop,commit=600") as disk:
         overrides = ["logger=[csv,tensorboard]", "callbacks.checkpoint.every=7000"]  # none at the end
+        overrides.append("callbacks.checkpoint.keep=false")
         subprocess.run(command("ppo2", *overrides), cwd=disk, check=True)
         run = run_folder(disk)
         atomic.sync(run)  # that the checkpoint is gone reaches the disk, as it may at any time

@@ -31,6 +31,8 @@ TRAINING = [
     *("callbacks.eval.n_episodes=2", "callbacks.eval.every=1500", "logger=csv", "logger.every=300"),
     *("progress_bar=false", "callbacks.checkpoint.every=500"),
 ]
+KEEPS_NONE = "callbacks.checkpoint.keep=false"
+"""So that only the run that is under way has a checkpoint."""
 
 
 def sweep(seeds: str, *arguments: str) -> int:
@@ -154,7 +156,7 @@ def test_killed_training_goes_on_from_its_checkpoint_and_ends_as_if_undisturbed(
     launched: Callable[..., subprocess.Popen[str]], wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     """Both jobs are the same; the second is killed with its multirun."""
-    process = launched("train", "zoo.commands.train:run", "-m", *TRAINING, "seed=1,1")
+    process = launched("train", "zoo.commands.train:run", "-m", *TRAINING, "seed=1,1", KEEPS_NONE)
 
     def is_half_way() -> bool:
         folders = Path("runs").glob("multirun/*/ppo2/*/*/checkpoint/checkpoint.json")

@@ -16,8 +16,9 @@ from zoo.agents.agent_folder import read_agent
 from zoo.agents.finding import kept_agents
 from zoo.config.composing import compose
 from zoo.files import atomic
-from zoo.training.experiment import Experiment, Result, train
+from zoo.training.experiment import Experiment, Result
 from zoo.training.run_folder import RunFolder
+from zoo.training.train import train
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_timesteps=512", "n_envs=2", "algo.n_steps=32"),

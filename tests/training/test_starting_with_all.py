@@ -12,7 +12,8 @@ import pytest
 from zoo.cli import status_of
 from zoo.config.composing import compose
 from zoo.training.checkpoint import read_checkpoint
-from zoo.training.experiment import Experiment, Result, train
+from zoo.training.experiment import Experiment, Result
+from zoo.training.train import train
 
 USUAL = [
     *("tuned=none", "compile=false", "threads=1", "logger=none", "callbacks.eval.n_episodes=1"),

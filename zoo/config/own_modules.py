@@ -35,6 +35,8 @@ def import_own(name: str) -> ModuleType:
     Raises `ZooError` with file and line for one whose own code fails. A module that is missing, itself or one
     that it needs, raises `ModuleNotFoundError` as ever.
     """
+    if not name:
+        raise ModuleNotFoundError("a module without a name")
     name_own(name)
     try:
         return importlib.import_module(name)

@@ -22,7 +22,7 @@ from zoo.training.run_folder import SHOWN_ONLY
 FINAL, BEST = "final/mean_return", "final/best_mean_return"
 """The scores by which the tab HParams compares runs: the last evaluation's, and the best agent's."""
 
-NOT_COMPARED = ("logger", "resume", "job", "runs_dir", "verbose", "progress_bar")
+NOT_COMPARED = ("logger", "runs_dir", *SHOWN_ONLY)
 """What of a config has no influence on how an agent learns."""
 
 CONFIG = "config"

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.agent import Agent
+from zoo.algorithms.expert_episodes import EpisodeChoice
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.config.variants import Variants
 from zoo.envs.composite_spaces import is_composite
@@ -52,7 +53,7 @@ REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass
-class AdversaryConfig(Variants):
+class AdversaryConfig(EpisodeChoice, Variants):
     """Hyperparameters of the discriminator; the generator's stand beside them."""
 
     generator: str = hyperparameter(
@@ -87,8 +88,6 @@ class AdversaryConfig(Variants):
     absorbing_states: bool = hyperparameter(
         False, "an end by itself leads to a state for ever, whose reward is learned; needs gamma < 1"
     )
-    n_episodes: int | None = hyperparameter(None, "the expert's episodes to use, the first; null: all", ge=1)
-    min_return: float | None = hyperparameter(None, "use only those that return so much; null: all")
 
 
 class Adversary:

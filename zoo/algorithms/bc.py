@@ -16,8 +16,9 @@ import numpy as np
 from torch import nn
 
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.cloning import Cloning, CloningTerms, Patience, data_to_clone
+from zoo.algorithms.cloning import Cloning, CloningTerms, Patience
 from zoo.algorithms.demonstrations import Demonstrations, take_in_statistics
+from zoo.algorithms.expert_episodes import chosen_episodes
 from zoo.algorithms.on_policy import ANY_ACTIONS
 from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.pretraining import OWN_GENERATOR
@@ -60,7 +61,7 @@ class BC(Algorithm[BCConfig]):
         self._demonstrations: Demonstrations | None = None
         super().__init__(policy, env, **options)
         if dataset is not None:
-            self._data = data_to_clone(dataset, self.spaces, self.config)
+            self._data = chosen_episodes(dataset, self.spaces, self.config)
 
     def _make_policy(self) -> nn.Module:
         return make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)

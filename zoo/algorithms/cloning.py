@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +17,9 @@ from torch import Tensor, nn
 
 from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.demonstrations import Demonstrations, on
+from zoo.algorithms.expert_episodes import EpisodeChoice
 from zoo.config.fields import hyperparameter
-from zoo.envs.spaces import Space
 from zoo.errors import ZooError
-from zoo.memory.expert_data import ExpertData
-from zoo.memory.expert_files import read_expert
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters
@@ -38,11 +35,9 @@ VALIDATED_AT_ONCE = 4096
 
 
 @dataclass
-class CloningTerms:
+class CloningTerms(EpisodeChoice):
     """What all cloning has to be told, beside a learning rate and when to end."""
 
-    n_episodes: int | None = hyperparameter(None, "episodes to use, the first ones; null: all", ge=1)
-    min_return: float | None = hyperparameter(None, "use only episodes that return so much; null: all")
     batch_size: int = hyperparameter(64, "steps in a gradient step", unit="steps", ge=1)
     ent_coef: float = hyperparameter(0.0, "weight of an entropy bonus, which keeps the policy random", ge=0)
     l2_coef: float = hyperparameter(
@@ -55,15 +50,6 @@ class CloningTerms:
     patience: int | None = hyperparameter(
         10, "epochs without a better validation loss that end it; null: it never ends so", unit="epochs", ge=1
     )
-
-
-def data_to_clone(
-    dataset: ExpertData | str | Path, spaces: tuple[Space, Space], terms: CloningTerms
-) -> ExpertData:
-    """Return the episodes that are to be learned from. Raises `ZooError` for other spaces, or for none."""
-    data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, spaces)
-    data.check_spaces(*spaces)
-    return data.filtered(min_return=terms.min_return, n_episodes=terms.n_episodes)
 
 
 class Imitation(nn.Module):

@@ -23,6 +23,7 @@ from typing_extensions import Self
 
 from zoo.agents.agent_folder import AgentFiles
 from zoo.algorithms.adversary import Adversary, AdversaryConfig, by_path
+from zoo.algorithms.expert_episodes import chosen_episodes
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.registry import algorithm_class
@@ -31,7 +32,6 @@ from zoo.config.fields import with_defaults
 from zoo.errors import ZooError, nearest
 from zoo.memory.columns import Column, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
-from zoo.memory.expert_files import read_expert
 from zoo.optim.program import Program
 from zoo.optim.runtime import computing_with
 from zoo.optim.state import State
@@ -115,9 +115,7 @@ class GAIL(OnPolicyAlgorithm[Any]):
 
         Raises `ZooError` for data of other spaces, and where no episode is good enough.
         """
-        data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, self.spaces)
-        data.check_spaces(*self.spaces)
-        data = data.filtered(min_return=self.config.min_return, n_episodes=self.config.n_episodes)
+        data = chosen_episodes(dataset, self.spaces, self.config)
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.adversary = Adversary(self.config, data, self)
         before = {name: each for name, each in self.program.state.items() if "discriminator" not in name}

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from zoo.algorithms.agent import Agent
-from zoo.algorithms.cloning import Cloning, CloningTerms, Epoch, Patience, data_to_clone
+from zoo.algorithms.cloning import Cloning, CloningTerms, Epoch, Patience
 from zoo.algorithms.demonstrations import Demonstrations, take_in_statistics
+from zoo.algorithms.expert_episodes import chosen_episodes
 from zoo.config.fields import hyperparameter
 from zoo.errors import NotFiniteError
 from zoo.memory.expert_data import ExpertData
@@ -48,7 +49,7 @@ def pretrain(
     a standard deviation that is no function of the state. The parameters with the best validation loss are
     taken. It ends after an epoch for which ``on_epoch`` returns True. Raises `ZooError` for other spaces.
     """
-    data = data_to_clone(dataset, agent.spaces, config)
+    data = chosen_episodes(dataset, agent.spaces, config)
     take_in_statistics(agent, data)
     rng = np.random.default_rng((agent.seed, OWN_GENERATOR))
     demonstrations = Demonstrations(data, agent, config.validation_fraction, rng)

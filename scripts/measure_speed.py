@@ -68,51 +68,39 @@ OFF_POLICY_ON_PENDULUM = Work(
     },
 )  # fmt: skip
 
+ON_POLICY_ON_CARTPOLE = Work(
+    env="CartPole-v1",
+    n_envs=8,
+    interval=10_240,
+    log_every=2_048,
+    net_arch=[64, 64],
+    hyperparameters={
+        "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8,
+        "learning_rate": 1e-3, "clip_range": 0.2, "ent_coef": 0.0,
+    },
+)  # fmt: skip
+
 WORKS = {
-    "ppo": Work(
-        env="CartPole-v1",
-        n_envs=8,
-        interval=10_240,
-        log_every=2_048,
-        net_arch=[64, 64],
-        hyperparameters={
-            "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8,
-            "learning_rate": 1e-3, "clip_range": 0.2, "ent_coef": 0.0,
-        },
-    ),
-    "a2c": Work(
-        env="CartPole-v1",
-        n_envs=8,
-        interval=10_240,
+    "ppo": ON_POLICY_ON_CARTPOLE,
+    "a2c": replace(
+        ON_POLICY_ON_CARTPOLE,
         log_every=2_000,
-        net_arch=[64, 64],
         hyperparameters={"n_steps": 5, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
     ),
-    "ppo1": Work(
-        env="CartPole-v1",
-        n_envs=8,
-        interval=10_240,
-        log_every=2_048,
-        net_arch=[64, 64],
+    "ppo1": replace(
+        ON_POLICY_ON_CARTPOLE,
         hyperparameters={
             "n_steps": 256, "batch_size": 64, "n_epochs": 4, "gamma": 0.99, "gae_lambda": 0.95,
             "learning_rate": 1e-3, "clip_range": 0.2, "ent_coef": 0.01,
         },
     ),
-    "acer": Work(
-        env="CartPole-v1",
-        n_envs=8,
-        interval=10_240,
+    "acer": replace(
+        ON_POLICY_ON_CARTPOLE,
         log_every=2_080,
-        net_arch=[64, 64],
         hyperparameters={"n_steps": 20, "gamma": 0.99, "learning_rate": 7e-4, "ent_coef": 0.0},
     ),
-    "acktr": Work(
-        env="CartPole-v1",
-        n_envs=8,
-        interval=10_240,
-        log_every=2_048,
-        net_arch=[64, 64],
+    "acktr": replace(
+        ON_POLICY_ON_CARTPOLE,
         hyperparameters={"n_steps": 20, "gamma": 0.99, "ent_coef": 0.0},
     ),
     "ars": Work(

@@ -468,6 +468,8 @@ class GAIL(_GAIL):
     discriminator's and that algorithm's. Without a dataset it can act, not learn.
 
     Hyperparameters:
+        n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
+        min_return (float | None, default None): use only episodes that return so much; null: all
         generator (str, default 'trpo'): the algorithm that learns from the imitation reward; its
             hyperparameters stand beside these
         g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
@@ -488,8 +490,6 @@ class GAIL(_GAIL):
             −log(1 − D), negative: log D, logit: their difference
         absorbing_states (bool, default False): an end by itself leads to a state for ever, whose reward
             is learned; needs gamma < 1
-        n_episodes (int | None, default None, ≥ 1): the expert's episodes to use, the first; null: all
-        min_return (float | None, default None): use only those that return so much; null: all
         learning_rate (Schedule, default 0.001, ≥ 0): step size of the optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
@@ -534,6 +534,8 @@ class GAIL(_GAIL):
         config: TRPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
+        n_episodes: int | None = None,
+        min_return: float | None = None,
         generator: str = "trpo",
         g_step: int = 3,
         d_step: int = 1,
@@ -547,8 +549,6 @@ class GAIL(_GAIL):
         d_normalize: bool = True,
         d_reward: str = "positive",
         absorbing_states: bool = False,
-        n_episodes: int | None = None,
-        min_return: float | None = None,
         learning_rate: Schedule = 0.001,
         n_steps: int = 2048,
         gamma: float = 0.99,

@@ -145,6 +145,19 @@ def test_scores_and_statistics_are_those_of_candidates_played_one_by_one(normali
     assert len({tuple(delta) for delta in model.deltas}) == 2
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "workers"])
+def test_scores_add_up_what_wrappers_make_of_rewards_and_records_tell_raw_returns(vectorization: str) -> None:
+    clipped = [{"_target_": "gymnasium.wrappers.ClipReward", "max_reward": 0.5}]
+    model = ars(cart_poles(2, wrappers=clipped, vectorization=vectorization), n_delta=3, zero_policy=False)
+    model._reset_envs()
+    model.collect()
+    records = list(model.recent_episodes)
+    assert [each.episode_return for each in records] == [each.length for each in records]
+    expected = sorted(0.5 * each.length for each in records)
+    assert np.sort(np.concatenate([model.plus, model.minus])).tolist() == expected
+    model.envs.close()
+
+
 @pytest.mark.parametrize(
     ("policy", "options"),
     [

@@ -29,7 +29,8 @@ class Played(NamedTuple):
     """What came of some episodes, in the order in which they were asked for."""
 
     results: Array
-    """Of each its return, its steps, and what it has shown (`Normalizer.merge`): (episodes, 2 + …)."""
+    """Of each the sum of the rewards that its environment gave, its steps, and what it has shown
+    (`Normalizer.merge`): (episodes, 2 + …). Wrappers change that sum, other than the return of its record."""
     records: list[EpisodeRecord]
     """In the order in which they ended."""
 
@@ -52,7 +53,7 @@ class EpisodesApart(Interaction):
         moments = None if normalizer is None else MomentsByRow(normalizer, envs.num_envs)
         n_seen = 0 if moments is None else len(moments.seen_by(0))
         results, records = np.zeros((len(episodes), 2 + n_seen)), []
-        steps = np.zeros(envs.num_envs, np.int64)
+        steps, rewards = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs)
         everywhere = np.ones(envs.num_envs, np.bool_)
         waiting, playing = deque(range(len(episodes))), dict[int, int]()
 
@@ -61,7 +62,7 @@ class EpisodesApart(Interaction):
             for row, episode in zip(rows, [*waiting], strict=False):
                 vector, seeds[row] = episodes[waiting.popleft()]
                 acting.put(row, vectors[vector])
-                playing[row], steps[row], envs.idle[row] = episode, 0, False
+                playing[row], steps[row], rewards[row], envs.idle[row] = episode, 0, 0.0, False
             if seeds and moments is not None:
                 moments.start(list(seeds))
             if seeds and envs.is_replayable:
@@ -76,12 +77,13 @@ class EpisodesApart(Interaction):
             counted = experience.outcome.valid
             counted = everywhere if counted is None else counted
             steps += counted
+            rewards += np.where(counted, experience.outcome.rewards, 0.0)
             if moments is not None:
                 moments.update(experience.observations, counted)
             for record in experience.outcome.episodes:
                 row = record.env_index
                 result = results[playing.pop(row)]
-                result[:2] = record.episode_return, steps[row]
+                result[:2] = rewards[row], steps[row]
                 if moments is not None:
                     result[2:] = moments.seen_by(row)
                 envs.idle[row] = True

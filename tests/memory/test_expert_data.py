@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.memory import expert_files
 from zoo.memory.expert_data import ExpertData, episode_lengths
 from zoo.memory.expert_files import read_expert, write_expert
@@ -35,7 +35,7 @@ def expert(**changes: Any) -> ExpertData:
         "returns": np.array([3.0, 3.0, 15.0]),
         "terminated": np.array([True, False, True]),
         "successes": np.array([False, False, True]),
-        "action_masks": np.array([[True, False, True]] * 6),
+        "action_masks": np.array([[True, False, True], [False, True, True], [True, False, True]] * 2),
         "card": {"env": "Some-v0", "source": {"expert": "somebody"}},
     }
     return ExpertData(**{**values, **changes})
@@ -166,6 +166,13 @@ def test_other_endings_than_npz_are_refused(tmp_path: Path) -> None:
             },
             "observations at step 4 are not finite",
         ),
+        (
+            {"action_masks": np.array([[True, True, True]] * 4 + [[True, False, True]] * 2)},
+            r"the mask at step 4 forbids the expert's own action \(episode 2\)",
+        ),
+        ({"action_masks": np.ones((6, 3), np.float32)}, "action masks of type float32, expected bool"),
+        ({"actions": np.array([1, 2, 3, 4, 1, 1])}, r"is no action of .* \(episode 2\)"),
+        ({"rewards": np.ones((6, 1), np.float32)}, r"rewards of shape \(6, 1\), expected \(6,\)"),
         ({"returns": np.array([3.0, 3.0, 16.0])}, "episode 2 add up to 15, but its return is 16"),
     ],
 )
@@ -181,6 +188,55 @@ def test_numbers_outside_of_their_bounds_are_no_actions() -> None:
     outside = np.array([[0.0], [1.1], [0.0], [0.0], [0.0], [0.0]], np.float32)
     with pytest.raises(ZooError, match="at step 1 is no action of Box"):
         expert(action_space=space, actions=outside, action_masks=None)
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong"),
+    [
+        (spaces.Discrete(3, start=1), 3, 0),
+        (spaces.Discrete(3), 0, 7),
+        (spaces.MultiDiscrete([9, 9]), [8, 0], [1, 9]),
+        (spaces.MultiBinary(2), [0, 1], [0, 2]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("key", [None, "part"])
+def test_observations_are_of_their_space(space: Any, right: Any, wrong: Any, key: str | None) -> None:
+    def seen(value: Any) -> ExpertData:
+        values = np.array([right, right, value, right, right, right], space.dtype)
+        if key is None:
+            return expert(observation_space=space, observations=values)
+        return expert(observation_space=spaces.Dict({key: space}), observations={key: values})
+
+    assert seen(right).n_steps == 6
+    with pytest.raises(ZooError, match=r"observations.* at step 2 is no observation of .* \(episode 1\)"):
+        seen(wrong)
+
+
+def test_numbers_that_are_seen_may_lie_outside_of_their_bounds() -> None:
+    assert expert(observations=np.full((6, 2), 300, np.float32)).n_steps == 6
+
+
+def test_masks_of_several_choices_forbid_by_each() -> None:
+    space = spaces.Dict(
+        {
+            "a": spaces.MultiDiscrete([3, 2], start=[1, 5]),
+            "b": spaces.MultiBinary(2),
+            "c": spaces.Box(-1.0, 1.0, (1,), np.float32),
+            "d": spaces.Discrete(2),
+        }
+    )
+    actions = {"a": np.array([[3, 5]] * 6), "b": np.array([[0, 1]] * 6, np.int8)}
+    actions |= {"c": np.zeros((6, 1), np.float32), "d": np.ones(6, np.int64)}
+    chosen = [2, 3, 5, 8, 10]  # of 3 + 2, 2 + 2, and 2 alternatives
+    only_these = np.zeros((6, 11), np.bool_)
+    only_these[:, chosen] = True
+    assert expert(action_space=space, actions=actions, action_masks=only_these).n_steps == 6
+    for column in chosen:
+        masks = np.ones((6, 11), np.bool_)
+        masks[3, column] = False
+        with pytest.raises(ZooError, match=r"mask at step 3 forbids"):
+            expert(action_space=space, actions=actions, action_masks=masks)
 
 
 def test_choices_begin_where_their_space_does() -> None:
@@ -229,7 +285,10 @@ def test_filters() -> None:
     assert data.filtered(min_return=3.1).returns.tolist() == [15.0]
     assert data.filtered(successes_only=True).lengths.tolist() == [3]
     assert data.filtered(n_episodes=2).lengths.tolist() == [2, 1]
-    assert data.filtered(n_episodes=9).n_episodes == 3
+    with pytest.warns(ZooWarning, match="the expert data have 3 episodes; 9 were wanted"):
+        assert data.filtered(n_episodes=9).n_episodes == 3
+    with pytest.warns(ZooWarning, match="of 3 episodes only 1 were good enough; 2 were wanted"):
+        assert data.filtered(n_episodes=2, min_return=15).n_episodes == 1
     with pytest.raises(ZooError, match=r"min_return=16 leaves nothing of 3 episodes, the best .* of 15"):
         data.filtered(min_return=16)
     with pytest.raises(ZooError, match="the expert never succeeds"):

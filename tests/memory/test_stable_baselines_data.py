@@ -56,6 +56,52 @@ def test_numbers_are_clipped_to_what_the_environment_takes(tmp_path: Path) -> No
     assert data.actions.tolist() == [[0.5], [-2.0], [2.0]]
 
 
+def test_images_of_which_the_channels_stand_elsewhere_are_refused(tmp_path: Path) -> None:
+    pictures = np.arange(180, dtype=np.uint8).reshape(3, 4, 5, 3)
+    path = save(tmp_path / "sb.npz", obs=pictures)
+    space = spaces.Box(0, 255, (3, 4, 5), np.uint8)
+    with pytest.raises(ZooError, match=r"observations of shape \(4, 5, 3\), expected \(3, 4, 5\)"):
+        read_expert(path, (space, spaces.Discrete(2)))
+    turned = np.ascontiguousarray(pictures.transpose(0, 3, 1, 2))
+    data = read_expert(save(path, obs=turned), (space, spaces.Discrete(2)))
+    np.testing.assert_array_equal(data.observations, turned)
+
+
+def test_rows_of_another_shape_are_not_poured_into_that_of_the_space(tmp_path: Path) -> None:
+    path = save(tmp_path / "sb.npz", actions=np.zeros((3, 2, 3)))
+    for shape in ((3, 2), (6,)):
+        with pytest.raises(ZooError, match=r"actions of shape \(2, 3\), expected"):
+            read_expert(path, (BOX, spaces.Box(-1.0, 1.0, shape, np.float32)))
+    data = read_expert(path, (BOX, spaces.Box(-1.0, 1.0, (1, 2, 1, 3), np.float32)))
+    assert data.actions.shape == (3, 1, 2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"actions": np.array([[0.0], [0.9], [1.0]])}, r"0\.9 at step 1 is no action of Discrete\(2\)"),
+        ({"actions": np.array([[0.0], [np.nan], [1.0]])}, "at step 1 is no action"),
+        ({"actions": np.array(["a", "b", "c"])}, "at step 0 is no action"),
+    ],
+)
+def test_what_is_no_action_is_not_rounded_to_one(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ZooError, match=message):
+        read_expert(save(tmp_path / "sb.npz", **changes), (BOX, spaces.Discrete(2)))
+    whole = save(tmp_path / "whole.npz", actions=np.array([[0.0], [1.0], [1.0]]))
+    assert read_expert(whole, (BOX, spaces.Discrete(2))).actions.tolist() == [0, 1, 1]
+
+
+def test_what_is_no_observation_is_not_rounded_to_one(tmp_path: Path) -> None:
+    path = save(tmp_path / "sb.npz", obs=np.array([[1.0, 2.0], [0.5, 1.0], [0.0, 0.0]]))
+    with pytest.raises(ZooError, match="at step 1 is no observation of MultiDiscrete"):
+        read_expert(path, (spaces.MultiDiscrete([9, 9]), spaces.Discrete(2)))
+    wrapping = save(path, obs=np.array([[1, 1], [1, 257], [0, 0]]))
+    with pytest.raises(ZooError, match="at step 1 is no observation of MultiBinary"):
+        read_expert(wrapping, (spaces.MultiBinary(2), spaces.Discrete(2)))
+
+
 def test_spaces_are_guessed_without_an_environment(tmp_path: Path) -> None:
     data = read_expert(save(tmp_path / "sb.npz"))
     assert data.action_space == spaces.Discrete(2)

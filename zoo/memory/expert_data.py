@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
-from zoo.envs.composite_spaces import is_composite, leaf_spaces
-from zoo.envs.spaces import Space, describe, interfaces_differ, mask_size
-from zoo.errors import ZooError
+from zoo.envs.spaces import Space, interfaces_differ
+from zoo.errors import ZooError, ZooWarning
 from zoo.memory.columns import Column, transform
+from zoo.memory.expert_problems import problem_of
 
 Array = np.ndarray
-
-TOLERANCE = 1e-3
-"""By what share of the sum of its rewards' sizes a return may differ from their sum: they are rounded."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class ExpertData:
     lengths: Array
     """Steps of each episode."""
     returns: Array
-    """Sum of each episode's rewards, as the environment gave them."""
+    """Sum of each episode's rewards."""
     terminated: Array | None = None
     """Whether each episode ended by itself, not by a time limit."""
     successes: Array | None = None
@@ -48,7 +44,7 @@ class ExpertData:
     """``env``, ``source`` and whatever else was written down, as JSON has it."""
 
     def __post_init__(self) -> None:
-        problem = _problem(self)
+        problem = problem_of(self)
         if problem is not None:
             raise ZooError(f"expert data that can't be right: {problem}")
 
@@ -104,7 +100,8 @@ class ExpertData:
     ) -> ExpertData:
         """Return the episodes that are good enough, the first ``n_episodes`` of them.
 
-        Raises `ZooError` if there are none, or nobody knows which succeeded.
+        Raises `ZooError` if there are none, or nobody knows which succeeded; `ZooWarning` warns of fewer
+        than ``n_episodes``.
         """
         keeps = np.ones(self.n_episodes, np.bool_)
         if successes_only:
@@ -115,6 +112,8 @@ class ExpertData:
             keeps &= self.returns >= min_return
         if not keeps.any():
             raise ZooError(nothing_left(self.returns, self.successes, min_return, successes_only))
+        if n_episodes is not None and keeps.sum() < n_episodes:
+            warnings.warn(too_few(self.n_episodes, int(keeps.sum()), n_episodes), ZooWarning, stacklevel=2)
         return self if keeps.all() and n_episodes is None else self.only(np.flatnonzero(keeps)[:n_episodes])
 
     def check_spaces(
@@ -139,6 +138,13 @@ def nothing_left(
     return f"{' and '.join(asked)} leaves nothing of {found}"
 
 
+def too_few(n_episodes: int, n_good: int, n_wanted: int) -> str:
+    """Return the message for fewer good episodes than are wanted."""
+    if n_good == n_episodes:
+        return f"the expert data have {n_episodes:,} episodes; {n_wanted:,} were wanted"
+    return f"of {n_episodes:,} episodes only {n_good:,} were good enough; {n_wanted:,} were wanted"
+
+
 def episode_lengths(episode_starts: Array) -> Array:
     """Return the lengths of episodes that start where it is true. Raises `ValueError` for the first step."""
     if not len(episode_starts):
@@ -147,104 +153,3 @@ def episode_lengths(episode_starts: Array) -> Array:
         raise ValueError("its first step is not the start of an episode")
     starts = np.flatnonzero(episode_starts)
     return np.diff(np.append(starts, len(episode_starts))).astype(np.int64)
-
-
-def _problem(data: ExpertData) -> str | None:
-    """Return what does not fit together, in one line, or None."""
-    n_steps, n_episodes = data.n_steps, data.n_episodes
-    if not n_steps or not n_episodes:
-        return "it is empty"
-    if data.lengths.min() < 1 or data.lengths.sum() != n_steps:
-        return f"its episodes have {data.lengths.sum():,} steps together, but there are {n_steps:,} rewards"
-    per_episode = {"returns": data.returns, "terminated": data.terminated, "successes": data.successes}
-    for name, values in per_episode.items():
-        if values is not None and values.shape != (n_episodes,):
-            return f"there are {n_episodes:,} episodes, but {name} of shape {values.shape}"
-    problem = _observations_problem(data) or _actions_problem(data.action_space, data.actions, n_steps)
-    return problem or _masks_problem(data) or _returns_problem(data)
-
-
-def _observations_problem(data: ExpertData) -> str | None:
-    space = data.observation_space
-    if not isinstance(space, spaces.Dict):
-        return _column_problem("observations", space, data.observations, data.n_steps)
-    found = set(data.observations) if isinstance(data.observations, Mapping) else set()
-    if found != set(space.spaces):
-        return f"its observations have the keys {sorted(found)} instead of {sorted(space.spaces)}"
-    problems = (
-        _column_problem(f"observations, {key}", part, data.observations[key], data.n_steps)
-        for key, part in space.spaces.items()
-    )
-    return next((each for each in problems if each is not None), None)
-
-
-def _actions_problem(space: Space, actions: Column, n_steps: int) -> str | None:
-    parts = dict(leaf_spaces(space))
-    if not is_composite(space):
-        return _one_action_problem("actions", space, actions, n_steps)
-    found = set(actions) if isinstance(actions, Mapping) else set()
-    if found != set(parts):
-        return f"its actions have the parts {sorted(found)} instead of {sorted(parts)}"
-    problems = (
-        _one_action_problem(f"actions, {path}", part, actions[path], n_steps) for path, part in parts.items()
-    )
-    return next((each for each in problems if each is not None), None)
-
-
-def _one_action_problem(name: str, space: Space, actions: Array, n_steps: int) -> str | None:
-    problem = _column_problem(name, space, actions, n_steps)
-    if problem is not None:
-        return problem
-    low, high = _range(space)
-    outside = ((actions < low) | (actions > high)).reshape(n_steps, -1).any(1)
-    if not outside.any():
-        return None
-    step = int(outside.argmax())
-    return f"{name}: {actions[step].tolist()} at step {step:,} is no action of {describe(space)}"
-
-
-def _range(space: Any) -> tuple[Any, Any]:
-    if isinstance(space, spaces.Discrete):
-        return int(space.start), int(space.start + space.n - 1)
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.start, space.start + space.nvec - 1
-    if isinstance(space, spaces.MultiBinary):
-        return 0, 1
-    return space.low, space.high
-
-
-def _column_problem(name: str, space: Space, column: Any, n_steps: int) -> str | None:
-    shape = tuple(space.shape or ())
-    if column.shape != (n_steps, *shape):
-        return f"{name} of shape {column.shape}, expected {(n_steps, *shape)}: {describe(space)}"
-    if column.dtype != space.dtype:
-        return f"{name} of type {column.dtype}, expected {space.dtype}"
-    if column.dtype.kind == "f" and not np.isfinite(column).all():
-        step = int((~np.isfinite(column)).reshape(n_steps, -1).any(1).argmax())
-        return f"{name} at step {step:,} are not finite"
-    return None
-
-
-def _masks_problem(data: ExpertData) -> str | None:
-    if data.action_masks is None:
-        return None
-    expected = data.n_steps, mask_size(data.action_space)
-    if data.action_masks.shape != expected:
-        return f"action masks of shape {data.action_masks.shape}, expected {expected}"
-    return None
-
-
-def _returns_problem(data: ExpertData) -> str | None:
-    if not np.isfinite(data.rewards).all() or not np.isfinite(data.returns).all():
-        return "its rewards are not finite"
-    rewards = data.rewards.astype(np.float64)
-    sums = np.add.reduceat(rewards, data.starts)
-    sizes = np.add.reduceat(np.abs(rewards), data.starts)
-    differs = np.abs(sums - data.returns) > TOLERANCE * (1.0 + sizes)
-    if not differs.any():
-        return None
-    episode = int(differs.argmax())
-    return (
-        f"the rewards of episode {episode} add up to {sums[episode]:g}, but its return is"
-        f" {data.returns[episode]:g}"
-    )

@@ -14,6 +14,7 @@ from zoo.errors import ZooError
 from zoo.files.printing import one_line
 from zoo.memory.columns import Column
 from zoo.memory.expert_data import ExpertData
+from zoo.memory.expert_problems import in_type_of
 
 PREFIX = "minari:"
 
@@ -88,15 +89,19 @@ def _observations(episodes: list[Any], lengths: np.ndarray, space: Space) -> Col
     ):
         raise ZooError("observations: " + unsupported_space(space))
     parts = [np.asarray(each)[:n] for each, n in zip(episodes, lengths, strict=True)]
-    return np.concatenate(parts).astype(space.dtype)
+    return in_type_of(space, np.concatenate(parts), "observations", "observation")
 
 
 def _actions(episodes: list[Any], space: Space) -> Column:
     if not is_composite(space):
-        return np.concatenate([np.asarray(each) for each in episodes]).astype(space.dtype)
+        joined = np.concatenate([np.asarray(each) for each in episodes])
+        return in_type_of(space, joined, "actions", "action")
     by_path = [dict(leaves(space, each)) for each in episodes]
+    joined_parts = {
+        path: np.concatenate([np.asarray(each[path]) for each in by_path]) for path, _ in leaf_spaces(space)
+    }
     return {
-        path: np.concatenate([np.asarray(each[path]) for each in by_path]).astype(part.dtype)
+        path: in_type_of(part, joined_parts[path], f"actions, {path}", "action")
         for path, part in leaf_spaces(space)
     }
 

@@ -21,6 +21,7 @@ from zoo.files.npz import Npz
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.printing import one_line
 from zoo.memory.expert_data import ExpertData, episode_lengths
+from zoo.memory.expert_problems import in_shape_of, in_type_of
 
 Array = np.ndarray
 
@@ -71,22 +72,17 @@ def _observations(array: Array, space: Space) -> Array:
         space, gym_spaces.Box | gym_spaces.Discrete | gym_spaces.MultiDiscrete | gym_spaces.MultiBinary
     ):
         raise ZooError(f"Stable-Baselines' files hold no observations of {describe(space)}")
-    return _as_space(array, space, "observations")
+    if is_image(space) and array.dtype != np.uint8:
+        raise ZooError(f"observations of type {array.dtype}, expected bytes: {describe(space)}")
+    return in_type_of(space, in_shape_of(space, array, "observations"), "observations", "observation")
 
 
 def _actions(array: Array, space: Space) -> Array:
     """Return them in the type of the space; numbers (Box) within its bounds, as the environment took them."""
-    actions = _as_space(array, space, "actions")
-    return actions.clip(space.low, space.high) if isinstance(space, gym_spaces.Box) else actions
-
-
-def _as_space(array: Array, space: Space, what: str) -> Array:
-    shape = tuple(space.shape or ())
-    if len(array) and math.prod(array.shape[1:]) != math.prod(shape):
-        raise ZooError(f"{what} of shape {array.shape[1:]}, expected {shape}: {describe(space)}")
-    if is_image(space) and array.dtype != np.uint8:
-        raise ZooError(f"{what} of type {array.dtype}, expected bytes: {describe(space)}")
-    return array.reshape(len(array), *shape).astype(space.dtype)
+    actions = in_shape_of(space, array, "actions")
+    if isinstance(space, gym_spaces.Box):
+        actions = actions.clip(space.low, space.high)
+    return in_type_of(space, actions, "actions", "action")
 
 
 def _observation_space(observations: Array) -> Space:

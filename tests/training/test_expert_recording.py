@@ -13,9 +13,9 @@ from gymnasium import spaces
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs.config import EnvConfig
 from zoo.envs.vec_env import make_vec_env
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import NotFiniteError, ZooError, ZooWarning
 from zoo.memory.expert_data import ExpertData
-from zoo.training.evaluation import evaluate
+from zoo.training.evaluation import evaluate, seeds_of
 from zoo.training.expert_recording import record_expert
 
 
@@ -73,6 +73,109 @@ def test_steps_that_merely_reset_are_left_out(mode: gym.vector.AutoresetMode) ->
 def test_each_environment_plays_its_share() -> None:
     data = record_expert(by_parity, Countdown, 30, n_envs=3, seed=0)
     assert abs(data.lengths.mean() - 3) < 0.8  # whichever ends first would favour short ones
+
+
+@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
+def test_first_episodes_are_not_the_shortest(mode: gym.vector.AutoresetMode) -> None:
+    """The first of each environment come first, however long they take."""
+    envs = gym.vector.SyncVectorEnv([Countdown] * 3, autoreset_mode=mode)
+    data = record_expert(by_parity, envs, 12, seed=0)
+    envs.close()
+    alone = []
+    for index in range(3):
+        env = Countdown()
+        env.reset(seed=seeds_of(0, 3)[index])
+        lengths = [env.first]
+        for _ in range(3):
+            env.reset()
+            lengths.append(env.first)
+        alone.append(lengths)
+    expected = [lengths[turn] for turn in range(4) for lengths in alone]
+    assert data.lengths.tolist() == expected
+    assert expected[:3] != sorted(expected)[:3]
+
+
+def test_order_is_that_of_turns_also_where_episodes_are_left_out() -> None:
+    played: list[tuple[int, float, bool]] = []
+    data = record_expert(
+        by_parity,
+        Countdown,
+        9,
+        n_envs=3,
+        seed=2,
+        min_return=8,
+        on_episode=lambda each, kept: played.append((each.env_index, each.episode_return, kept)),
+    )
+    turns = [0, 0, 0]
+    kept = []
+    for index, episode_return, is_kept in played:
+        if is_kept:
+            kept.append((turns[index], index, episode_return))
+        turns[index] += 1
+    assert not all(is_kept for *_, is_kept in played)
+    assert data.returns.tolist() == [episode_return for *_, episode_return in sorted(kept)]
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "workers"])
+def test_rewards_and_returns_are_those_that_wrappers_leave(vectorization: str) -> None:
+    halved = {"_target_": "gymnasium.wrappers.ClipReward", "max_reward": 0.5}
+    config = EnvConfig(
+        "CartPole-v1",
+        wrappers=[halved],
+        max_episode_steps=8,
+        vectorization=vectorization,
+        start_method="fork",
+    )
+
+    def swing(observation: Any) -> int:
+        return int(observation[2] + observation[3] > 0)
+
+    with pytest.warns(ZooWarning, match=r"sums of what they give \(4\), not the raw 8") as told:
+        data = record_expert(swing, config, 3, n_envs=2, seed=0, min_return=4)
+    assert len([each for each in told if each.category is ZooWarning]) == 1
+    assert data.returns.tolist() == [4.0, 4.0, 4.0]
+    assert data.rewards.tolist() == [0.5] * 24
+    with pytest.warns(ZooWarning), pytest.raises(ZooError, match=r"min_return=5 leaves nothing of .* of 4"):
+        record_expert(swing, config, 2, seed=0, min_return=5)
+
+
+def test_seed_that_is_drawn_stands_in_the_card() -> None:
+    data = record_expert(by_parity, Countdown, 4, n_envs=2)
+    assert isinstance(data.card["seed"], int)
+    again = record_expert(by_parity, Countdown, 4, n_envs=2, seed=data.card["seed"])
+    np.testing.assert_array_equal(again.observations, data.observations)
+    assert record_expert(by_parity, Countdown, 4, n_envs=2).card["seed"] != data.card["seed"]
+
+
+def test_reward_that_is_not_finite_is_told_as_one_of_a_recording() -> None:
+    class Broken(Countdown):
+        def step(self, action: Any) -> Any:
+            observation, _, *others = super().step(action)
+            return (observation, float("nan"), *others)
+
+    with pytest.raises(NotFiniteError, match="a recorded episode returned nan: environment 0 gave a reward"):
+        record_expert(by_parity, Broken, 1, seed=0)
+
+
+def test_action_that_is_forbidden_ends_the_recording_at_once() -> None:
+    told: list[Any] = []
+    with pytest.raises(ZooError, match=r"the expert's action \d at step 0 .* environment 0 forbids"):
+        record_expert(Forbidden(), "Zoo/Masked-v0", 50, seed=0, on_episode=lambda *each: told.append(each))
+    assert told == []
+
+
+class Forbidden:
+    """Does what it may not."""
+
+    def predict(
+        self,
+        observations: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        action_masks: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, None]:
+        return np.argmin(action_masks, axis=1), None
 
 
 def test_only_good_episodes_are_kept() -> None:
@@ -169,8 +272,8 @@ def test_agent_is_recorded_as_it_is_evaluated() -> None:
     agent = algorithm_class("ppo2")("MlpPolicy", "CartPole-v1", seed=0, compile=False, n_steps=64)
     data = record_expert(agent, "CartPole-v1", 6, n_envs=3, seed=4)
     expected = evaluate(agent, "CartPole-v1", 6, n_envs=3, seed=4)
-    assert data.returns.tolist() == expected.returns.tolist()
-    assert data.lengths.tolist() == expected.lengths.tolist()
+    assert sorted(data.returns) == sorted(expected.returns)
+    assert sorted(data.lengths) == sorted(expected.lengths)
     assert data.card["env"] == "CartPole-v1"
     np.testing.assert_array_equal(agent.predict(data.observations)[0], data.actions)
     noisy = record_expert(agent, "CartPole-v1", 6, n_envs=3, seed=4, deterministic=False)
@@ -238,3 +341,34 @@ def test_numbers_of_a_function_are_clipped_and_wrong_shapes_refused() -> None:
     assert data.actions.tolist() == [[2.0]] * 200
     with pytest.raises(ZooError, match=r"returned an action of shape \(2,\)"):
         record_expert(lambda _: [1.0, 2.0], "Pendulum-v1", 1, seed=0)
+
+
+@pytest.mark.parametrize("action", [0.99, 2, -1, float("nan"), "left", None])
+def test_what_is_no_action_is_refused(action: Any) -> None:
+    with pytest.raises(ZooError, match=r"the expert returned .*, no action of Discrete\(2\)"):
+        record_expert(lambda _: action, "CartPole-v1", 1, seed=0)
+
+
+def test_number_that_is_not_finite_is_no_action() -> None:
+    with pytest.raises(ZooError, match=r"the expert returned \[nan\], no action of Box"):
+        record_expert(lambda _: [np.nan], "Pendulum-v1", 1, seed=0)
+
+
+def test_action_of_a_transposed_shape_is_refused() -> None:
+    class Table(Countdown):
+        action_space = spaces.Box(-1.0, 1.0, (2, 3), np.float32)  # type: ignore[assignment]
+
+        def step(self, action: Any) -> Any:
+            return super().step(0)
+
+    with pytest.raises(ZooError, match=r"returned an action of shape \(3, 2\), expected \(2, 3\)"):
+        record_expert(lambda _: np.zeros((3, 2)), Table, 1, seed=0)
+    assert record_expert(lambda _: np.zeros((1, 2, 3)), Table, 1, seed=0).actions.shape[1:] == (2, 3)
+
+
+def test_long_episode_is_told_as_one_of_a_recording(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("zoo.training.evaluation.LONG_EPISODE", 100)
+    record_expert(lambda _: [0.0], "Pendulum-v1", 1, seed=0)
+    assert "a recorded episode has not ended after 100 steps" in capsys.readouterr().err

@@ -25,7 +25,10 @@ from zoo.training import statistics
 from zoo.training.problems import tell
 
 LONG_EPISODE = 100_000
-"""Steps after which an evaluation episode that does not end is spoken of."""
+"""Steps after which an episode that does not end is spoken of."""
+
+AN_EVALUATION = "an evaluation"
+"""What episodes are called in messages, unless they are played for something else."""
 
 Env = (
     str
@@ -244,11 +247,11 @@ def evaluate(
             envs.close()
 
 
-def refuse_not_finite(episode: EpisodeRecord) -> None:
-    """Raise `NotFiniteError` for an episode whose return is not."""
+def refuse_not_finite(episode: EpisodeRecord, kind: str = AN_EVALUATION) -> None:
+    """Raise `NotFiniteError` for an episode whose return is not; ``kind`` says what it was played for."""
     if not math.isfinite(episode.episode_return):
         raise NotFiniteError(
-            f"an evaluation episode returned {episode.episode_return}: environment {episode.env_index}"
+            f"{kind} episode returned {episode.episode_return}: environment {episode.env_index}"
             f" gave a reward that is not finite within {episode.length} steps"
         )
 
@@ -256,8 +259,10 @@ def refuse_not_finite(episode: EpisodeRecord) -> None:
 class Play:
     """A model in environments, of which it sees everything raw."""
 
-    def __init__(self, model: Predictor, interaction: Interaction, deterministic: bool) -> None:
-        self.model, self.interaction, self.deterministic = model, interaction, deterministic
+    def __init__(
+        self, model: Predictor, interaction: Interaction, deterministic: bool, kind: str = AN_EVALUATION
+    ) -> None:
+        self.model, self.interaction, self.deterministic, self.kind = model, interaction, deterministic, kind
         self.state: Any = None
         self.n_steps = 0
         self.told_of_length = False
@@ -285,7 +290,7 @@ class Play:
         if longest >= LONG_EPISODE and not self.told_of_length:
             self.told_of_length = True
             tell(
-                f"an evaluation episode has not ended after {longest:,} steps;"
+                f"{self.kind} episode has not ended after {longest:,} steps;"
                 " a time limit ends it: env.max_episode_steps"
             )
 

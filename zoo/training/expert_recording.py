@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -16,18 +17,30 @@ from zoo.algorithms.interaction import Interaction
 from zoo.envs.composite_spaces import is_composite, leaf_spaces, leaves, nested, row
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.spaces import Space
+from zoo.envs.seeds import random_seed
+from zoo.envs.spaces import Space, describe
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError, ZooWarning
+from zoo.files.printing import one_line
 from zoo.memory.columns import Column, transform
 from zoo.memory.experience import Experience
-from zoo.memory.expert_data import ExpertData, nothing_left
+from zoo.memory.expert_data import ExpertData, nothing_left, too_few
+from zoo.memory.expert_problems import (
+    TOLERANCE,
+    converted_to,
+    first_outside,
+    forbidden_actions,
+    in_shape_of,
+)
 from zoo.training.evaluation import Env, Play, Predictor, refuse_not_finite, seeds_of
 from zoo.version import __version__
 
 TRIES = 10
 """Episodes that are played for each that is wanted, before those that were good enough have to do."""
+
+RECORDED = "a recorded"
+"""What its episodes are called in messages."""
 
 
 def record_expert(
@@ -47,10 +60,14 @@ def record_expert(
 
     ``expert`` is an agent, or whatever else has its ``predict``; or a function that is given one raw
     observation and returns one action. ``env`` and ``n_envs`` are as for `zoo.evaluate_policy`: each
-    environment plays a fixed share of the episodes. ``on_episode`` is told each, and whether it was kept.
+    environment plays a fixed share of the episodes, and they are returned in the order of their turns: the
+    first of each environment, then the second of each. ``on_episode`` is told each, and whether it was kept.
+
+    Rewards are those that the environment gives, as its wrappers leave them; a return is their sum, also the
+    one that ``min_return`` is held against. `ZooWarning` tells where wrappers have changed it.
 
     At most ten times as many episodes are played as are wanted. Raises `ZooError` if none was good enough;
-    `ZooWarning` warns of fewer than are wanted.
+    `ZooWarning` warns of fewer than are wanted. A ``seed`` of None is drawn, and stands in the card.
     """
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
@@ -59,11 +76,12 @@ def record_expert(
     if not isinstance(env, EnvStepper | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
     envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
+    seed = random_seed() if seed is None else seed
     try:
         model = expert if hasattr(expert, "predict") else _Function(expert, envs.action_space)
         generators = getattr(expert, "generators", None)
         with nullcontext() if generators is None else generators.predicting_from(seed):
-            play = Play(model, Interaction(envs), deterministic)  # type: ignore[arg-type]
+            play = Play(model, Interaction(envs), deterministic, RECORDED)  # type: ignore[arg-type]
             play.interaction.reset(seeds_of(seed, envs.num_envs))
             recorder = _Recorder(envs, n_episodes, min_return, successes_only, on_episode)
             while recorder.is_recording:
@@ -91,21 +109,38 @@ class _Function:
     def predict(self, observations: Any, state: Any = None, **others: Any) -> tuple[Any, None]:
         """Return actions for a batch of observations; numbers (Box) within their bounds."""
         n = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
-        actions = [dict(leaves(self.space, self.function(row(observations, i)))) for i in range(n)]
+        returned = [self.function(row(observations, i)) for i in range(n)]
+        if any(each is None for each in returned):
+            raise ZooError(f"the expert returned None, no action of {describe(self.space)}")
+        actions = [dict(leaves(self.space, each)) for each in returned]
         stacked = {path: self._stacked(path, part, actions) for path, part in leaf_spaces(self.space)}
         return nested(self.space, stacked), None
 
     def _stacked(self, path: str, space: Space, actions: list[dict[str, Any]]) -> np.ndarray:
-        shape = tuple(space.shape or ())
-        given = [np.asarray(each[path]) for each in actions]
-        if any(each.size != int(np.prod(shape)) for each in given):
-            raise ZooError(
-                f"the expert returned an action of shape {given[0].shape}, expected {shape}: {space}"
-            )
-        stacked = np.stack([each.reshape(shape) for each in given])
-        if isinstance(space, spaces.Box):
+        """Return the actions in one array. Raises `ZooError` for what is no action of the space."""
+        given = [
+            in_shape_of(space, np.asarray(each[path])[None], "the expert returned an action")[0]
+            for each in actions
+        ]
+        stacked = np.stack(given)
+        if isinstance(space, spaces.Box) and stacked.dtype.kind in "biuf":
             stacked = stacked.clip(space.low, space.high)
-        return stacked.astype(space.dtype)
+        converted, wrong = converted_to(space, stacked)
+        wrong = first_outside(space, converted) if wrong is None else wrong
+        if wrong is not None:
+            value = one_line(stacked.tolist()[wrong], 80)
+            raise ZooError(f"the expert returned {value}, no action of {describe(space)}")
+        return converted
+
+
+class _Kept(NamedTuple):
+    """An episode that was good enough."""
+
+    turn: int
+    """How many its environment has played before."""
+    record: EpisodeRecord
+    terminated: bool
+    steps: list[dict[str, Column]]
 
 
 class _Recorder:
@@ -125,8 +160,10 @@ class _Recorder:
         shares = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
         self._wanted, self._tries = shares, TRIES * shares
         self._steps: list[list[dict[str, Column]]] = [[] for _ in range(envs.num_envs)]
-        self._kept: list[tuple[EpisodeRecord, bool, list[dict[str, Column]]]] = []
+        self._turns = [0] * envs.num_envs
+        self._kept: list[_Kept] = []
         self._played: list[EpisodeRecord] = []
+        self._told_of_wrappers = False
 
     @property
     def is_recording(self) -> bool:
@@ -140,8 +177,13 @@ class _Recorder:
         columns["rewards"] = outcome.rewards
         if "action_masks" in experience.columns:
             columns["action_masks"] = experience.columns["action_masks"]
+        counted = [
+            self._goes_on(index) and (outcome.valid is None or bool(outcome.valid[index]))
+            for index in range(self.envs.num_envs)
+        ]
+        self._refuse_forbidden(columns, np.array(counted))
         for index, steps in enumerate(self._steps):
-            if self._goes_on(index) and (outcome.valid is None or outcome.valid[index]):
+            if counted[index]:
                 steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
         for episode in outcome.episodes:
             self._end(episode, bool(outcome.terminated[episode.env_index]))
@@ -155,18 +197,20 @@ class _Recorder:
             )
             raise ZooError(message)
         if len(self._kept) < self.n_episodes:
-            self._warn_of_few()
-        records = [record for record, _, _ in self._kept]
-        steps = [step for _, _, episode in self._kept for step in episode]
+            message = too_few(len(self._played), len(self._kept), self.n_episodes)
+            warnings.warn(message, ZooWarning, stacklevel=3)
+        kept = sorted(self._kept, key=lambda each: (each.turn, each.record.env_index))
+        records = [each.record for each in kept]
+        steps = [step for each in kept for step in each.steps]
         columns = {name: _stacked([step[name] for step in steps]) for name in steps[0]}
         return ExpertData(
             *self.envs.spaces,
             columns["observations"],
             columns["actions"],
             columns["rewards"],
-            lengths=np.array([len(episode) for _, _, episode in self._kept], np.int64),
+            lengths=np.array([len(each.steps) for each in kept], np.int64),
             returns=np.array([record.episode_return for record in records], np.float64),
-            terminated=np.array([terminated for _, terminated, _ in self._kept]),
+            terminated=np.array([each.terminated for each in kept]),
             successes=self._successes(records),
             action_masks=columns.get("action_masks"),
             card={
@@ -189,13 +233,17 @@ class _Recorder:
         index = episode.env_index
         if not self._goes_on(index):
             return
-        refuse_not_finite(episode)
+        rewards = np.array([step["rewards"] for step in self._steps[index]], np.float64)
+        self._tell_of_wrappers(episode.episode_return, rewards)
+        episode = replace(episode, episode_return=float(rewards.sum()))
+        refuse_not_finite(episode, RECORDED)
         is_kept = self._is_good(episode)
         self._played.append(episode)
         self._tries[index] -= 1
         if is_kept:
             self._wanted[index] -= 1
-            self._kept.append((episode, terminated, self._steps[index]))
+            self._kept.append(_Kept(self._turns[index], episode, terminated, self._steps[index]))
+        self._turns[index] += 1
         self._steps[index] = []
         if self.on_episode is not None:
             self.on_episode(episode, is_kept)
@@ -216,12 +264,31 @@ class _Recorder:
             return None
         return np.array([bool(episode.info["is_success"]) for episode in episodes])
 
-    def _warn_of_few(self) -> None:
-        n_played, n_kept = len(self._played), len(self._kept)
+    def _refuse_forbidden(self, columns: dict[str, Column], counted: np.ndarray) -> None:
+        """Raise `ZooError` for an action that the environment's mask forbids."""
+        masks = columns.get("action_masks")
+        if masks is None:
+            return
+        forbidden = forbidden_actions(self.envs.action_space, columns["actions"], masks) & counted
+        if forbidden.any():
+            index = int(forbidden.argmax())
+            action = transform(lambda array: array[index].tolist(), columns["actions"])
+            raise ZooError(
+                f"the expert's action {action} at step {len(self._steps[index])} of an episode is one that"
+                f" environment {index} forbids by its mask; env.mask_actions=false leaves masks out"
+            )
+
+    def _tell_of_wrappers(self, raw_return: float, rewards: np.ndarray) -> None:
+        """Warn once where the rewards that are recorded do not add up to what evaluations tell."""
+        total, size = rewards.sum(), np.abs(rewards).sum()
+        if self._told_of_wrappers or not abs(total - raw_return) > TOLERANCE * (1.0 + size):
+            return
+        self._told_of_wrappers = True
         warnings.warn(
-            f"of {n_played:,} episodes only {n_kept:,} were good enough; {self.n_episodes:,} were wanted",
+            f"the environment's wrappers change its rewards: returns recorded here, which min_return is held"
+            f" against, are sums of what they give ({total:g}), not the raw {raw_return:g}",
             ZooWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -61,7 +61,7 @@ class BC(Algorithm[BCConfig]):
         self._demonstrations: Demonstrations | None = None
         super().__init__(policy, env, **options)
         if dataset is not None:
-            self._data = chosen_episodes(dataset, self.spaces, self.config)
+            self._data = chosen_episodes(dataset, self, self.config)
 
     def _make_policy(self) -> nn.Module:
         return make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import hyperparameter
-from zoo.envs.spaces import Space
+from zoo.envs.ids import task_name
+from zoo.errors import ZooWarning
+from zoo.files.printing import one_line
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import read_expert
+
+if TYPE_CHECKING:
+    from zoo.algorithms.agent import Agent
 
 
 @dataclass
@@ -19,10 +26,33 @@ class EpisodeChoice:
     min_return: float | None = hyperparameter(None, "use only episodes that return so much; null: all")
 
 
-def chosen_episodes(
-    dataset: ExpertData | str | Path, spaces: tuple[Space, Space], choice: EpisodeChoice
-) -> ExpertData:
-    """Return the episodes that are to be learned from. Raises `ZooError` for other spaces, or for none."""
-    data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, spaces)
-    data.check_spaces(*spaces)
+def chosen_episodes(dataset: ExpertData | str | Path, agent: Agent[Any], choice: EpisodeChoice) -> ExpertData:
+    """Return the episodes that the agent is to learn from.
+
+    Raises `ZooError` for other spaces than the agent's, or for none; `ZooWarning` warns of fewer than are
+    wanted, and of those of another environment.
+    """
+    data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
+    data.check_spaces(*agent.spaces)
+    _warn_of_another_env(data, agent)
     return data.filtered(min_return=choice.min_return, n_episodes=choice.n_episodes)
+
+
+def _warn_of_another_env(data: ExpertData, agent: Agent[Any]) -> None:
+    """Warn of data of another environment, whose spaces happen to be the same; versions may differ."""
+    theirs, ours = data.card.get("env"), _env_id(agent)
+    if isinstance(theirs, str) and ours is not None and task_name(theirs) != task_name(ours):
+        warnings.warn(
+            f"the expert data are of {one_line(theirs)}, and {ours} is learned: their spaces are the same",
+            ZooWarning,
+            stacklevel=4,
+        )
+
+
+def _env_id(agent: Agent[Any]) -> str | None:
+    """Return the id of what it learns in, None where nobody knows."""
+    envs, config = getattr(agent, "envs", None), agent.env_config
+    spec = None if envs is None else getattr(envs.env, "spec", None)
+    if spec is not None:
+        return str(spec.id)
+    return config.id if config is not None and envs is None else None

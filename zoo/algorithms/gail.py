@@ -115,7 +115,7 @@ class GAIL(OnPolicyAlgorithm[Any]):
 
         Raises `ZooError` for data of other spaces, and where no episode is good enough.
         """
-        data = chosen_episodes(dataset, self.spaces, self.config)
+        data = chosen_episodes(dataset, self, self.config)
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.adversary = Adversary(self.config, data, self)
         before = {name: each for name, each in self.program.state.items() if "discriminator" not in name}

@@ -49,7 +49,7 @@ def pretrain(
     a standard deviation that is no function of the state. The parameters with the best validation loss are
     taken. It ends after an epoch for which ``on_epoch`` returns True. Raises `ZooError` for other spaces.
     """
-    data = chosen_episodes(dataset, agent.spaces, config)
+    data = chosen_episodes(dataset, agent, config)
     take_in_statistics(agent, data)
     rng = np.random.default_rng((agent.seed, OWN_GENERATOR))
     demonstrations = Demonstrations(data, agent, config.validation_fraction, rng)

@@ -14,6 +14,7 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.cloning import Epoch
 from zoo.files.atomic import write_text
 from zoo.files.printing import one_line
+from zoo.training.problems import warnings_in_one_line
 
 CURVES = "pretrain.csv"
 """The file in a run's folder with the losses of each epoch."""
@@ -35,7 +36,8 @@ def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, fold
         if epoch.number % every == 0:
             logger.info("pretraining, %s", _told(epoch))
 
-    algorithm.pretrain(dataset, on_epoch=note, **values)
+    with warnings_in_one_line():
+        algorithm.pretrain(dataset, on_epoch=note, **values)
     write_text(folder / CURVES, _as_csv(epochs))
     logger.info("pretrained from %s: %s", one_line(dataset), _told(epochs[-1]))
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import pytest
+from gymnasium import spaces
 from playing_agents import RUN, save_agent
 
 from zoo.cli import status_of
-from zoo.memory.expert_files import read_expert
+from zoo.memory.expert_files import read_expert, write_expert
+from zoo.training.expert_recording import record_expert
 
 
 def test_agent_is_recorded_and_shown(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,6 +29,44 @@ def test_agent_is_recorded_and_shown(run_folder: Path, capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     for part in ("CartPole-v1", "algo ppo2", "Box(4,) float32", "Discrete(2)", "4, ", "returns", "█"):
         assert part in shown
+
+
+def test_what_is_shown_is_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    class Growing(gym.Env[Any, Any]):
+        observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+        n_resets = 0
+
+        def reset(self, **options: Any) -> Any:
+            self.n_resets += 1
+            return 0, {}
+
+        def step(self, action: Any) -> Any:
+            return 0, float(self.n_resets), True, False, {"is_success": self.n_resets != 3}
+
+    write_expert("growing.npz", record_expert(lambda _: 0, Growing, 4, seed=0))
+
+    def shown(*asked: str) -> str:
+        assert status_of(["expert", "show=growing.npz", *asked]) == 0
+        return capsys.readouterr().out
+
+    assert "growing.npz\n" in shown()
+    assert "growing.npz: 2 of its 4 episodes\n" in shown("n_episodes=2")
+    for asked, expected in (
+        ((), ["1.00", "4.00"]),
+        (("min_return=2", "n_episodes=1"), ["2.00"]),
+        (("min_return=3", "successes_only=true"), ["4.00"]),
+    ):
+        data = shown(*asked)
+        assert all(each.rstrip("0").rstrip(".") in data.partition("returns")[2] for each in expected)
+    assert status_of(["expert", "show=growing.npz", "min_return=9"]) == 2
+    assert "min_return=9 leaves nothing of 4 episodes" in capsys.readouterr().err
+    assert status_of(["expert", "show=growing.npz", "n_episodes=9"]) == 0
+    assert "zoo: the expert data have 4 episodes; 9 were wanted\n" in capsys.readouterr().err
+
+
+def test_drawn_seed_is_kept(run_folder: Path) -> None:
+    assert status_of(["expert", f"agent={RUN}", "n_episodes=1", "out=expert.npz"]) == 0
+    assert isinstance(read_expert("expert.npz").card["seed"], int)
 
 
 def test_file_gets_a_name_of_its_own(run_folder: Path) -> None:
@@ -46,6 +88,7 @@ def test_recurrent_agent_with_masks_is_recorded() -> None:
         (["agent=agent", "n_episodes=1", "out=expert.zip"], "`out=expert.zip` is no .npz file"),
         (["agent=agent", "n_episodes=0"], "`n_episodes=0` is out of range"),
         (["agent=agent", "show=expert.npz"], "leave out agent="),
+        (["show=nothing.npz", "seed=1", "n_envs=2"], "leave out n_envs=, seed="),
         (["show=nothing.npz"], "there is no nothing.npz"),
         (["show=text.npz"], "text.npz is damaged"),
         ([], "which agent?"),

@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from zoo.memory.expert_data import ExpertData
     from zoo.training.opened_agent import OpenedAgent
 
+USUAL_EPISODES = 50
+
+OF_RECORDING = {"n_envs": 1, "deterministic": True, "seed": None}
+"""What is only about recording, and its usual value."""
+
 
 def run(config: Mapping[str, Any]) -> None:
     """Record episodes of the agent that the config names, or show those that a file holds."""
-    from zoo.memory.expert_files import read_expert, write_expert
-    from zoo.memory.expert_summary import summary
-
     settings = build(ExpertSettings, config, "")
     if settings.show is not None:
-        if any((settings.agent, settings.algo, settings.env, settings.out)):
-            raise ZooError("show=PATH shows what a file holds; leave out agent=, algo=, env= and out=")
-        data = read_expert(settings.show)
-        show(f"file          {one_line(settings.show)}\n{summary(data)}")
+        _show(settings, settings.show)
         return
+    from zoo.memory.expert_files import read_expert, write_expert
+    from zoo.memory.expert_summary import summary
     from zoo.training.opened_agent import open_agent
 
     agent = open_agent(settings)
@@ -41,6 +42,27 @@ def run(config: Mapping[str, Any]) -> None:
     show(f"\n{printable(summary(read_expert(path)))}\n\nfile   {shown(path)}")
 
 
+def _show(settings: ExpertSettings, path: str) -> None:
+    """Print what the file at ``path`` holds, of the episodes that are asked for."""
+    from zoo.memory.expert_files import read_expert
+    from zoo.memory.expert_summary import summary
+    from zoo.training.problems import warnings_in_one_line
+
+    given = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
+    given += [f"{name}=" for name, usual in OF_RECORDING.items() if getattr(settings, name) != usual]
+    if given:
+        raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(given)}")
+    whole = read_expert(path)
+    with warnings_in_one_line():
+        data = whole.filtered(
+            min_return=settings.min_return,
+            successes_only=settings.successes_only,
+            n_episodes=settings.n_episodes,
+        )
+    part = "" if data is whole else f": {data.n_episodes:,} of its {whole.n_episodes:,} episodes"
+    show(f"file          {one_line(path)}{part}\n{summary(data)}")
+
+
 def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
     from zoo.envs.config import in_this_process
     from zoo.envs.stepper import EnvStepper
@@ -48,7 +70,8 @@ def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
     from zoo.training.expert_recording import record_expert
     from zoo.training.problems import warnings_in_one_line
 
-    n_envs = min(settings.n_envs, settings.n_episodes)
+    n_episodes = settings.n_episodes or USUAL_EPISODES
+    n_envs = min(settings.n_envs, n_episodes)
     needs_no_worker = n_envs == 1 and agent.env.vectorization == "workers"
     env = in_this_process(agent.env) if needs_no_worker else agent.env
     envs = EnvStepper(make_vec_env(env, n_envs, training=False))
@@ -59,13 +82,13 @@ def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
             data = record_expert(
                 agent.algorithm,
                 envs,
-                settings.n_episodes,
+                n_episodes,
                 deterministic=settings.deterministic,
                 seed=settings.seed,
                 min_return=settings.min_return,
                 successes_only=settings.successes_only,
                 source=source,
-                on_episode=_Told(settings.n_episodes),
+                on_episode=_Told(n_episodes),
             )
     finally:
         envs.close()

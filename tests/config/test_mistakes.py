@@ -123,6 +123,9 @@ MISTAKES = {
     "--algo ppo": "the verb comes first, and settings have no dashes",
     f"train {CARTPOLE} learning_rate=1e-3": "it is `algo.learning_rate` or `pretrain.learning_rate` here",
     f"train {CARTPOLE} algo.lr=3": "it is `algo.learning_rate` here",
+    f"train {CARTPOLE} pretrain.n_epochs=20 pretrain.n_episodes=3": (
+        "`pretrain.n_epochs=20` does nothing by itself: it needs pretrain.dataset=PATH"
+    ),
     f"train {CARTPOLE} policy.gae_lambda=1": "it is `algo.gae_lambda` here",
     f"train {CARTPOLE} total_timesteps=1e5": "it is `n_timesteps` here",
     f"train {CARTPOLE} env_kwargs.g=9": "is `env.kwargs.g` here",
@@ -347,3 +350,16 @@ def test_what_peers_learn_takes_beside_is_told() -> None:
         with pytest.raises(ZooError, match=f"unknown key `learn.{name}`") as caught:
             model.learn(64, **{name: None})
         assert expected in str(caught.value)
+
+
+def test_settings_of_pretraining_in_an_experiment_wait_for_data() -> None:
+    Path("conf/experiment").mkdir(parents=True)
+    Path("conf/experiment/mine.yaml").write_text("# @package _global_\npretrain:\n  n_epochs: 3\n")
+    mine = ["algo=ppo2", "env=CartPole-v1", "experiment=mine"]
+    assert zoo.compose("train", mine).pretrain.n_epochs == 3
+    with pytest.raises(
+        ZooError, match=r"`pretrain\.patience=2` does nothing .* needs pretrain\.dataset=PATH"
+    ):
+        zoo.compose("train", [*mine, "pretrain.patience=2"])
+    for overrides in (["pretrain.patience=10"], ["pretrain.patience=2", "pretrain.dataset=expert.npz"]):
+        zoo.compose("train", [*mine, *overrides])

@@ -19,7 +19,13 @@ from zoo.config.paths import shown
 from zoo.config.resuming import ResumedRun, is_trusted
 from zoo.config.source import ZooConfigSource, chosen_groups
 from zoo.config.unknown_keys import UnknownKeyError, placed
-from zoo.config.validation import checked, refuse_empty_choices, refuse_unknown_names, require_choices
+from zoo.config.validation import (
+    checked,
+    refuse_empty_choices,
+    refuse_pretraining_from_nothing,
+    refuse_unknown_names,
+    require_choices,
+)
 from zoo.errors import ZooError
 
 SEARCHABLE = ("algo.", "env.", "policy.", "memory.", "n_envs")
@@ -80,6 +86,7 @@ class ConfigLoader(PluggedLoader):
         _let_callbacks_be_found(config)
         if is_run:
             require_choices(self.command, plain)
+            refuse_pretraining_from_nothing(given, plain)
             self._check(config, plain)
         return config
 

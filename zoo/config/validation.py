@@ -87,6 +87,24 @@ def refuse_empty_choices(overrides: Iterable[Override], options: Mapping[str, Se
             raise ZooError(f"`{group}=` names nothing; expected {group}=NAME")
 
 
+def refuse_pretraining_from_nothing(overrides: Iterable[Override], config: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for a typed setting of pretraining where there is nothing to start from.
+
+    An experiment may say how to pretrain, and leave the data to whoever has some.
+    """
+    pretrain = config.get("pretrain")
+    if not isinstance(pretrain, Mapping) or pretrain.get("dataset") is not None:
+        return
+    usual = {field.name: field.default for field in dataclasses.fields(sections.section_class("pretrain"))}
+    for override in overrides:
+        section, _, key = override.key_or_group.partition(".")
+        if section == "pretrain" and key in usual and pretrain.get(key) != usual[key]:
+            raise ZooError(
+                f"`pretrain.{key}={pretrain.get(key)}` does nothing by itself: it needs"
+                " pretrain.dataset=PATH, the expert data to start from"
+            )
+
+
 def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config with every value of its declared type and every default filled in.
 

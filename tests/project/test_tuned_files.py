@@ -39,11 +39,16 @@ HIDDEN_VELOCITIES = (
     *("LunarLanderNoVel-v3", "LunarLanderContinuousNoVel-v3"),
 )
 PROMISED = {
-    **dict.fromkeys(("ppo1", "trpo"), (*CONTROL, *NUMBERS)),
+    **dict.fromkeys(("ars", "ppo1", "trpo"), (*CONTROL, *NUMBERS)),
     **dict.fromkeys(("a2c", "acer", "acktr", "ppo", "ppo2"), (*CONTROL, *NUMBERS, "atari")),
     **dict.fromkeys(("dqn", "qrdqn"), (*CONTROL, "atari")),
     **dict.fromkeys(("ddpg", "sac", "td3", "tqc"), NUMBERS),
+    "bc": ("CartPole-v1", "Pendulum-v1", "atari"),
     "recurrent_ppo": HIDDEN_VELOCITIES,
+    "her_dqn": ("Zoo-BitFlipping-v0",),
+    "her_sac": ("PandaPush-v3", "PandaReach-v3", "Zoo-BitFlippingContinuous-v0", "parking-v0"),
+    "her_td3": ("PandaReach-v3", "Zoo-BitFlippingContinuous-v0"),
+    "her_tqc": ("PandaPush-v3", "PandaReach-v3", "parking-v0"),
     "gail": ("CartPole-v1", "Pendulum-v1", "HalfCheetahBulletEnv-v0", "Hopper-v5"),
 }
 
@@ -51,6 +56,10 @@ PROMISED = {
 @pytest.mark.parametrize("algo", PROMISED)
 def test_algorithm_has_a_tuned_file_for_each_usual_environment(algo: str) -> None:
     assert [env for env in PROMISED[algo] if not (HYPERPARAMS / algo / f"{env}.yaml").exists()] == []
+
+
+def test_every_algorithm_with_tuned_files_promises_some() -> None:
+    assert {path.parent.name for path in TUNED} == set(PROMISED)
 
 
 def test_collection_has_a_tuned_file_for_every_agent() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -13,16 +13,56 @@ from zoo.envs.spaces import Space, choice_sizes, describe, mask_size
 from zoo.errors import ZooError
 from zoo.memory.columns import Column
 
-if TYPE_CHECKING:
-    from zoo.memory.expert_data import ExpertData
-
 Array = np.ndarray
 
 TOLERANCE = 1e-3
 """By what share of the sum of its rewards' sizes a return may differ from their sum: they are rounded."""
 
 
-def problem_of(data: ExpertData) -> str | None:
+class Episodes(Protocol):
+    """What is looked at of `zoo.memory.expert_data.ExpertData`."""
+
+    @property
+    def observation_space(self) -> Space: ...
+
+    @property
+    def action_space(self) -> Space: ...
+
+    @property
+    def observations(self) -> Column: ...
+
+    @property
+    def actions(self) -> Column: ...
+
+    @property
+    def rewards(self) -> Array: ...
+
+    @property
+    def lengths(self) -> Array: ...
+
+    @property
+    def returns(self) -> Array: ...
+
+    @property
+    def terminated(self) -> Array | None: ...
+
+    @property
+    def successes(self) -> Array | None: ...
+
+    @property
+    def action_masks(self) -> Array | None: ...
+
+    @property
+    def n_steps(self) -> int: ...
+
+    @property
+    def n_episodes(self) -> int: ...
+
+    @property
+    def starts(self) -> Array: ...
+
+
+def problem_of(data: Episodes) -> str | None:
     """Return what does not fit together, in one line, or None.
 
     Numbers that were seen may lie outside of their bounds, as those of many environments do.
@@ -42,7 +82,7 @@ def problem_of(data: ExpertData) -> str | None:
     return problem or _masks_problem(data) or _returns_problem(data)
 
 
-def _observations_problem(data: ExpertData) -> str | None:
+def _observations_problem(data: Episodes) -> str | None:
     space = data.observation_space
     if not isinstance(space, spaces.Dict):
         return _one_observation_problem("observations", space, data.observations, data)
@@ -56,14 +96,14 @@ def _observations_problem(data: ExpertData) -> str | None:
     return next((each for each in problems if each is not None), None)
 
 
-def _one_observation_problem(name: str, space: Space, column: Array, data: ExpertData) -> str | None:
+def _one_observation_problem(name: str, space: Space, column: Array, data: Episodes) -> str | None:
     problem = _column_problem(name, space, column, data)
     if problem is not None or isinstance(space, spaces.Box):
         return problem
     return _outside_problem(name, "observation", space, column, data)
 
 
-def _actions_problem(data: ExpertData) -> str | None:
+def _actions_problem(data: Episodes) -> str | None:
     space, actions = data.action_space, data.actions
     parts = dict(leaf_spaces(space))
     if not is_composite(space):
@@ -77,12 +117,12 @@ def _actions_problem(data: ExpertData) -> str | None:
     return next((each for each in problems if each is not None), None)
 
 
-def _one_action_problem(name: str, space: Space, actions: Array, data: ExpertData) -> str | None:
+def _one_action_problem(name: str, space: Space, actions: Array, data: Episodes) -> str | None:
     problem = _column_problem(name, space, actions, data)
     return _outside_problem(name, "action", space, actions, data) if problem is None else problem
 
 
-def _outside_problem(name: str, what: str, space: Space, column: Array, data: ExpertData) -> str | None:
+def _outside_problem(name: str, what: str, space: Space, column: Array, data: Episodes) -> str | None:
     step = first_outside(space, column)
     if step is None:
         return None
@@ -107,7 +147,7 @@ def _range(space: Any) -> tuple[Any, Any]:
     return space.low, space.high
 
 
-def _column_problem(name: str, space: Space, column: Any, data: ExpertData) -> str | None:
+def _column_problem(name: str, space: Space, column: Any, data: Episodes) -> str | None:
     shape, n_steps = tuple(space.shape or ()), data.n_steps
     if column.shape != (n_steps, *shape):
         return f"{name} of shape {column.shape}, expected {(n_steps, *shape)}: {describe(space)}"
@@ -119,7 +159,7 @@ def _column_problem(name: str, space: Space, column: Any, data: ExpertData) -> s
     return None
 
 
-def _masks_problem(data: ExpertData) -> str | None:
+def _masks_problem(data: Episodes) -> str | None:
     if data.action_masks is None:
         return None
     expected = data.n_steps, mask_size(data.action_space)
@@ -148,12 +188,12 @@ def forbidden_actions(space: Space, actions: Column, masks: Array) -> Array:
     return np.logical_not(allowed.all(axis=1))
 
 
-def _episode(data: ExpertData, step: int) -> str:
+def _episode(data: Episodes, step: int) -> str:
     """Return which episode a step is of, for the end of a message."""
     return f" (episode {int(np.searchsorted(data.starts, step, side='right')) - 1:,})"
 
 
-def _returns_problem(data: ExpertData) -> str | None:
+def _returns_problem(data: Episodes) -> str | None:
     if not np.isfinite(data.rewards).all() or not np.isfinite(data.returns).all():
         return "its rewards are not finite"
     rewards = data.rewards.astype(np.float64)

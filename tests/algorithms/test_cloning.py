@@ -101,6 +101,17 @@ def test_numbers_are_learned_by_squared_error_and_the_deviation_left_alone() -> 
     assert not gradient[cloning.parameters.slices["policy.head.log_std"]].any()
 
 
+def test_entropy_bonus_is_of_the_parts_that_the_loss_holds() -> None:
+    space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,), np.float32)])
+    head: Any = agent(policy="MlpPolicy", action_space=space).policy.head
+    choice, numbers = head.heads.values()
+    parameters = torch.randn(4, head.parameter_size, generator=torch.Generator().manual_seed(0))
+    found = head.imitation_entropy(parameters)
+    torch.testing.assert_close(found, choice.entropy(parameters[:, :3]))
+    assert not torch.allclose(found, head.entropy(parameters))
+    assert not numbers.cloning_settles_entropy
+
+
 def test_clone_of_a_linear_expert_comes_as_near_as_asked() -> None:
     learner, data = agent(action_space=NUMBERS), linear_expert(NUMBERS, lengths=(60, 60))
     epochs: list[Epoch] = []
@@ -333,5 +344,6 @@ def test_wrong_input_gets_one_clear_line(tmp_path: Path) -> None:
         agent().pretrain(path, epochs=3)
     with pytest.raises(ZooError, match=r"min_return=99 leaves nothing of 3 episodes"):
         agent().pretrain(path, min_return=99)
-    with pytest.raises(ZooError, match="actions are not random"):
-        agent("td3", "MlpPolicy", NUMBERS).pretrain(linear_expert(NUMBERS), ent_coef=0.1)
+    for name in ("td3", "ppo2", "sac"):
+        with pytest.raises(ZooError, match=r"`ent_coef=0\.1`: these actions are numbers, .* leave it out"):
+            agent(name, "MlpPolicy", NUMBERS).pretrain(linear_expert(NUMBERS), ent_coef=0.1)

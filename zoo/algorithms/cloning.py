@@ -25,7 +25,6 @@ from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
-from zoo.policies.deterministic_actor import Deterministic
 from zoo.policies.heads import Head
 
 Array = np.ndarray
@@ -39,7 +38,9 @@ class CloningTerms(EpisodeChoice):
     """What all cloning has to be told, beside a learning rate and when to end."""
 
     batch_size: int = hyperparameter(64, "steps in a gradient step", unit="steps", ge=1)
-    ent_coef: float = hyperparameter(0.0, "weight of an entropy bonus, which keeps the policy random", ge=0)
+    ent_coef: float = hyperparameter(
+        0.0, "weight of an entropy bonus, which keeps choices random; numbers (Box) have none", ge=0
+    )
     l2_coef: float = hyperparameter(
         0.0, "weight of half the sum of squares of the parameters that the expert's actions teach", ge=0
     )
@@ -65,13 +66,16 @@ class Imitation(nn.Module):
 
 
 class Cloning:
-    """Moves ``policy`` towards an expert. Raises `ZooError` for an entropy bonus without entropy."""
+    """Moves ``policy`` towards an expert. Raises `ZooError` for an entropy bonus that nothing holds."""
 
     def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
         self.terms, self.policy = terms, policy
         self.head: Head = policy.head  # type: ignore[assignment]
-        if terms.ent_coef and isinstance(self.head, Deterministic):
-            raise ZooError(f"`ent_coef={terms.ent_coef:g}`: this policy's actions are not random")
+        if terms.ent_coef and not self.head.cloning_settles_entropy:
+            raise ZooError(
+                f"`ent_coef={terms.ent_coef:g}`: these actions are numbers, cloned by the squared error, which"
+                " says nothing of how random they are; an entropy bonus is for choices, so leave it out"
+            )
         self.imitation = Imitation(policy)
         self.parameters = Parameters("policy", self.imitation)
         self.descent = Descent(self.parameters, Adam(), max_grad_norm=terms.max_grad_norm)
@@ -92,7 +96,7 @@ class Cloning:
         imitation_loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
         loss, metrics = imitation_loss, {"imitation_loss": imitation_loss.detach()}
         if terms.ent_coef:
-            entropy = batch_mean(self.head.entropy(parameters), batch)
+            entropy = batch_mean(self.head.imitation_entropy(parameters), batch)
             loss = loss - terms.ent_coef * entropy
             metrics["entropy"] = entropy.detach()
         gradient = self.descent.gradient(imitation, loss)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from zoo.config.fields import hyperparameter
 from zoo.envs.spaces import Space
+from zoo.memory.columns import Column
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import read_expert
 
@@ -26,3 +31,19 @@ def chosen_episodes(
     data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, spaces)
     data.check_spaces(*spaces)
     return data.filtered(min_return=choice.min_return, n_episodes=choice.n_episodes)
+
+
+def checksum_of(data: ExpertData) -> int:
+    """Return a number that other expert data hardly have."""
+    checksum = 0
+    for column in (data.observations, data.actions, data.lengths):
+        for array in arrays_of(column):
+            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+    return checksum
+
+
+def arrays_of(column: Column) -> list[Any]:
+    """Return the arrays of a column, which may be a dictionary of columns."""
+    if not isinstance(column, dict):
+        return [column]
+    return [array for part in column.values() for array in arrays_of(part)]

@@ -37,7 +37,7 @@ class Head(nn.Module, ABC):
     noise_size: int
     mask_size: int | None = None
     cloning_settles_entropy: bool = True
-    """Whether `imitation_loss` says how random actions shall be, as a likelihood does, and an error does not."""
+    """Whether `imitation_loss` says how random actions shall be: a likelihood does, an error does not."""
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:

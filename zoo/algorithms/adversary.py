@@ -18,7 +18,6 @@ from torch import Tensor
 from zoo.algorithms.agent import Agent
 from zoo.algorithms.expert_episodes import EpisodeChoice, arrays_of, checksum_of
 from zoo.config.fields import Schedule, hyperparameter
-from zoo.config.variants import Variants
 from zoo.envs.composite_spaces import is_composite
 from zoo.envs.composite_spaces import leaves as parts_of
 from zoo.envs.config import NormalizeConfig
@@ -52,15 +51,9 @@ REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass
-class AdversaryConfig(EpisodeChoice, Variants):
-    """Hyperparameters of the discriminator; the generator's stand beside them."""
+class AdversaryConfig(EpisodeChoice):
+    """Hyperparameters of the discriminator."""
 
-    generator: str = hyperparameter(
-        "trpo", "the algorithm that learns from the imitation reward; its hyperparameters stand beside these"
-    )
-    g_step: int = hyperparameter(
-        3, "updates of the generator, each on a new rollout, between those of it", ge=1
-    )
     d_step: int = hyperparameter(1, "gradient steps of the discriminator each time", ge=1)
     d_learning_rate: Schedule = hyperparameter(3e-4, "step size of its Adam", ge=0)
     d_batch_size: int | None = hyperparameter(
@@ -131,7 +124,11 @@ class Adversary:
 
     @torch.no_grad()
     def absorbing_reward(self) -> float:
-        """Return the reward of one step in the state after an episode's end."""
+        """Return the reward of one step in the state after an episode's end.
+
+        A pair of the expert gives the columns their form only: with the mark the discriminator sees zeros in
+        the place of its numbers.
+        """
         first = transform(
             lambda array: array[:1], {"seen": self.data.observations, "done": self.data.actions}
         )

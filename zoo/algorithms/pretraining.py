@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,15 +15,13 @@ import torch
 from zoo.algorithms.cloning import Cloning, CloningTerms, Epoch
 from zoo.algorithms.demonstrations import Demonstrations, own_generator, take_in_statistics
 from zoo.algorithms.expert_episodes import checksum_of, chosen_episodes
+from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.resuming import Tensors
 from zoo.config.fields import hyperparameter
 from zoo.errors import NotFiniteError, ZooError
 from zoo.memory.expert_data import ExpertData
 from zoo.optim.program import Program, Step
 from zoo.optim.runtime import Runtime
-
-if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
 
 
 @dataclass
@@ -44,7 +42,7 @@ class Pretraining:
     """
 
     def __init__(
-        self, algorithm: Algorithm[Any], dataset: ExpertData | str | Path, config: PretrainConfig
+        self, algorithm: AgentInEnvs[Any], dataset: ExpertData | str | Path, config: PretrainConfig
     ) -> None:
         self.algorithm, self.config = algorithm, config
         self.epochs: list[Epoch] = []

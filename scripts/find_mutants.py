@@ -56,7 +56,6 @@ LEFT_OUT = {
         *("envs/camera.py", "envs/filming.py", "envs/env_error.py", "envs/ids.py", "envs/goal_check.py"),
         *("envs/first_steps.py", "envs/trial.py", "envs/whereabouts.py", "envs/sent_errors.py"),
         *("training/benchmark.py", "training/benchmark_job.py", "training/diagnosis.py", "training/job.py"),
-        "training/configured_pretraining.py",
         *("training/configured_algorithm.py", "training/configured_callbacks.py", "training/hang_watch.py"),
         *("training/logging_callback.py", "training/loggers.py", "training/machine.py", "training/played.py"),
         *("training/opened_agent.py", "training/own_classes.py", "training/progress.py"),
@@ -71,6 +70,7 @@ LEFT_OUT = {
     "EnvPool is not installed where this runs": ("envs/envpool.py",),
     "it keeps and compares files; killed runs and damaged files are its tests": (
         *("training/checkpoint.py", "training/checkpoint_files.py", "training/experiment.py"),
+        "training/configured_pretraining.py",
         *("training/reproducing.py", "training/run_folder.py", "training/starting_weights.py"),
     ),
     "what comes out is held against another system's, number by number": (

@@ -288,7 +288,8 @@ class BC(_BC):
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
         min_return (float | None, default None): use only episodes that return so much; null: all
         batch_size (int, default 64, ≥ 1): steps in a gradient step [steps]
-        ent_coef (float, default 0.0, ≥ 0): weight of an entropy bonus, which keeps the policy random
+        ent_coef (float, default 0.0, ≥ 0): weight of an entropy bonus, which keeps choices random;
+            numbers (Box) have none
         l2_coef (float, default 0.0, ≥ 0): weight of half the sum of squares of the parameters that the
             expert's actions teach
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
@@ -470,10 +471,6 @@ class GAIL(_GAIL):
     Hyperparameters:
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
         min_return (float | None, default None): use only episodes that return so much; null: all
-        generator (str, default 'trpo'): the algorithm that learns from the imitation reward; its
-            hyperparameters stand beside these
-        g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
-            it
         d_step (int, default 1, ≥ 1): gradient steps of the discriminator each time
         d_learning_rate (Schedule, default 0.0003, ≥ 0): step size of its Adam
         d_batch_size (int | None, default None, ≥ 1): pairs of the policy in one of its steps, and as
@@ -490,6 +487,10 @@ class GAIL(_GAIL):
             −log(1 − D), negative: log D, logit: their difference
         absorbing_states (bool, default False): an end by itself leads to a state for ever, whose reward
             is learned; needs gamma < 1
+        generator (str, default 'trpo'): the algorithm that learns from the imitation reward; its
+            hyperparameters stand beside these
+        g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
+            the discriminator
         learning_rate (Schedule, default 0.001, ≥ 0): step size of the optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
@@ -536,8 +537,6 @@ class GAIL(_GAIL):
         action_space: spaces.Space[Any] | None = None,
         n_episodes: int | None = None,
         min_return: float | None = None,
-        generator: str = "trpo",
-        g_step: int = 3,
         d_step: int = 1,
         d_learning_rate: Schedule = 0.0003,
         d_batch_size: int | None = None,
@@ -549,6 +548,8 @@ class GAIL(_GAIL):
         d_normalize: bool = True,
         d_reward: str = "positive",
         absorbing_states: bool = False,
+        generator: str = "trpo",
+        g_step: int = 3,
         learning_rate: Schedule = 0.001,
         n_steps: int = 2048,
         gamma: float = 0.99,

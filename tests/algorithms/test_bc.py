@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -13,6 +14,7 @@ from zoo.algorithms.bc import BC
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.config import EnvConfig
+from zoo.envs.normalize import VecNormalize
 from zoo.errors import ZooError
 from zoo.files.trees import join, split
 from zoo.memory.expert_data import ExpertData
@@ -84,8 +86,7 @@ def test_same_seed_and_exact_resume(cartpole: ExpertData, policy: Any, normalize
     assert numbers(clone(cartpole, policy, env=env, seed=2).learn(2000)) != numbers(model)
     for steps in (400, 1200):
         arrays, values = kept[steps]
-        resumed = clone(cartpole, policy, env=env, patience=3, seed=None)
-        resumed.seed = model.seed
+        resumed = clone(cartpole, policy, env=env, patience=3, seed=None)  # the seed is restored, too
         resumed.load_state(join(arrays, json.loads(values)))
         assert resumed.num_timesteps == steps
         resumed.learn(2000 - steps, Keep(), reset_num_timesteps=False)
@@ -113,6 +114,78 @@ def test_run_ends_with_the_best_parameters_where_validation_gets_no_better(cartp
     assert clone(cartpole, learning_rate=0.5, patience=None).learn(6_000).stop_reason is None
 
 
+def validated(model: BC) -> float:
+    assert model._demonstrations is not None
+    return model.cloning.validation_loss(model._demonstrations)
+
+
+class Losses(Callback):
+    """Notes the validation loss after each epoch but the last."""
+
+    every = 1
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def on_steps(self, algorithm: Any) -> None:
+        self.found.append(validated(algorithm))
+
+
+def test_run_that_goes_through_all_its_steps_ends_with_the_best_parameters(cartpole: ExpertData) -> None:
+    losses = Losses()
+    model = clone(cartpole, learning_rate=0.5, patience=None).learn(6_000, losses)
+    best = model.cloning.patience.best
+    assert validated(model) == best == min(losses.found)
+    last = clone(cartpole, learning_rate=0.5, patience=None).learn(6_400, losses := Losses())
+    assert losses.found[14] > best, "the last epoch was the best one: nothing is shown"
+    assert validated(last) <= best
+
+
+@pytest.mark.parametrize("where", ["here", "resumed"])
+def test_run_that_goes_on_is_as_one_that_was_longer_from_the_beginning(
+    cartpole: ExpertData, where: str
+) -> None:
+    options: Any = {"learning_rate": 0.5, "patience": None}
+    whole, part = clone(cartpole, **options).learn(8_000), clone(cartpole, **options).learn(6_000)
+    if where == "resumed":
+        state, part = part.state(), clone(cartpole, **options)
+        part.load_state(state)
+    part.learn(2_000, reset_num_timesteps=False)
+    parts = part.cloning.patience.state(), whole.cloning.patience.state()
+    for name, value in parts[0].items():
+        np.testing.assert_array_equal(value, parts[1][name])
+    for name, tensor in whole.program.state.items():
+        np.testing.assert_array_equal(part.program.state[name].numpy(), tensor.numpy())
+
+
+def test_parameters_that_somebody_has_set_are_gone_on_from(cartpole: ExpertData) -> None:
+    model = clone(cartpole, learning_rate=0.5, patience=None).learn(6_000)
+    zeros = {name: np.zeros_like(value) for name, value in model.get_parameters().items()}
+    model.set_parameters(zeros)
+    model.collect()
+    assert not any(value.any() for value in model.get_parameters().values())
+
+
+def test_patience_begins_anew_with_a_new_run(cartpole: ExpertData) -> None:
+    model = clone(cartpole, learning_rate=0.5, patience=2).learn(40_000)
+    first, best = model.num_timesteps, model.cloning.patience.best
+    assert first < 40_000
+    model.learn(40_000)
+    assert model.num_timesteps > 800, "it ended after one epoch"
+    assert validated(model) <= best
+    model.learn(40_000, reset_num_timesteps=False)
+    assert model.cloning.patience.n_worse == 2
+
+
+def test_statistics_of_a_normaliser_that_stands_still_are_left_alone(cartpole: ExpertData) -> None:
+    for training, expected in ((True, 500), (False, 0)):
+        envs = VecNormalize(gym.make_vec("CartPole-v1", 1, vectorization_mode="sync"), training=training)
+        model = clone(cartpole, env=envs).learn(400)
+        model.learn(400)
+        assert model.normalizer is not None
+        assert model.normalizer.moments[""].count == pytest.approx(expected, abs=2)
+
+
 @pytest.mark.slow  # compiling takes longer than all the rest
 def test_compiled_equals_eager(cartpole: ExpertData) -> None:
     options: Any = {"ent_coef": 0.1, "l2_coef": 0.01, "max_grad_norm": 0.5}
@@ -132,7 +205,7 @@ def test_every_space_is_cloned(space: str) -> None:
     model.learn(400)
     first = model.read_metrics()["train/validation_loss"]
     model.learn(6_000, reset_num_timesteps=False)
-    assert model.patience.best < 0.9 * first
+    assert model.cloning.patience.best < 0.9 * first
 
 
 def test_ppo2_goes_on_from_a_clone(cartpole: ExpertData, tmp_path: Any) -> None:

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -14,10 +15,13 @@ from gymnasium import spaces
 from zoo.algorithms.cloning import Cloning, CloningTerms, Epoch, Patience
 from zoo.algorithms.demonstrations import Demonstrations, validation_episodes
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.errors import ZooError
+from zoo.envs.config import EnvConfig
+from zoo.envs.normalize import VecNormalize
+from zoo.errors import NotFiniteError, ZooError
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import write_expert
 from zoo.optim.state import LiveState
+from zoo.training.expert_recording import record_expert
 
 BOX = spaces.Box(-3.0, 3.0, (2,), np.float32)
 NUMBERS = spaces.Box(-2.0, 2.0, (1,), np.float32)
@@ -55,7 +59,7 @@ def agent(
 def one_step(learner: Any, data: ExpertData, **terms: Any) -> tuple[Any, dict[str, float], Any, torch.Tensor]:
     cloning = Cloning(learner.acting.policy, CloningTerms(**terms))
     demonstrations = Demonstrations(data, learner, 0.0, np.random.default_rng(0))
-    shared = cloning.shared(demonstrations, torch.tensor(0.0))
+    shared = cloning.prepare(demonstrations, torch.tensor(0.0))
     state = LiveState(cloning.descent.initial_state())
     gradients = []
     cloning.descent.step = lambda state, gradient, rate: (
@@ -99,6 +103,17 @@ def test_numbers_are_learned_by_squared_error_and_the_deviation_left_alone() -> 
     mean = learner.predict(data.observations)[0]
     assert metrics["imitation_loss"] == pytest.approx(float(np.square(mean - data.actions).mean()), rel=1e-4)
     assert not gradient[cloning.parameters.slices["policy.head.log_std"]].any()
+
+
+def test_entropy_bonus_is_of_the_parts_that_the_loss_holds() -> None:
+    space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,), np.float32)])
+    head: Any = agent(policy="MlpPolicy", action_space=space).policy.head
+    choice, numbers = head.heads.values()
+    parameters = torch.randn(4, head.parameter_size, generator=torch.Generator().manual_seed(0))
+    found = head.imitation_entropy(parameters)
+    torch.testing.assert_close(found, choice.entropy(parameters[:, :3]))
+    assert not torch.allclose(found, head.entropy(parameters))
+    assert not numbers.cloning_settles_entropy
 
 
 def test_clone_of_a_linear_expert_comes_as_near_as_asked() -> None:
@@ -172,17 +187,24 @@ def test_a_second_time_goes_on_from_the_first() -> None:
     assert learner.read_metrics()["pretrain/loss"] < first[0].loss
 
 
+def ends(patience: Patience, losses: list[float], vectors: list[torch.Tensor]) -> list[bool]:
+    """Return after each validation loss whether it was one too many."""
+    told = []
+    for loss, vector in zip(losses, vectors, strict=False):
+        patience.note(loss, vector)
+        told.append(patience.is_over)
+    return told
+
+
 def test_best_parameters_are_taken_and_patience_ends() -> None:
     patience = Patience(2)
     vectors = [torch.tensor([float(i)]) for i in range(5)]
     losses = [1.0, 0.5, 0.6, 0.5]
-    assert [patience.is_over(loss, vector) for loss, vector in zip(losses, vectors, strict=False)] == [
-        *(False, False, False, True)
-    ]
-    assert patience.vector is not None
-    assert patience.vector.item() == 1.0
-    assert not any(Patience(None).is_over(loss, vectors[0]) for loss in (1.0, 2.0, 3.0))
-    assert not Patience(1).is_over(math.nan, vectors[0])
+    assert ends(patience, losses, vectors) == [False, False, False, True]
+    assert patience.best_vector is not None
+    assert patience.best_vector.item() == 1.0
+    assert not any(ends(Patience(None), [1.0, 2.0, 3.0], vectors))
+    assert not any(ends(Patience(1), [math.nan], vectors))
     learner, epochs = agent(action_space=NUMBERS), list[Epoch]()
     learner.pretrain(
         linear_expert(NUMBERS),
@@ -283,8 +305,7 @@ def test_validation_loss_is_the_mean_over_all_steps(monkeypatch: pytest.MonkeyPa
 
 def test_patience_counts_from_nothing() -> None:
     patience = Patience(2)
-    assert not patience.is_over(math.inf, torch.zeros(1))
-    assert patience.is_over(math.inf, torch.zeros(1))
+    assert ends(patience, [math.inf, math.inf], [torch.zeros(1)] * 2) == [False, True]
 
 
 def test_recurrent_policy_learns_what_only_memory_tells() -> None:
@@ -310,9 +331,6 @@ def test_masks_make_what_is_forbidden_no_alternative() -> None:
 
 
 def test_normaliser_that_has_seen_nothing_takes_in_what_the_expert_saw() -> None:
-    from zoo.envs.config import EnvConfig
-    from zoo.training.expert_recording import record_expert
-
     data = record_expert(lambda _: [0.0], "Pendulum-v1", 2, seed=0)
     learner = algorithm_class("ppo2")(
         "MlpPolicy", EnvConfig("Pendulum-v1", normalize=True), seed=0, compile=False, threads=1, n_steps=32
@@ -321,6 +339,37 @@ def test_normaliser_that_has_seen_nothing_takes_in_what_the_expert_saw() -> None
     shown = learner.normalizer.normalize_observations(data.observations)
     np.testing.assert_allclose(shown.std(0), 1.0, atol=0.05)
     learner.learn(64)
+
+
+def of_pendulum(*, training: bool = True) -> Any:
+    envs = VecNormalize(gym.make_vec("Pendulum-v1", 1, vectorization_mode="sync"), training=training)
+    return algorithm_class("ppo2")("MlpPolicy", envs, seed=0, compile=False, threads=1, n_steps=32)
+
+
+def test_statistics_are_the_experts_once() -> None:
+    data = record_expert(lambda _: [0.0], "Pendulum-v1", 2, seed=0)
+    learner = of_pendulum()
+    for _ in range(2):
+        learner.pretrain(data, n_epochs=1)
+        assert learner.normalizer.moments[""].count == pytest.approx(400, abs=1e-3)
+
+
+def test_statistics_that_stand_still_or_have_seen_something_are_left_alone() -> None:
+    data = record_expert(lambda _: [0.0], "Pendulum-v1", 2, seed=0)
+    still = of_pendulum(training=False)
+    assert still.pretrain(data, n_epochs=1).normalizer.moments[""].count < 1
+    learned = of_pendulum().learn(64)
+    count, learned.num_timesteps = learned.normalizer.moments[""].count, 0  # as init_from leaves them
+    assert learned.pretrain(data, n_epochs=1).normalizer.moments[""].count == count
+
+
+def test_parameters_that_are_no_numbers_are_told_before_anything_goes_on() -> None:
+    learner = agent(policy="MlpPolicy", action_space=NUMBERS)
+    before = learner.get_parameters()
+    with pytest.raises(NotFiniteError, match=r"pretraining, epoch 1: .* NaN or infinite; a smaller learning"):
+        learner.pretrain(linear_expert(NUMBERS, lengths=[15]), n_epochs=1, learning_rate=3e38)
+    for name, value in learner.get_parameters().items():
+        np.testing.assert_array_equal(value, before[name])
 
 
 def test_wrong_input_gets_one_clear_line(tmp_path: Path) -> None:
@@ -333,5 +382,6 @@ def test_wrong_input_gets_one_clear_line(tmp_path: Path) -> None:
         agent().pretrain(path, epochs=3)
     with pytest.raises(ZooError, match=r"min_return=99 leaves nothing of 3 episodes"):
         agent().pretrain(path, min_return=99)
-    with pytest.raises(ZooError, match="actions are not random"):
-        agent("td3", "MlpPolicy", NUMBERS).pretrain(linear_expert(NUMBERS), ent_coef=0.1)
+    for name in ("td3", "ppo2", "sac"):
+        with pytest.raises(ZooError, match=r"`ent_coef=0\.1`: these actions are numbers, .* leave it out"):
+            agent(name, "MlpPolicy", NUMBERS).pretrain(linear_expert(NUMBERS), ent_coef=0.1)

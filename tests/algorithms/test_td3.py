@@ -131,7 +131,7 @@ def test_without_noise_and_with_equal_critics_targets_are_ddpgs() -> None:
     model = make(target_policy_noise=0.0, gamma=0.5)
     policy = model.policy
     policy.critics.critics[1].load_state_dict(policy.critics.critics[0].state_dict())
-    model._copy_to_targets()
+    model.copy_to_targets()
     batch = {name: column[0] for name, column in batches(1).items()}
     targets = model.targets(model.program.state, {**batch, "noise": torch.zeros(BATCH, 1)})
     following = batch["next_observations"]
@@ -156,7 +156,7 @@ def test_noise_in_targets_is_clipped_and_so_are_the_actions() -> None:
     batch = {name: column[0] for name, column in batches(1).items()}
     beyond = {**batch, "noise": torch.full((BATCH, 1), 5.0)}
     following = batch["next_observations"]
-    model._copy_to_targets()
+    model.copy_to_targets()
     values = model.policy.critics(following, torch.ones(BATCH, 1))
     expected = batch["rewards"] + 0.99 * (1 - batch["terminated"]) * values.amin(0)
     torch.testing.assert_close(targets(model.program.state, beyond), expected)

@@ -28,7 +28,7 @@ def largest_distance(
     model = ours(algorithm, dtype, **{**settings, "n_critics": n_critics, **(changed or {})})
     with torch.no_grad():
         model.policy.actor.head.action.weight.mul_(5.0)  # so that some actions are at their bounds
-    model._copy_to_targets()
+    model.copy_to_targets()
     networks = {"net_arch": [8, 8], "n_critics": n_critics}
     theirs = stable_baselines3.TD3("MlpPolicy", Nowhere(), policy_kwargs=networks, **settings)
     peer = peer_of(theirs, dtype)

@@ -230,7 +230,7 @@ class ACER(Algorithm[ACERConfig]):
     def _batch_size(self) -> int:
         return self.config.n_steps * self.n_envs
 
-    def _copy_to_targets(self) -> None:
+    def copy_to_targets(self) -> None:
         if self.config.trust_region:
             self.program.state["average"].copy_(self.program.state["policy"])
 

@@ -6,7 +6,6 @@ policy is rewarded with grows with how much a pair looks like the expert's.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.agent import Agent
-from zoo.algorithms.expert_episodes import EpisodeChoice
+from zoo.algorithms.expert_episodes import EpisodeChoice, arrays_of, checksum_of
 from zoo.config.fields import Schedule, hyperparameter
-from zoo.config.variants import Variants
 from zoo.envs.composite_spaces import is_composite
 from zoo.envs.composite_spaces import leaves as parts_of
 from zoo.envs.config import NormalizeConfig
@@ -53,15 +51,9 @@ REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass
-class AdversaryConfig(EpisodeChoice, Variants):
-    """Hyperparameters of the discriminator; the generator's stand beside them."""
+class AdversaryConfig(EpisodeChoice):
+    """Hyperparameters of the discriminator."""
 
-    generator: str = hyperparameter(
-        "trpo", "the algorithm that learns from the imitation reward; its hyperparameters stand beside these"
-    )
-    g_step: int = hyperparameter(
-        3, "updates of the generator, each on a new rollout, between those of it", ge=1
-    )
     d_step: int = hyperparameter(1, "gradient steps of the discriminator each time", ge=1)
     d_learning_rate: Schedule = hyperparameter(3e-4, "step size of its Adam", ge=0)
     d_batch_size: int | None = hyperparameter(
@@ -118,7 +110,7 @@ class Adversary:
             self.statistics = Normalizer(agent.observation_space, settings)
             self.statistics.update_observations(data.observations)
             self.statistics.share()
-        size = sum(np.prod(each.shape) for each in _leaves(self.spec))
+        size = sum(np.prod(each.shape) for each in arrays_of(self.spec))
         self._rows_at_once = max(1, int(JUDGED_AT_ONCE // max(1, size)))
 
     # -- rewards ----------------------------------------------------------------------------------------
@@ -132,7 +124,11 @@ class Adversary:
 
     @torch.no_grad()
     def absorbing_reward(self) -> float:
-        """Return the reward of one step in the state after an episode's end."""
+        """Return the reward of one step in the state after an episode's end.
+
+        A pair of the expert gives the columns their form only: with the mark the discriminator sees zeros in
+        the place of its numbers.
+        """
         first = transform(
             lambda array: array[:1], {"seen": self.data.observations, "done": self.data.actions}
         )
@@ -299,7 +295,7 @@ class ExpertOrder:
         """Steps of the longest episode; those that end by themselves are filled up to that."""
         lengths = data.lengths[data.terminated] if with_ends and data.terminated is not None else []
         self.n_steps, self.n = data.n_steps, data.n_steps + self.absorbed(lengths)
-        self.checksum = _checksum(data)
+        self.checksum = checksum_of(data)
         self.order = np.zeros(0, np.int64)
         self.position = 0
 
@@ -357,20 +353,5 @@ def by_path(space: Any, actions: Any) -> Column:
     return dict(parts_of(space, actions)) if is_composite(space) else actions
 
 
-def _checksum(data: ExpertData) -> int:
-    """Return a number that other expert data hardly have."""
-    checksum = 0
-    for column in (data.observations, data.actions, data.lengths):
-        for array in _leaves(column):
-            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
-    return checksum
-
-
-def _leaves(column: Column) -> list[Any]:
-    return (
-        [each for part in column.values() for each in _leaves(part)] if isinstance(column, dict) else [column]
-    )
-
-
 def _length(column: Column) -> int:
-    return len(_leaves(column)[0])
+    return len(arrays_of(column)[0])

@@ -268,7 +268,7 @@ class Agent(ABC, Generic[Config]):
         with torch.no_grad():
             for name, values in parameters.items():
                 own[name].copy_(torch.as_tensor(np.asarray(values)))
-        self._copy_to_targets()
+        self.copy_to_targets()
 
     def _check_parameters(self, parameters: Mapping[str, Array], *, exact_match: bool) -> None:
         expected = {name: tuple(value.shape) for name, value in self.policy.state_dict().items()}
@@ -276,7 +276,7 @@ class Agent(ABC, Generic[Config]):
             expected = {name: shape for name, shape in expected.items() if name in parameters}
         check_tensors(expected, parameters)
 
-    def _copy_to_targets(self) -> None:
+    def copy_to_targets(self) -> None:
         """Make target networks equal to the online ones."""
 
     def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:

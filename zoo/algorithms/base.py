@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ from zoo.algorithms.finite import Memory, check_finite, check_policy_first
 from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.interaction import Act, envs_for
 from zoo.algorithms.policy_choice import Policy, tell_of_unread_images
-from zoo.algorithms.pretraining import PretrainConfig, pretrain
+from zoo.algorithms.pretraining import PretrainConfig, Pretraining
 from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
@@ -228,16 +227,13 @@ class Algorithm(AgentInEnvs[Config]):
     ) -> Self:
         """Clone an expert with the policy, before learning or in between, and return the algorithm.
 
-        ``settings`` are those of `PretrainConfig`: n_epochs, learning_rate, batch_size, …; the rest is as for
-        `zoo.algorithms.pretraining.pretrain`.
+        ``settings`` are those of `PretrainConfig`: n_epochs, learning_rate, batch_size, …. The parameters
+        with the best validation loss are taken. It ends after an epoch for which ``on_epoch`` returns True.
+        Critics and optimizers stay as they are. Raises `ZooError` for an expert in other spaces.
         """
-        config = build(PretrainConfig, settings, "pretrain")
-        for epoch in pretrain(self, dataset, config, on_epoch):
-            self.record("pretrain/loss", epoch.loss)
-            if not math.isnan(epoch.validation_loss):
-                self.record("pretrain/validation_loss", epoch.validation_loss)
-        if self.envs is not None:
-            self.interaction.show_again()
+        pretraining = Pretraining(self, dataset, build(PretrainConfig, settings, "pretrain"))
+        pretraining.run(on_epoch)
+        pretraining.take_over()
         return self
 
     def check_finite(self) -> None:

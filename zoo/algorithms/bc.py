@@ -1,8 +1,9 @@
 """Behaviour cloning alone (Pomerleau 1989): an expert's actions, learned from what it recorded.
 
 No environment is stepped but to evaluate: a step of the run is a step of the expert that was learned from.
-After each epoch the validation episodes tell whether it gets better; where it does no more, the run ends with
-the best parameters. The networks are those of the on-policy algorithms, which can go on from there.
+After each epoch the validation episodes tell whether it gets better; where it does no more, the run ends. At
+its end, early or not, stand the best parameters. The networks are those of the on-policy algorithms, which
+can go on from there.
 """
 
 from __future__ import annotations
@@ -12,16 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.cloning import Cloning, CloningTerms, Patience
-from zoo.algorithms.demonstrations import Demonstrations, take_in_statistics
+from zoo.algorithms.cloning import Cloning, CloningTerms
+from zoo.algorithms.demonstrations import Demonstrations, own_generator, take_in_statistics
 from zoo.algorithms.expert_episodes import chosen_episodes
 from zoo.algorithms.on_policy import ANY_ACTIONS
 from zoo.algorithms.policy_choice import Policy
-from zoo.algorithms.pretraining import OWN_GENERATOR
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
 from zoo.memory.columns import NotFinite
@@ -67,13 +66,15 @@ class BC(Algorithm[BCConfig]):
         return make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)
 
     def _make_state(self) -> State:
-        self.cloning, self.patience = Cloning(self.policy, self.config), Patience(self.config.patience)
+        self.cloning = Cloning(self.policy, self.config)
         return self.cloning.descent.initial_state()
 
     def _make_memory(self) -> None:
         """Nothing of the environments is kept."""
 
     def _reset_envs(self) -> None:
+        if self._data is not None:
+            take_in_statistics(self, self._data)  # before a normaliser has seen what a reset shows
         super()._reset_envs()
         self._demonstrations = None  # a normaliser has seen more
 
@@ -82,31 +83,33 @@ class BC(Algorithm[BCConfig]):
         self._progress_before = self.progress
         if self._demonstrations is None:
             self._demonstrations = self._make_demonstrations()
+        if self.num_timesteps == 0 or self.cloning.patience.is_over:
+            self.cloning.begin_again()
+        else:
+            self.cloning.go_on()
         self.num_timesteps += self._demonstrations.n_train
 
     def update(self) -> None:
-        """Learn from each step of the expert once, and see how it does where nothing is learned from."""
+        """Learn from each step of the expert once; at the end of the run take the best parameters.
+
+        A run that goes on afterwards goes on from the last ones, as if it had been longer from its beginning.
+        """
         demonstrations = self._demonstrations
         assert demonstrations is not None
         learning_rate = self.rates(self._progress_before)["learning_rate"]
-        rows = demonstrations.minibatches(self.rng, self.config.batch_size)
-        with self.modes.training():
-            shared = self.cloning.shared(demonstrations, learning_rate)
-        self._take_steps(self.cloning.step, shared, self._tensors(rows))
-        loss = self.cloning.validation_loss(demonstrations)
+        cloning = self.cloning
+        loss = cloning.epoch(demonstrations, self.rng, learning_rate, self._take_steps)
         if not math.isnan(loss):
             self.record("train/validation_loss", loss)
-        if self.patience.is_over(loss, self.program.state["policy"]):
-            assert self.patience.vector is not None
-            self.program.state["policy"].copy_(self.patience.vector)
-            self.request_stop(f"no better validation loss than {self.patience.best:.4g}")
+        if cloning.patience.is_over:
+            self.request_stop(f"no better validation loss than {cloning.patience.best:.4g}")
+        if cloning.patience.is_over or self.num_timesteps >= self.total_timesteps:
+            cloning.take_best()
 
     def _make_demonstrations(self) -> Demonstrations:
         if self._data is None:
             raise ZooError("bc learns from expert data: dataset=PATH (zoo expert records what an agent does)")
-        take_in_statistics(self, self._data)
-        rng = np.random.default_rng((self.seed, OWN_GENERATOR))
-        return Demonstrations(self._data, self, self.config.validation_fraction, rng)
+        return Demonstrations(self._data, self, self.config.validation_fraction, own_generator(self.seed))
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         return total_timesteps / self.config.batch_size
@@ -115,7 +118,7 @@ class BC(Algorithm[BCConfig]):
         return self.config.batch_size
 
     def _parts(self) -> dict[str, Any]:
-        return {**super()._parts(), "patience": self.patience}
+        return {**super()._parts(), "patience": self.cloning.patience}
 
 
 class NothingCollected:

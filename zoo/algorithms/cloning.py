@@ -7,7 +7,7 @@ numbers. Validation episodes, which nothing is learned from, tell when to stop.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,14 +19,14 @@ from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.demonstrations import Demonstrations, on
 from zoo.algorithms.expert_episodes import EpisodeChoice
 from zoo.config.fields import hyperparameter
-from zoo.errors import ZooError
+from zoo.errors import NotFiniteError, ZooError
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
+from zoo.optim.program import Outcome, Step
 from zoo.optim.state import State
-from zoo.policies.deterministic_actor import Deterministic
 from zoo.policies.heads import Head
+from zoo.policies.modes import Modes
 
 Array = np.ndarray
 
@@ -39,7 +39,9 @@ class CloningTerms(EpisodeChoice):
     """What all cloning has to be told, beside a learning rate and when to end."""
 
     batch_size: int = hyperparameter(64, "steps in a gradient step", unit="steps", ge=1)
-    ent_coef: float = hyperparameter(0.0, "weight of an entropy bonus, which keeps the policy random", ge=0)
+    ent_coef: float = hyperparameter(
+        0.0, "weight of an entropy bonus, which keeps choices random; numbers (Box) have none", ge=0
+    )
     l2_coef: float = hyperparameter(
         0.0, "weight of half the sum of squares of the parameters that the expert's actions teach", ge=0
     )
@@ -64,25 +66,79 @@ class Imitation(nn.Module):
         return parameters
 
 
+TakeSteps = Callable[[Step, dict[str, Any], Tensor], Any]
+"""Takes a step for each row of the last, (steps, …), on what all of them see."""
+
+
 class Cloning:
-    """Moves ``policy`` towards an expert. Raises `ZooError` for an entropy bonus without entropy."""
+    """Moves ``policy`` towards an expert. Raises `ZooError` for an entropy bonus that nothing holds."""
 
     def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
         self.terms, self.policy = terms, policy
         self.head: Head = policy.head  # type: ignore[assignment]
-        if terms.ent_coef and isinstance(self.head, Deterministic):
-            raise ZooError(f"`ent_coef={terms.ent_coef:g}`: this policy's actions are not random")
+        if terms.ent_coef and not self.head.cloning_settles_entropy:
+            raise ZooError(
+                f"`ent_coef={terms.ent_coef:g}`: these actions are numbers, cloned by the squared error,"
+                " which says nothing of how random they are; an entropy bonus is for choices, so leave it out"
+            )
         self.imitation = Imitation(policy)
         self.parameters = Parameters("policy", self.imitation)
         self.descent = Descent(self.parameters, Adam(), max_grad_norm=terms.max_grad_norm)
+        self.modes = Modes(policy)
+        self.patience = Patience(terms.patience)
         self._taught: Tensor | None = None
 
-    def shared(self, demonstrations: Demonstrations, learning_rate: Tensor) -> dict[str, Any]:
-        """Return what all steps of an epoch see."""
+    def epoch(
+        self,
+        demonstrations: Demonstrations,
+        rng: np.random.Generator,
+        learning_rate: Tensor,
+        take_steps: TakeSteps,
+    ) -> float:
+        """Learn from each row once, in a random order; return the validation loss, NaN where there is none.
+
+        Patience takes note of it. Raises `NotFiniteError` where that has left no numbers.
+        """
+        rows = torch.from_numpy(demonstrations.minibatches(rng, self.terms.batch_size))
+        with self.modes.training():
+            shared = self.prepare(demonstrations, learning_rate)
+            take_steps(self.step, shared, rows.to(self.parameters.flat.device))
+        if not self.parameters.flat.isfinite().all():
+            raise NotFiniteError(
+                "cloning has made parameters of the policy NaN or infinite; a smaller learning_rate, or"
+                " max_grad_norm, may help"
+            )
+        loss = self.validation_loss(demonstrations)
+        self.patience.note(loss, self.parameters.flat)
+        return loss
+
+    def prepare(self, demonstrations: Demonstrations, learning_rate: Tensor) -> dict[str, Any]:
+        """Bring what the demonstrations hold of the policy's memory up to date; return what all steps see."""
         demonstrations.remember(self.policy)
         if self._taught is None:
             self._taught = self._find_taught(demonstrations)
         return {"rows": demonstrations.tensors, "taught": self._taught, "learning_rate": learning_rate}
+
+    def take_best(self) -> None:
+        """Take the parameters with the best validation loss, if there is any; `go_on` undoes it."""
+        if self.patience.best_vector is not None:
+            self.patience.last_vector = self.parameters.flat.clone()
+            self.parameters.flat.copy_(self.patience.best_vector)
+
+    def go_on(self) -> None:
+        """Go on from the parameters of the last epoch, unless somebody has set others since."""
+        if self.patience.last_vector is not None and self._has_best():
+            self.parameters.flat.copy_(self.patience.last_vector)
+        self.patience.last_vector = None
+
+    def begin_again(self) -> None:
+        """Go on from the parameters of now, with all of one's patience."""
+        self.patience.begin_again(keep_best=self._has_best())
+
+    def _has_best(self) -> bool:
+        best = self.patience.best_vector
+        flat = self.parameters.flat
+        return best is not None and torch.equal(best.to(flat.device), flat)
 
     def step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
         """Take one gradient step on these rows of the demonstrations."""
@@ -92,7 +148,7 @@ class Cloning:
         imitation_loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
         loss, metrics = imitation_loss, {"imitation_loss": imitation_loss.detach()}
         if terms.ent_coef:
-            entropy = batch_mean(self.head.entropy(parameters), batch)
+            entropy = batch_mean(self.head.imitation_entropy(parameters), batch)
             loss = loss - terms.ent_coef * entropy
             metrics["entropy"] = entropy.detach()
         gradient = self.descent.gradient(imitation, loss)
@@ -148,30 +204,48 @@ class Epoch(NamedTuple):
 
 
 class Patience:
-    """Whether validation losses still get better, and the parameters with the best of them."""
+    """How often in a row a validation loss got no better, and the parameters with the best of them.
+
+    ``last_vector`` are those of the last epoch where the best have taken their place.
+    """
 
     def __init__(self, n_epochs: int | None) -> None:
         self.n_epochs = n_epochs
         self.best, self.n_worse = math.inf, 0
-        self.vector: Tensor | None = None
+        self.best_vector: Tensor | None = None
+        self.last_vector: Tensor | None = None
 
-    def is_over(self, validation_loss: float, vector: Tensor) -> bool:
-        """Take note of an epoch; return whether it was one too many without anything better."""
-        if math.isnan(validation_loss):
-            return False
-        if validation_loss < self.best:
-            self.best, self.n_worse, self.vector = validation_loss, 0, vector.clone()
-            return False
-        self.n_worse += 1
+    @property
+    def is_over(self) -> bool:
+        """Whether there was one epoch too many without anything better."""
         return self.n_epochs is not None and self.n_worse >= self.n_epochs
+
+    def note(self, validation_loss: float, vector: Tensor) -> None:
+        """Take note of the validation loss of these parameters; NaN says nothing."""
+        if math.isnan(validation_loss):
+            return
+        if validation_loss < self.best:
+            self.best, self.n_worse, self.best_vector = validation_loss, 0, vector.clone()
+        else:
+            self.n_worse += 1
+
+    def begin_again(self, *, keep_best: bool) -> None:
+        """Count anew; without the best there is nothing to be better than."""
+        if not keep_best:
+            self.best, self.best_vector = math.inf, None
+        self.n_worse, self.last_vector = 0, None
 
     def state(self) -> dict[str, Any]:
         """Return all of it, for `load_state`."""
-        vector = {} if self.vector is None else {"vector": self.vector.cpu().numpy()}
-        return {"best": None if math.isinf(self.best) else self.best, "n_worse": self.n_worse, **vector}
+        vectors = {"best_vector": self.best_vector, "last_vector": self.last_vector}
+        arrays = {name: each.cpu().numpy() for name, each in vectors.items() if each is not None}
+        return {"best": None if math.isinf(self.best) else self.best, "n_worse": self.n_worse, **arrays}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there."""
         self.best = math.inf if state["best"] is None else state["best"]
         self.n_worse = state["n_worse"]
-        self.vector = torch.from_numpy(np.array(state["vector"])) if "vector" in state else None
+        self.best_vector, self.last_vector = (
+            torch.from_numpy(np.array(state[name])) if name in state else None
+            for name in ("best_vector", "last_vector")
+        )

@@ -246,6 +246,6 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
             raise ZooError("the parameters don't fit the policy: its moments of returns are out of range")
         return {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
 
-    def _copy_to_targets(self) -> None:
+    def copy_to_targets(self) -> None:
         for name in ("actor", "critics"):
             self.program.state[f"target_{name}"].copy_(self.program.state[name])

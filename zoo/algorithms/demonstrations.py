@@ -12,10 +12,14 @@ from torch import Tensor, nn
 from zoo.algorithms.agent import Agent
 from zoo.algorithms.sequences import USUAL_CHUNK
 from zoo.envs.composite_spaces import is_composite, nested
+from zoo.envs.normalize import is_training
 from zoo.memory.columns import Column, allocate, assign, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
 
 Array = np.ndarray
+
+OWN_GENERATOR = 2
+"""What stands beside the seed of a run; 1 is the generator of actions that somebody asks for."""
 
 
 class Demonstrations:
@@ -92,9 +96,19 @@ class Demonstrations:
 
 
 def take_in_statistics(agent: Agent[Any], data: ExpertData) -> None:
-    """Let a normaliser that has seen nothing yet know what the expert saw."""
-    if agent.normalizer is not None and agent.num_timesteps == 0:
+    """Let a normaliser that has seen nothing yet know what the expert saw, unless it stands still."""
+    if agent.normalizer is None or agent.normalizer.has_seen_observations:
+        return
+    if agent.envs is None or is_training(agent.envs.given_env):
         agent.normalizer.update_observations(data.observations)
+
+
+def own_generator(seed: int) -> np.random.Generator:
+    """Return the generator from which a cloning draws validation episodes, and a pretraining its minibatches.
+
+    It is another one than that of a run, which learns as it would without.
+    """
+    return np.random.default_rng((seed, OWN_GENERATOR))
 
 
 def validation_episodes(n_episodes: int, fraction: float, rng: np.random.Generator) -> Array:

@@ -150,5 +150,5 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             values = self.policy.head.masked(values, batch["next_action_masks"])
         return self._bootstrapped(batch, self._of_actions(estimates, values.argmax(1)))
 
-    def _copy_to_targets(self) -> None:
+    def copy_to_targets(self) -> None:
         self.program.state["target"].copy_(self.program.state["q_network"])

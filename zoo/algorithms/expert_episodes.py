@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import warnings
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from zoo.config.fields import hyperparameter
 from zoo.envs.ids import task_name
 from zoo.errors import ZooWarning
 from zoo.files.printing import one_line
+from zoo.memory.columns import Column
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import read_expert
 
@@ -56,3 +60,19 @@ def _env_id(agent: Agent[Any]) -> str | None:
     if spec is not None:
         return str(spec.id)
     return config.id if config is not None and envs is None else None
+
+
+def checksum_of(data: ExpertData) -> int:
+    """Return a number that other expert data hardly have."""
+    checksum = 0
+    for column in (data.observations, data.actions, data.lengths):
+        for array in arrays_of(column):
+            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+    return checksum
+
+
+def arrays_of(column: Column) -> list[Any]:
+    """Return the arrays of a column, which may be a dictionary of columns."""
+    if not isinstance(column, dict):
+        return [column]
+    return [array for part in column.values() for array in arrays_of(part)]

@@ -28,7 +28,8 @@ from zoo.algorithms.interaction import Seen
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.algorithms.resuming import Attributes
-from zoo.config.fields import with_defaults
+from zoo.config.fields import hyperparameter, with_defaults
+from zoo.config.variants import Variants
 from zoo.errors import ZooError, nearest
 from zoo.memory.columns import Column, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
@@ -46,8 +47,15 @@ RAW = "raw_observations"
 
 
 @dataclass
-class GAILConfig(AdversaryConfig):
+class GAILConfig(AdversaryConfig, Variants):
     """Hyperparameters of GAIL, beside those of its generator."""
+
+    generator: str = hyperparameter(
+        "trpo", "the algorithm that learns from the imitation reward; its hyperparameters stand beside these"
+    )
+    g_step: int = hyperparameter(
+        3, "updates of the generator, each on a new rollout, between those of the discriminator", ge=1
+    )
 
     @classmethod
     def variant(cls, values: Mapping[str, Any], where: str) -> type[Any]:

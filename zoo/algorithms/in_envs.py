@@ -27,6 +27,10 @@ class AgentInEnvs(Agent[Config]):
     def _make_memory(self) -> None:
         """Allocate what `collect` fills."""
 
+    @abstractmethod
+    def record(self, name: str, value: float) -> None:
+        """Add a scalar to a mean that is told from time to time."""
+
     def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
         """Learn in another environment from now on; of an id or a function, in as many as before.
 

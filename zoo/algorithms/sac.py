@@ -192,7 +192,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
             start, _ = _entropy_coefficient(self.config.ent_coef)
             nn.init.constant_(self.policy.temperature.log, math.log(start))
 
-    def _copy_to_targets(self) -> None:
+    def copy_to_targets(self) -> None:
         self.program.state["target"].copy_(self.program.state["critics"])
 
 

@@ -140,7 +140,7 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
             next_values = target(next_observations, smoothed).amin(0)
         return self._bootstrapped(batch, next_values)
 
-    def _copy_to_targets(self) -> None:
+    def copy_to_targets(self) -> None:
         for name in ("actor", "critics"):
             self.program.state[f"target_{name}"].copy_(self.program.state[name])
 

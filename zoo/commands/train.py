@@ -72,7 +72,8 @@ def _introduce(experiment: Experiment) -> None:
         further = f", to {config['n_timesteps']:,} now" if experiment.is_extended else ""
         show(f"resume  from step {algorithm.num_timesteps:,}, its last checkpoint{further}")
     elif experiment.is_resumed:
-        show("resume  from the start: the run had no checkpoint yet")
+        start = "its pretraining" if experiment.resumes_pretraining else "the start"
+        show(f"resume  from {start}: the run had no checkpoint yet")
 
 
 def _what_is_taken(experiment: Experiment) -> str:

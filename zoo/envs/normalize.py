@@ -94,6 +94,12 @@ class Normalizer:
         """Whether any part of the observation is normalised."""
         return bool(self.moments)
 
+    @property
+    def has_seen_observations(self) -> bool:
+        """Whether any observation is in the statistics, or waits for `take_in`."""
+        waiting = (each.count for name, each in self._awaiting.items() if name != RETURN)
+        return any(each.count > INITIAL_COUNT for each in self.moments.values()) or any(waiting)
+
     def update_observations(self, observations: Observations, rows: NDArray[np.bool_] | None = None) -> None:
         """Take in observations, (n, …) or a dict of them; ``rows`` picks those that count."""
         for key, moments in self.moments.items():

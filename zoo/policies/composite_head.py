@@ -65,6 +65,7 @@ class CompositeHead(Head):
         self.mask_sizes = [head.mask_size or 0 for head in heads]
         self.parameter_size, self.noise_size = sum(self.parameter_sizes), sum(self.noise_sizes)
         self.mask_size = sum(self.mask_sizes) or None
+        self.cloning_settles_entropy = any(head.cloning_settles_entropy for head in heads)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.cat([head(features) for head in self.heads.values()], dim=-1)
@@ -127,6 +128,12 @@ class CompositeHead(Head):
         """Return the sum (…) of the parts' losses."""
         parts = self._by_path(lambda head, part: part, parameters)
         return total([head.imitation_loss(parts[path], actions[path]) for path, head in self.heads.items()])
+
+    def imitation_entropy(self, parameters: Tensor) -> Tensor:
+        """Return the sum (…) of the entropies of those parts that the loss holds."""
+        parts = self._by_path(lambda head, part: part, parameters)
+        held = {path: head for path, head in self.heads.items() if head.cloning_settles_entropy}
+        return total([head.imitation_entropy(parts[path]) for path, head in held.items()])
 
     def _by_path(self, function: Callable[[Head, Any], Any], parameters: Any) -> dict[str, Any]:
         parts = zip(self.heads.items(), split(parameters, self.parameter_sizes), strict=True)

@@ -66,6 +66,7 @@ class Deterministic(Head):
     """
 
     noise_size = 0
+    cloning_settles_entropy = False
 
     def __init__(self, space: spaces.Box, features_dim: int) -> None:
         super().__init__()

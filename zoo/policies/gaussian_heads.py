@@ -29,6 +29,8 @@ QUADRATURE = np.polynomial.hermite_e.hermegauss(48)
 class Gaussian(Head):
     """Independent normal distributions of ``n_actions`` numbers."""
 
+    cloning_settles_entropy = False
+
     def __init__(self, space: spaces.Box) -> None:
         super().__init__()
         self.n_actions = self.noise_size = math.prod(space.shape)

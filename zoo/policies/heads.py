@@ -36,6 +36,8 @@ class Head(nn.Module, ABC):
     parameter_size: int
     noise_size: int
     mask_size: int | None = None
+    cloning_settles_entropy: bool = True
+    """Whether `imitation_loss` says how random actions shall be: a likelihood does, an error does not."""
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
@@ -104,6 +106,10 @@ class Head(nn.Module, ABC):
     def imitation_loss(self, parameters: Tensor, actions: Any) -> Tensor:
         """Return how far (…) the distribution is from an expert's actions: minus their log-probability."""
         return -self.log_prob(parameters, actions)
+
+    def imitation_entropy(self, parameters: Tensor) -> Tensor:
+        """Return the entropies (…) of what `imitation_loss` holds; there are none where it settles none."""
+        return self.entropy(parameters)
 
 
 class Choices(Head):

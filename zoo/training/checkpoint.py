@@ -229,7 +229,7 @@ def restore_share(folder: Path, algorithm: Resumable, rank: int) -> str | None:
     try:
         values, arrays = read_files_of_worker(folder, rank)
         names = {path: part["name"] for path, part in values["parts"].items()}
-        with _misfits_told("the checkpoint does not fit this algorithm"):
+        with misfits_told("the checkpoint does not fit this algorithm"):
             algorithm.load_state(join(arrays, values["algorithm"], names))
     except ZooError as error:
         return str(error)
@@ -286,10 +286,10 @@ def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Ca
     reset_num_timesteps=False)`` goes on as if nothing had happened. Raises `ZooError` if the checkpoint is
     not one of this algorithm and these callbacks.
     """
-    with _misfits_told("the checkpoint does not fit this algorithm"):
+    with misfits_told("the checkpoint does not fit this algorithm"):
         algorithm.load_state(checkpoint.algorithm)
     there = dict(named(callbacks))
-    with _misfits_told("the checkpoint does not fit the callbacks of this run"):
+    with misfits_told("the checkpoint does not fit the callbacks of this run"):
         missing = [name for name in checkpoint.callbacks if name not in there]
         if missing:
             raise ZooError(
@@ -317,7 +317,7 @@ def go_back(
 
 
 @contextlib.contextmanager
-def _misfits_told(what: str) -> Iterator[None]:
+def misfits_told(what: str) -> Iterator[None]:
     """Turn what a state of the wrong form leads to into one message."""
     try:
         yield

@@ -1,4 +1,8 @@
-"""Cloning an expert before a run's first step, as its section ``pretrain`` says."""
+"""Cloning an expert before a run's first step, as its section ``pretrain`` says.
+
+A signal ends it after the epoch under way, and leaves where it stands in the run's folder: the run goes on
+from there exactly.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +11,76 @@ import io
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from zoo.algorithms.base import Algorithm
+from zoo.algorithms.callback import PREEMPTED
 from zoo.algorithms.cloning import Epoch
+from zoo.algorithms.pretraining import PretrainConfig, Pretraining
+from zoo.config.fields import build
+from zoo.errors import ZooError
 from zoo.files.atomic import write_text
 from zoo.files.printing import one_line
-from zoo.training.problems import warnings_in_one_line
-
-CURVES = "pretrain.csv"
-"""The file in a run's folder with the losses of each epoch."""
+from zoo.files.trees import join, split
+from zoo.training.checkpoint import misfits_told
+from zoo.training.checkpoint_files import read_files, remove_files, write_files
+from zoo.training.problems import tell, told, warnings_in_one_line
+from zoo.training.run_folder import RunFolder
+from zoo.training.signals import stop_on_signals
 
 logger = logging.getLogger(__name__)
 
 
-def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, folder: Path) -> None:
-    """Clone the expert that the settings name, if they name one; leave `CURVES` in the run's folder."""
-    values = dict(settings or {})
-    dataset = values.pop("dataset", None)
-    if dataset is None:
-        return
-    epochs: list[Epoch] = []
-    every = max(1, values["n_epochs"] // 10)
+def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run: RunFolder) -> None:
+    """Clone the expert that the settings name, if they name one; leave the losses of all epochs in the run.
 
-    def note(epoch: Epoch) -> None:
-        epochs.append(epoch)
+    Where a signal has ended it, ``algorithm.stop_reason`` says so, and its policy is as it was.
+    """
+    config = build(PretrainConfig, dict(settings or {}), "pretrain")
+    if config.dataset is None:
+        return
+    with warnings_in_one_line():
+        pretraining = Pretraining(algorithm, config.dataset, config)
+    if run.has_pretraining:
+        _go_back(pretraining, run)
+    every = max(1, config.n_epochs // 10)
+
+    def note(epoch: Epoch) -> bool:
         if epoch.number % every == 0:
             logger.info("pretraining, %s", _told(epoch))
+        return algorithm.stop_reason == PREEMPTED
 
-    with warnings_in_one_line():
-        algorithm.pretrain(dataset, on_epoch=note, **values)
-    write_text(folder / CURVES, _as_csv(epochs))
-    logger.info("pretrained from %s: %s", one_line(dataset), _told(epochs[-1]))
+    with stop_on_signals(algorithm, after="this epoch of pretraining"):
+        pretraining.run(note)
+        if algorithm.stop_reason != PREEMPTED:
+            pretraining.take_over()
+    write_text(run.pretraining_curves, _as_csv(pretraining.epochs))
+    if algorithm.stop_reason == PREEMPTED:
+        _keep(pretraining, run)
+        return
+    remove_files(run.pretraining)
+    logger.info("pretrained from %s: %s", one_line(config.dataset), _told(pretraining.epochs[-1]))
+
+
+def _go_back(pretraining: Pretraining, run: RunFolder) -> None:
+    """Go back to where a signal has ended it; what is damaged is told, and begins again."""
+    try:
+        values, arrays = read_files(run.pretraining)
+        state = join(arrays, values["pretraining"])
+    except (ZooError, KeyError) as error:
+        tell(f"where the pretraining was can't be read: {error}; it begins again")
+        return
+    with misfits_told(f"the pretraining in {run.pretraining} does not fit this run"):
+        pretraining.load_state(state)
+    tell(f"pretraining goes on after epoch {len(pretraining.epochs)} of {pretraining.config.n_epochs}")
+
+
+def _keep(pretraining: Pretraining, run: RunFolder) -> None:
+    """Write where it stands."""
+    arrays, values = split(pretraining.state())
+    with told("a run that goes on begins its pretraining again"):
+        write_files(run.pretraining, arrays, {"timesteps": 0, "pretraining": values}, {})
+    tell(f"pretraining has ended after epoch {len(pretraining.epochs)} of {pretraining.config.n_epochs}")
 
 
 def _told(epoch: Epoch) -> str:

@@ -79,6 +79,8 @@ class Experiment:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = _plain(config)
         self.is_resumed = False
+        self.resumes_pretraining = False
+        """Whether it was still being pretrained."""
         self.n_timesteps_before: int | None = None
         """Those that a run was to have which goes on; None for a new one."""
         self.n_bytes_removed = 0
@@ -270,8 +272,9 @@ class Experiment:
             closing.callback(_close_all, self.callbacks)
             watch_episodes(self.algorithm, run, env, closing, n_workers=n_workers)
             if not has_checkpoint:
-                pretrain(self.algorithm, config.get("pretrain"), run.path)
-            if self._crew is not None:
+                self.resumes_pretraining = run.has_pretraining
+                pretrain(self.algorithm, config.get("pretrain"), run)
+            if self._crew is not None and self.algorithm.stop_reason != PREEMPTED:
                 on_gpus = self.algorithm.device.type == "cuda"
                 self.algorithm.join(self._crew.start(config, run.checkpoint, on_gpus=on_gpus))
                 closing.callback(self._part)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT_FOLDER = "checkpoint"
 
+PRETRAINING_FOLDER, PRETRAINING_CURVES = "pretraining", "pretrain.csv"
+
 SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar", "trust")
 """Settings in which two configs of the same run may differ."""
 
@@ -49,7 +51,7 @@ WRITTEN = (
         "monitor*",
         "tb*",
     ),
-    *("agent*", "best_agent*", "checkpoint*", "videos*", ".*.partial", ".*.previous"),
+    *("agent*", "best_agent*", "checkpoint*", "pretrain*", "videos*", ".*.partial", ".*.previous"),
 )
 """Patterns of all that Zoo itself reads and writes in a run's folder."""
 
@@ -76,6 +78,9 @@ class RunFolder:
         self.best_agent = self.path / "best_agent"
         self.kept_agents = self.path / KEPT
         self.checkpoint = self.path / CHECKPOINT_FOLDER
+        self.pretraining = self.path / PRETRAINING_FOLDER
+        """Where a pretraining stands that a signal has ended, until it goes on and ends."""
+        self.pretraining_curves = self.path / PRETRAINING_CURVES
         self.videos = self.path / "videos"
         self.status: str | None = None
         """What this process has last written of ``status`` into the record."""
@@ -156,6 +161,11 @@ class RunFolder:
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
         return has_checkpoint(self.checkpoint)
+
+    @property
+    def has_pretraining(self) -> bool:
+        """Whether a signal has ended the run's pretraining, which it can go on with."""
+        return has_checkpoint(self.pretraining)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write the whole resolved config."""

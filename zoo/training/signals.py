@@ -16,9 +16,15 @@ from zoo.training.job import slurm_job
 
 @contextlib.contextmanager
 def stop_on_signals(
-    algorithm: Training, *, leads: bool = True, forward: Callable[[int], None] | None = None
+    algorithm: Training,
+    *,
+    leads: bool = True,
+    forward: Callable[[int], None] | None = None,
+    after: str = "this update",
 ) -> Iterator[None]:
     """Within the block, SIGINT (Ctrl-C) and SIGTERM end `Algorithm.learn` after the update under way.
+
+    That is, they make PREEMPTED its ``stop_reason``, and say ``after`` what whoever heeds it ends.
 
     So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
     second Ctrl-C raises `KeyboardInterrupt` at once, and so does an environment that does not come back.
@@ -45,7 +51,7 @@ def stop_on_signals(
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         # Unlike print, this is safe wherever the signal interrupted the program.
         with contextlib.suppress(OSError):
-            os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after this update{again}\n".encode())
+            os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {after}{again}\n".encode())
 
     watch = HangWatch()
     announced = () if slurm_job() is None else (signal.SIGUSR1, signal.SIGUSR2)

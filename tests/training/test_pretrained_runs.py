@@ -1,0 +1,167 @@
+"""Runs that start as clones: what they leave, and signals while they are pretrained."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import zoo
+from zoo.cli import status_of
+from zoo.envs.config import EnvConfig
+from zoo.memory.expert_data import ExpertData
+from zoo.memory.expert_files import write_expert
+from zoo.training.expert_recording import record_expert
+from zoo.training.run_folder import RunFolder
+
+SHORT = [
+    *("n_timesteps=128", "n_envs=2", "algo.n_steps=32", "algo.batch_size=64", "algo.n_epochs=1"),
+    *("tuned=none", "threads=1", "compile=false", "progress_bar=false", "logger=none", "seed=3"),
+    *("callbacks.eval.n_episodes=2", "env=CartPole-v1", "pretrain.dataset=expert.npz"),
+]
+
+
+@pytest.fixture(autouse=True)
+def expert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExpertData:
+    monkeypatch.chdir(tmp_path)
+    env = EnvConfig("CartPole-v1", max_episode_steps=60)
+    data = record_expert(lambda seen: int(seen[2] + seen[3] > 0), env, 5, seed=0)
+    write_expert("expert.npz", data)
+    return data
+
+
+def config_of(*overrides: str, algo: str = "ppo2") -> dict[str, Any]:
+    return dict(zoo.compose("train", [f"algo={algo}", *SHORT, *overrides]))
+
+
+def losses(run: RunFolder) -> list[dict[str, float]]:
+    rows = csv.DictReader(run.path.joinpath("pretrain.csv").read_text().splitlines())
+    return [{name: float(value) for name, value in row.items()} for row in rows]
+
+
+def agreement(result: Any, data: ExpertData) -> float:
+    return float((result.algorithm.predict(data.observations)[0] == data.actions).mean())
+
+
+def test_run_starts_as_a_clone_and_leaves_how_the_losses_went(expert: ExpertData) -> None:
+    rates = ("pretrain.learning_rate=0.01", "algo.learning_rate=0")
+    result = zoo.train(config_of(*rates, "pretrain.n_epochs=20"))
+    assert agreement(result, expert) > 0.9
+    found = losses(result.run)
+    assert list(found[0]) == ["epoch", "loss", "imitation_loss", "validation_loss"]
+    assert [row["epoch"] for row in found] == list(range(1, len(found) + 1))
+    assert found[-1]["validation_loss"] < found[0]["validation_loss"]
+    whole = zoo.train(config_of("pretrain.validation_fraction=0", "pretrain.n_epochs=2"))
+    assert all(math.isnan(row["validation_loss"]) for row in losses(whole.run))
+    plain = zoo.train(config_of("pretrain=default", "pretrain.dataset=null"))
+    assert not plain.run.path.joinpath("pretrain.csv").exists()
+
+
+def test_workers_all_start_as_the_clone(expert: ExpertData) -> None:
+    rates = ("pretrain.learning_rate=0.01", "algo.learning_rate=0", "workers=2")
+    result = zoo.train(config_of(*rates, "pretrain.n_epochs=20"))
+    assert result.is_complete
+    assert agreement(result, expert) > 0.9
+    assert len(losses(result.run)) > 1
+
+
+def test_statistics_stay_those_that_the_weights_were_trained_for() -> None:
+    def statistics(result: Any) -> dict[str, Any]:
+        return dict(result.algorithm.normalizer.state()["arrays"])
+
+    settings = ("env.normalize=true", "n_timesteps=64")
+    first = zoo.train(config_of(*settings, "pretrain.dataset=null"))
+    again = (*settings, f"init_from={first.run.path}", "algo.learning_rate=0", "pretrain.learning_rate=0")
+    alone, cloned = (
+        zoo.train(config_of(*again, f"pretrain.dataset={dataset}")) for dataset in ("null", "expert.npz")
+    )
+    for name, array in statistics(alone).items():
+        np.testing.assert_array_equal(statistics(cloned)[name], array)
+
+
+class Kill(logging.Handler):
+    """Sends a signal to this process once an epoch of pretraining has been told."""
+
+    def __init__(self, number: int, epoch: int) -> None:
+        super().__init__()
+        self.number, self.word = number, f"epoch {epoch}:"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("pretraining") and self.word in record.getMessage():
+            os.kill(os.getpid(), self.number)
+
+
+def train_and_kill(config: dict[str, Any], number: int, epoch: int) -> Any:
+    logger, handler = logging.getLogger("zoo.training.configured_pretraining"), Kill(number, epoch)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        return zoo.train(config)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("number", "settings"),
+    [
+        (signal.SIGINT, ["pretrain.patience=null", "env.normalize=true"]),
+        (signal.SIGTERM, ["pretrain.patience=2", "pretrain.learning_rate=0.3"]),
+        (signal.SIGTERM, ["policy=MlpLstmPolicy", "policy.lstm_hidden_size=8"]),
+    ],
+    ids=["interrupted", "terminated", "remembers"],
+)
+def test_pretraining_that_a_signal_ends_goes_on_exactly(number: signal.Signals, settings: list[str]) -> None:
+    settings = [*settings, "pretrain.n_epochs=8"]
+    whole = zoo.train(config_of(*settings))
+    cut = train_and_kill(config_of(*settings), number, 3)
+    assert not cut.is_complete
+    assert cut.run.read_record()["status"] == "preempted"
+    assert cut.algorithm.num_timesteps == 0
+    assert len(losses(cut.run)) == 3
+    resumed = zoo.compose("train", [f"resume={cut.run.path}"])
+    once_more = train_and_kill(dict(resumed), number, 4)
+    assert len(losses(once_more.run)) == 4
+    result = zoo.train(resumed)
+    assert result.is_complete
+    assert losses(result.run) == losses(whole.run)
+    first, second = (load_file(each.run.agent / "policy.safetensors") for each in (whole, result))
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array)
+    assert not result.run.pretraining.exists()
+
+
+def test_interrupted_pretraining_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        *(sys.executable, "-c", "from zoo.cli import main; main()", "train", "algo=ppo2", *SHORT),
+        *("pretrain.n_epochs=100000", "pretrain.patience=null"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(Path("runs").glob("*/*/*/monitor/*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=120)
+    (run,) = Path("runs").glob("*/*/*")
+    assert process.returncode == 130
+    assert "SIGTERM: ending after this epoch of pretraining" in errors
+    assert f"resume  zoo train resume={run}" in out
+    assert RunFolder(run).read_record()["status"] == "preempted"
+    assert RunFolder(run).has_pretraining
+    write_expert("expert.npz", record_expert(lambda _: 0, "CartPole-v1", 5, seed=1))
+    assert status_of(["train", f"resume={run}"]) == 2
+    assert "the expert data are not those that it has learned from so far" in capsys.readouterr().err

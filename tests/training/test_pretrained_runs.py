@@ -82,10 +82,9 @@ def test_statistics_stay_those_that_the_weights_were_trained_for() -> None:
 
     settings = ("env.normalize=true", "n_timesteps=64")
     first = zoo.train(config_of(*settings, "pretrain.dataset=null"))
-    again = (*settings, f"init_from={first.run.path}", "algo.learning_rate=0", "pretrain.learning_rate=0")
-    alone, cloned = (
-        zoo.train(config_of(*again, f"pretrain.dataset={dataset}")) for dataset in ("null", "expert.npz")
-    )
+    again = (*settings, f"init_from={first.run.path}", "algo.learning_rate=0")
+    alone = zoo.train(config_of(*again, "pretrain.dataset=null"))
+    cloned = zoo.train(config_of(*again, "pretrain.dataset=expert.npz", "pretrain.learning_rate=0"))
     for name, array in statistics(alone).items():
         np.testing.assert_array_equal(statistics(cloned)[name], array)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,33 @@ def test_no_image_is_read_from_elsewhere(tmp_path: Path) -> None:
     (inside / "recorded_images").symlink_to(outside)
     with pytest.raises(ZooError, match="link to a file elsewhere"):
         read_expert(save(inside / "sb.npz", obs=np.array(["recorded_images/0.png"] * 3)))
+
+
+def test_path_out_of_the_folder_is_no_link(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    save_images(tmp_path, [np.zeros((4, 5, 3), np.uint8)] * 3)
+    path = save(inside / "sb.npz", obs=np.array(["../recorded_images/0.png"] * 3))
+    with pytest.raises(ZooError, match=r"the image \.\./recorded_images/0\.png is not in"):
+        read_expert(path, (IMAGES, spaces.Discrete(2)))
+
+
+@pytest.mark.parametrize("mark", ["/", "\\"])
+@pytest.mark.parametrize("n_folders", [1000, 50_000])
+def test_path_of_very_many_folders_is_not_followed(tmp_path: Path, mark: str, n_folders: int) -> None:
+    path = save(tmp_path / "sb.npz", obs=np.array([mark.join("a" * n_folders)] * 3))
+    started = time.process_time()
+    with pytest.raises(ZooError, match="is not in"):
+        read_expert(path, (IMAGES, spaces.Discrete(2)))
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("name", ["obs", "actions"])
+def test_single_value_is_refused(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path / "sb.npz", **{name: np.float32(1)})
+    for given in (None, (IMAGES, spaces.Discrete(2))):
+        with pytest.raises(ZooError, match=f"damaged: its {name} are a single value"):
+            read_expert(path, given)
 
 
 def test_missing_and_damaged_images_are_named(tmp_path: Path) -> None:

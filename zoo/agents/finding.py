@@ -32,7 +32,7 @@ KEPT = "agents"
 MOST_LISTED = 30
 """Kept agents that a message lists."""
 
-_KEPT_NAME = re.compile(r"step-(\d+)")
+_KEPT_NAME = re.compile(r"step-([0-9]+)")
 
 _IN_RUN: dict[Which, tuple[str, ...]] = {"best": ("best_agent", "agent"), "last": ("agent", "best_agent")}
 
@@ -96,9 +96,14 @@ def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
         raise ZooError(
             f"there is no agent at {one_line(given)}{_hint(given)}; `zoo agents` lists those there are"
         )
+    if _is_agent(given):
+        return given
     in_run = _agent_of_run(given, which)
-    if in_run is not None and not _is_agent(given):
+    if in_run is not None:
         return in_run
+    link = next((given / name for name in _IN_RUN[which] if _is_link(given / name)), None)
+    if link is not None:
+        raise ZooError(f"{one_line(link, 1000)} is a link; name the agent itself")
     if _is_file(given / "run.json"):
         raise ZooError(f"the run {one_line(given)} has saved no agent yet")
     return given
@@ -110,10 +115,14 @@ def kept_name(timesteps: int) -> str:
 
 
 def kept_agents(run: Path) -> dict[int, Path]:
-    """Return the agents that a run kept as it went, by their environment steps, in their order."""
+    """Return the agents that a run kept as it went, by their environment steps, in their order.
+
+    Links are left out, as everywhere in a run: the run may be a stranger's, and what they lead to is not.
+    """
+    folders = [] if _is_link(run / KEPT) else _folders(run / KEPT)
     found = {
         int(name[1]): folder
-        for folder in _folders(run / KEPT)
+        for folder in folders
         if (name := _KEPT_NAME.fullmatch(folder.name)) and _is_agent(folder)
     }
     return dict(sorted(found.items()))
@@ -189,7 +198,10 @@ def _collections() -> list[Path]:
 
 
 def _runs(folder: Path, depth: int) -> Iterator[Path]:
-    """Give the folders of runs: those with a record, or an agent. There is none inside of another."""
+    """Give the folders of runs: those with a record, or an agent. There is none inside of another.
+
+    ``folder`` itself may be a link; those below are left out, as they could lead in a circle, or elsewhere.
+    """
     for entry in _folders(folder):
         if _is_file(entry / "run.json") or _agent_of_run(entry, "best") is not None:
             yield entry
@@ -207,12 +219,15 @@ def _pairs(root: Path) -> list[tuple[Path, Path]]:
 
 
 def _folders(parent: Path) -> list[Path]:
-    """Return the folders inside, sorted, without hidden ones: half-written agents have such names."""
+    """Return the folders inside, sorted, without links and hidden ones: half-written agents have such names."""
     try:
         with os.scandir(parent) as entries:
-            return sorted(
-                Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")
-            )
+            shown = [entry for entry in entries if not entry.name.startswith(".")]
+            links = sorted(entry.path for entry in shown if entry.is_symlink() and entry.is_dir())
+            if links:
+                more = f", like {len(links) - 1:,} more beside it" if len(links) > 1 else ""
+                _tell_left_out(links[0], f"it is a link{more}")
+            return sorted(Path(entry.path) for entry in shown if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -226,11 +241,19 @@ def _tell_left_out(folder: str, reason: str) -> None:
 
 
 def _agent_of_run(run: Path, which: Which) -> Path | None:
-    return next((run / name for name in _IN_RUN[which] if _is_agent(run / name)), None)
+    there = (run / name for name in _IN_RUN[which] if not _is_link(run / name))
+    return next((agent for agent in there if _is_agent(agent)), None)
 
 
 def _is_agent(folder: Path) -> bool:
     return _is_file(folder / "policy.safetensors")
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:  # in a folder that can't be read
+        return False
 
 
 def _is_file(path: Path) -> bool:

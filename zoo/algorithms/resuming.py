@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.agents.agent_folder import check_tensors
+from zoo.files.printing import one_line
 
 
 class Attributes:
@@ -26,12 +27,30 @@ class Attributes:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
 
     def load_state(self, values: Mapping[str, Any]) -> None:
-        """Set them; a dictionary stays the same object, which others may share."""
+        """Set them; a dictionary stays the same object, which others may share. Raises `TypeError`."""
         for name in self.names:
-            if isinstance(values[name], Mapping):
-                getattr(self.owner, name).update(values[name])
+            value, before = values[name], getattr(self.owner, name)
+            _check_kind(name, value, before)
+            if isinstance(before, dict):
+                before.update(value)
             else:
-                setattr(self.owner, name, values[name])
+                setattr(self.owner, name, value)
+
+
+def _check_kind(name: str, value: Any, before: Any) -> None:
+    """Refuse what is of another kind than the attribute is before."""
+    if isinstance(before, dict):
+        fits = isinstance(value, Mapping) and all(map(_is_number, value.values()))
+    elif isinstance(before, int) and not isinstance(before, bool):
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+    else:
+        fits = value is None or _is_number(value)
+    if not fits:
+        raise TypeError(f"`{name}` is {one_line(repr(value), 60)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < 2**63
 
 
 class Generators:

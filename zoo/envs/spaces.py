@@ -194,9 +194,13 @@ def _space_from_dict(data: Mapping[str, Any]) -> Space:
         low, high = (_bound_from_json(data[name], shape, dtype) for name in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        return spaces.Discrete(data["n"], start=data["start"])
+        space = spaces.Discrete(data["n"], start=data["start"])
+        _refuse_numbers_above_all(int(space.start) + int(space.n))
+        return space
     if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
+        choices = spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
+        _refuse_numbers_above_all(int(choices.start.max(initial=0)) + int(choices.nvec.max(initial=0)))
+        return choices
     if kind == "MultiBinary":
         shape = _shape(data["shape"])
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
@@ -207,6 +211,11 @@ def _space_from_dict(data: Mapping[str, Any]) -> Space:
     if kind == "Tuple":
         return spaces.Tuple([_space_from_dict(inner) for inner in data["spaces"]])
     raise ZooError(f"unknown type of space: {kind!r}")
+
+
+def _refuse_numbers_above_all(end: int) -> None:
+    if end > np.iinfo(np.int64).max:
+        raise ValueError("choices with numbers above those of 64 bits")
 
 
 def _type_of_numbers(name: str) -> np.dtype[Any]:

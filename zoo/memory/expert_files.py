@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from zoo.envs.composite_spaces import is_composite, leaf_spaces
-from zoo.envs.spaces import Space, space_from_dict, space_to_dict
+from zoo.envs.spaces import Space, check_supported, space_from_dict, space_to_dict
 from zoo.errors import ZooError
 from zoo.files.free_memory import SHARE, free_bytes
-from zoo.files.npz import Npz, opened_npz, write_npz
+from zoo.files.npz import NUMBERS, Npz, opened_npz, write_npz
 from zoo.files.plain_data import parse_json, to_json
 from zoo.files.printing import one_line
 from zoo.memory import minari_data, stable_baselines_data
@@ -108,20 +108,29 @@ def _assembled(npz: Npz, card: dict[str, Any]) -> ExpertData:
     observation_space, action_space = (
         space_from_dict(card.pop(name)) for name in ("observation_space", "action_space")
     )
+    check_supported(observation_space, action_space)
     keys = list(observation_space.spaces) if hasattr(observation_space, "spaces") else None
     paths = [path for path, _ in leaf_spaces(action_space)] if is_composite(action_space) else None
-    optional = {field: npz.array(name) for field, name in OPTIONAL.items() if name in npz.names}
+    optional = {field: _numbers(npz, name) for field, name in OPTIONAL.items() if name in npz.names}
     return ExpertData(
         observation_space,
         action_space,
         observations=_column(npz, "obs", keys),
         actions=_column(npz, "actions", paths),
-        rewards=npz.array("rewards"),
-        lengths=episode_lengths(npz.array("episode_starts").astype(np.bool_)),
-        returns=npz.array("episode_returns"),
+        rewards=_numbers(npz, "rewards"),
+        lengths=episode_lengths(_numbers(npz, "episode_starts").astype(np.bool_)),
+        returns=_numbers(npz, "episode_returns"),
         card=card,
         **{field: array.astype(np.bool_) for field, array in optional.items()},
     )
+
+
+def _numbers(npz: Npz, name: str) -> np.ndarray:
+    """Return an array of numbers, one a step or an episode; of masks a row of them."""
+    array, n_dimensions = npz.array(name), 2 if name == "action_masks" else 1
+    if array.dtype.kind not in NUMBERS or array.ndim != n_dimensions:
+        raise ZooError(f"its {name} are {array.dtype} of shape {array.shape}, expected rows of numbers")
+    return array
 
 
 def _named(prefix: str, column: Column) -> dict[str, np.ndarray]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from zoo.envs.spaces import describe
@@ -16,11 +19,9 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 
 def summary(data: ExpertData) -> str:
     """Return a table about the data, and under it the histogram of its returns."""
-    source = data.card.get("source")
-    origin = ", ".join(f"{key} {one_line(value, 80)}" for key, value in source.items()) if source else "?"
     rows = [
         ("environment", one_line(data.card.get("env") or "?")),
-        ("source", origin),
+        ("source", _origin(data.card.get("source"))),
         ("observations", describe(data.observation_space)),
         ("actions", describe(data.action_space) + ("" if data.action_masks is None else ", with masks")),
         ("episodes", f"{data.n_episodes:,}, {data.n_steps:,} steps"),
@@ -34,6 +35,12 @@ def summary(data: ExpertData) -> str:
     width = max(len(name) for name, _ in rows)
     table = [f"{name:<{width}}  {value}" for name, value in rows]
     return "\n".join([*table, "", "returns", *histogram(data.returns)])
+
+
+def _origin(source: Any) -> str:
+    if not isinstance(source, Mapping):
+        return one_line(source or "?")
+    return one_line(", ".join(f"{key} {one_line(value, 80)}" for key, value in source.items()), 1000) or "?"
 
 
 def histogram(values: np.ndarray, n_bins: int = N_BINS) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -28,6 +28,11 @@ Array = np.ndarray
 NAMES = ("actions", "obs", "rewards", "episode_returns", "episode_starts")
 UNKNOWN = "of an unknown environment (Stable-Baselines' files do not say)"
 
+PATH_LIMIT = 4096
+"""Characters that the path of an image may have, as Linux takes them."""
+FOLDERS_LIMIT = 64
+"""Folders that it may have in it: an image is looked for below each of them."""
+
 BLUE_FIRST = {4: [2, 1, 0, 3]}
 """Where OpenCV, which wrote the files, put the channels of an observation that has four of them."""
 
@@ -43,6 +48,9 @@ def read(npz: Npz, path: Path, spaces: tuple[Space, Space] | None, limit: int | 
             f"{one_line(path)} is no expert data: it has no {missing[0]} (it has {one_line(npz.names)})"
         )
     arrays = {name: npz.array(name) for name in NAMES}
+    for name in ("actions", "obs"):
+        if not arrays[name].ndim:
+            raise ZooError(f"{one_line(path)} is damaged: its {name} are a single value, expected one a step")
     rewards = arrays["rewards"].reshape(-1)
     observations = arrays["obs"]
     if observations.dtype.kind == "U":
@@ -123,9 +131,8 @@ def _images(paths: Sequence[str] | Array, folder: Path, limit: int | None) -> Ar
 
 def _image(files: Folder, path: str, shape: tuple[int, ...] | None) -> Array:
     image = _image_module()
-    content = None
-    for name in _places(path):
-        content = files.read(name, TEXT_LIMIT) if content is None else content
+    contents = (files.read(name, TEXT_LIMIT) for name in _places(path))
+    content = next((each for each in contents if each is not None), None)
     if content is None:
         raise ZooError(f"the image {one_line(path)} is not in {one_line(files.path)}")
     try:
@@ -141,12 +148,17 @@ def _image(files: Folder, path: str, shape: tuple[int, ...] | None) -> Array:
     return array[..., BLUE_FIRST[size[2]]] if size[2] in BLUE_FIRST else array
 
 
-def _places(path: str) -> list[str]:
-    """Return where an image may be, seen from the archive; its path may begin where that was written from."""
+def _places(path: str) -> Iterator[str]:
+    """Give where an image may be, seen from the archive; its path may begin where that was written from."""
+    if len(path) > PATH_LIMIT or path.count("/") + path.count("\\") > FOLDERS_LIMIT:
+        return
     pure = PurePath(str(path).replace("\\", "/"))
-    first = [] if pure.is_absolute() else [str(path)]
-    later = [] if ".." in pure.parts else ["/".join(pure.parts[i:]) for i in range(1, len(pure.parts))]
-    return first + later
+    if ".." in pure.parts:
+        return
+    if not pure.is_absolute():
+        yield str(path)
+    for i in range(1, len(pure.parts)):
+        yield "/".join(pure.parts[i:])
 
 
 def _image_module() -> Any:

@@ -50,12 +50,24 @@ def _paths(text: str) -> list[Path]:
     if os.path.lexists(path):
         return [path]
     if glob.has_magic(text):
-        matches = sorted(glob.glob(str(path), recursive=True))
+        matches = _matches(path)
         if matches:
-            return [Path(match) for match in matches]
+            return matches
         raise ZooError(f"no path is like {one_line(text)}")
     siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     raise ZooError(f"there is nothing at {one_line(text)}{nearest(path.name, siblings)}")
+
+
+def _matches(pattern: Path) -> list[Path]:
+    """Return the paths that are like the pattern; ``**`` goes through no links, as they may make a circle."""
+    if "**" not in pattern.parts:
+        return sorted(map(Path, glob.glob(str(pattern))))
+    found = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+    return sorted(path for path in found if _hidden(path) <= _hidden(pattern))
+
+
+def _hidden(path: Path) -> set[str]:
+    return {part for part in path.parts if part.startswith(".")}
 
 
 def _run_of(path: Path) -> Path:

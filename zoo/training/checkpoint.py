@@ -20,6 +20,7 @@ from zoo.config.intervals import minutes_of
 from zoo.config.unknown_keys import refuse_arguments
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 from zoo.files.trees import join, lasting_parts, split
 from zoo.training.checkpoint_files import (
     check_workers,
@@ -292,9 +293,8 @@ def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Ca
     with misfits_told("the checkpoint does not fit the callbacks of this run"):
         missing = [name for name in checkpoint.callbacks if name not in there]
         if missing:
-            raise ZooError(
-                f"the checkpoint holds the state of {', '.join(missing)}, which this run does not have"
-            )
+            what = one_line(", ".join(missing))
+            raise ZooError(f"the checkpoint holds the state of {what}, which this run does not have")
         for name, state in checkpoint.callbacks.items():
             there[name].load_state(state)
         monitor = algorithm.envs.monitor if algorithm.envs is not None else None
@@ -322,4 +322,4 @@ def misfits_told(what: str) -> Iterator[None]:
     try:
         yield
     except MISFITS as error:
-        raise ZooError(f"{what}: {type(error).__name__}: {error}") from error
+        raise ZooError(f"{what}: {type(error).__name__}: {one_line(error)}") from error

@@ -140,8 +140,8 @@ class Experiment:
         self.algorithm.stop_reason = stop_reason  # a signal during the last lines changes nothing
 
     def learn(self) -> None:
-        """Train for the steps of the config that are left."""
-        steps = self.config["n_timesteps"] - self.algorithm.num_timesteps
+        """Train for the steps of the config that are left: none, if the last update went beyond them."""
+        steps = max(0, self.config["n_timesteps"] - self.algorithm.num_timesteps)
         with warnings_in_one_line(), self._causes_told():
             if self.algorithm.team.workers is not None:
                 self.algorithm.team.workers.order(LEARN, steps=steps)

@@ -11,8 +11,6 @@ import fnmatch
 import glob
 import hashlib
 import os
-import re
-import sqlite3
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +23,13 @@ from zoo.files import atomic
 from zoo.files.file_lock import FileLock
 from zoo.files.opening import unusual
 from zoo.files.printing import one_line, without_password
+from zoo.tuning.sqlite_files import (
+    SECONDS_FOR_A_LOCK,
+    BoundedConnection,
+    read_only,
+    refuse_journal_of_others,
+    refuse_programs,
+)
 from zoo.tuning.stored import DAMAGED, unreadable
 
 if TYPE_CHECKING:
@@ -33,9 +38,6 @@ if TYPE_CHECKING:
 JOURNAL = "journal"
 JOURNAL_SUFFIXES = (".journal", ".log")
 SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
-
-SECONDS_FOR_A_LOCK = 60
-"""How long SQLite waits for another process that writes."""
 
 SECONDS_TO_CONNECT = 10
 """How long a server may take to answer."""
@@ -122,8 +124,9 @@ def _on_file(file: Path) -> Storage:
     atomic.make_folder(workers)
     if file.suffix in JOURNAL_SUFFIXES:
         return Storage(_journal(file, workers, is_ours=True), shown(file), workers, file=file)
+    refuse_journal_of_others(file)
     if file.exists():
-        _refuse_programs(sqlite3.connect(file, timeout=SECONDS_FOR_A_LOCK), shown(file))
+        refuse_programs(file, shown(file), writes=True)
     with FileLock(workers / "turn.lock"):  # two that make its tables at once would fail
         return Storage(_rdb(f"sqlite:///{file}", shown(file)), shown(file), workers, file=file)
 
@@ -142,8 +145,10 @@ def open_existing(place: str) -> Storage:
         raise ZooError(
             f"warm_start={place}: there is no study; expected a study's folder, or its storage's file"
         )
+    _refuse_unusual(file.parent, f"{glob.escape(file.name)}*")
     if file.suffix in JOURNAL_SUFFIXES:
         return Storage(_journal(file, file.parent, is_ours=False), shown(file), file.parent)
+    refuse_journal_of_others(file)
     return Storage(_rdb(f"sqlite:///{file}", shown(file), only_read=file), shown(file), file.parent)
 
 
@@ -205,26 +210,6 @@ def _database(url: str, folder: Path, heartbeat: int) -> Storage:
     return Storage(storage, masked, workers, storage)
 
 
-def _refuse_programs(database: sqlite3.Connection, place: str) -> None:
-    """Raise `ZooError` for a database with more in it than plain tables: what computes may never end."""
-    try:
-        with contextlib.closing(database):
-            entries = database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-    except sqlite3.Error as error:
-        raise ZooError(f"can't reach the storage {place}: {one_line(error)}") from error
-    for kind, name, sql in entries:
-        computes = re.search(r"\bVIRTUAL\b|\bGENERATED\b|\bAS\s*\(", str(sql or ""), re.IGNORECASE)
-        if kind not in ("table", "index") or computes:
-            raise ZooError(
-                f"{place} is no study: its `{one_line(name, 60)}` is no plain table ({one_line(kind)})"
-            )
-
-
-def _read_only(file: Path) -> sqlite3.Connection:
-    address = f"{file.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(address, uri=True, timeout=SECONDS_FOR_A_LOCK, check_same_thread=False)
-
-
 def _rdb(url: str, masked: str, heartbeat: int | None = None, only_read: Path | None = None) -> RDBStorage:
     import sqlalchemy
     from optuna.exceptions import StorageInternalError
@@ -233,10 +218,10 @@ def _rdb(url: str, masked: str, heartbeat: int | None = None, only_read: Path | 
     is_file = url.startswith("sqlite")
     options: dict[str, Any] = {} if is_file else {"pool_pre_ping": True}
     if is_file:
-        options["connect_args"] = {"timeout": SECONDS_FOR_A_LOCK}
+        options["connect_args"] = {"timeout": SECONDS_FOR_A_LOCK, "factory": BoundedConnection}
     if only_read is not None:
-        _refuse_programs(_read_only(only_read), masked)
-        options["creator"] = lambda: _read_only(only_read)
+        refuse_programs(only_read, masked, writes=False)
+        options["creator"] = lambda: read_only(only_read)
     elif url.startswith("postgresql"):
         options["connect_args"] = {"connect_timeout": SECONDS_TO_CONNECT}
     patience = None if heartbeat is None else MISSED_HEARTBEATS * heartbeat

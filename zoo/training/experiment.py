@@ -146,6 +146,7 @@ class Experiment:
             if self.algorithm.team.workers is not None:
                 self.algorithm.team.workers.order(LEARN, steps=steps)
             self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
+        self.algorithm.total_timesteps = self.config["n_timesteps"]
 
     def evaluate(self) -> bool:
         """Evaluate the agent as it is now, unless that is switched off or the last evaluation was of it.

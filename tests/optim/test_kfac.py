@@ -425,7 +425,7 @@ def test_samples_that_a_weighted_loss_leaves_out_are_left_out_of_the_factors() -
     counted = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
     with kfac.watching() as watch:
         loss = (counted * losses(module(batch), weights)).sum() / counted.sum()
-    found = kfac.factors(watch, loss, counted.sum(), is_weighted=True)
+    found = kfac.factors(watch, loss, counted.sum(), counted)
     rows = counted > 0
     for name, expected in factors_of(kfac, batch[rows], weights[rows]).items():
         torch.testing.assert_close(found[name], expected)

@@ -15,6 +15,7 @@ from zoo.algorithms.batch_means import counted
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyConfig
 from zoo.algorithms.one_step import OneStepAlgorithm
 from zoo.config.fields import hyperparameter, with_defaults
+from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
@@ -31,6 +32,10 @@ class A2CConfig(OnPolicyConfig):
     rms_prop_tensorflow: bool = hyperparameter(
         True, "RMSprop in TensorFlow's form, with which the published scores were made; false: PyTorch's"
     )
+
+    def __post_init__(self) -> None:
+        if not self.use_rms_prop and self.rms_prop_decay != type(self).rms_prop_decay:
+            raise ZooError("`algo.rms_prop_decay` is of RMSprop, and `algo.use_rms_prop=false`; leave it out")
 
 
 class A2C(OneStepAlgorithm[A2CConfig]):

@@ -18,6 +18,7 @@ from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.clipped_policy import Batch, ClippedPolicyAlgorithm, ClippedPolicyConfig
 from zoo.algorithms.on_policy import standardized
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
+from zoo.errors import ZooError
 from zoo.optim.program import STOPPED
 from zoo.optim.state import State
 
@@ -37,6 +38,14 @@ class PPO2Config(ClippedPolicyConfig):
     target_kl: float | None = hyperparameter(
         None, "an update ends when the KL divergence to the old policy exceeds 1.5 times this", gt=0
     )
+
+    def __post_init__(self) -> None:
+        usual = type(self).n_minibatches
+        if self.batch_size is not None and self.n_minibatches != usual:
+            raise ZooError(
+                f"`algo.n_minibatches={self.n_minibatches}` does nothing beside `algo.batch_size="
+                f"{self.batch_size}`; set `algo.batch_size=null` too, or leave n_minibatches at {usual}"
+            )
 
 
 class PPO2(ClippedPolicyAlgorithm[PPO2Config]):

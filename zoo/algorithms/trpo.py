@@ -24,7 +24,7 @@ from zoo.algorithms.on_policy import (
     standardized,
 )
 from zoo.algorithms.sde_options import SdeConfig
-from zoo.config.fields import hyperparameter, with_defaults
+from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.columns import transform
 from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line_search, longest_step
@@ -36,10 +36,14 @@ Batch = dict[str, Any]
 
 
 @dataclass
-@with_defaults(learning_rate=1e-3, n_steps=2048, normalize_advantage=True, ent_coef=0.0, max_grad_norm=None)
+@with_defaults(n_steps=2048, normalize_advantage=True, ent_coef=0.0)
 class TRPOConfig(SdeConfig, CollectionConfig):
-    """Hyperparameters of TRPO; ``learning_rate`` and ``max_grad_norm`` are the critic's."""
+    """Hyperparameters of TRPO."""
 
+    learning_rate: Schedule = hyperparameter(1e-3, "step size of the critic's optimizer", ge=0)
+    max_grad_norm: float | None = hyperparameter(
+        None, "bound of the norm of the critic's gradient; null: none", gt=0
+    )
     target_kl: float = hyperparameter(
         0.01, "bound of the mean KL divergence to the old policy, summed over the parts of an action", gt=0
     )

@@ -15,8 +15,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 from zoo.algorithms.base import Algorithm
+from zoo.algorithms.cloning import Cloning, CloningTerms
 from zoo.algorithms.on_policy import standardized
 from zoo.algorithms.registry import algorithm_class
+from zoo.optim.optimizers import Adam
 from zoo.optim.workers import Workers
 from zoo.policies.recurrence import taken_apart
 
@@ -149,3 +151,60 @@ def test_update_is_that_of_one_with_the_batches_of_both(name: str, remembers: bo
     for key, value in expected_metrics.items():
         mean = (metrics[key] + their_metrics[key]) / 2
         torch.testing.assert_close(mean, value, rtol=1e-5, atol=1e-6, msg=key)
+
+
+def test_cloning_together_is_that_of_one_with_the_batches_of_both() -> None:
+    """The end of an episode's last sequence does not count."""
+    generator = torch.Generator().manual_seed(0)
+    rows = {
+        "observations": torch.rand(4, 3, 2, generator=generator),
+        "actions": torch.randint(3, (4, 3), generator=generator),
+        "episode_starts": torch.zeros(4, 3, dtype=torch.bool),
+        "weights": torch.tensor([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0]]).double(),
+    }
+
+    def cloned(chosen: slice) -> torch.Tensor:
+        model = model_of("a2c", remembers=True)
+        cloning = Cloning(model.policy, CloningTerms(ent_coef=0.1))
+        cloning.descent.optimizer = Adam(eps=1.0)
+        state = cloning.descent.initial_state()
+        before = state["policy"].clone()
+        states = model.policy.initial_state(4).double()
+        shared = {"rows": {**rows, "states": states}, "learning_rate": torch.tensor(0.1)}
+        with taken_apart():
+            state = cloning.step(state, shared, torch.arange(4)[chosen]).state
+        return state["policy"] - before
+
+    def work(workers: Workers) -> Any:
+        with workers.in_force():
+            return cloned(slice(2 * workers.rank, 2 * workers.rank + 2))
+
+    one, two = together(work)
+    assert torch.equal(one, two)
+    torch.testing.assert_close(one, cloned(slice(None)), rtol=1e-6, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a2c", "ppo2"])
+def test_compiled_updates_are_the_eager_ones(name: str) -> None:
+    def trained(workers: Workers, compiles: bool) -> Any:
+        length = 1 if workers.rank else 100
+        env = SyncVectorEnv([lambda: Short(length)] * N_ENVS, autoreset_mode=AutoresetMode.NEXT_STEP)
+        policy = {"net_arch": [5], "recurrent": "gru", "lstm_hidden_size": 4}
+        model = algorithm_class(name)(
+            policy, env, seed=1, device="cpu", compile=compiles, threads=1, n_steps=N_STEPS, chunk_length=2
+        )
+        model.join(workers)
+        model.learn(72)
+        if workers.is_first:
+            workers.end()
+        else:
+            workers.follow(model.team.orders)
+        assert not compiles or model.runtime.compiles
+        return model.get_parameters()
+
+    for compiled, eager in zip(
+        together(lambda w: trained(w, True)), together(lambda w: trained(w, False)), strict=True
+    ):
+        for key, value in eager.items():
+            np.testing.assert_allclose(compiled[key], value, rtol=1e-4, atol=1e-6, err_msg=key)

@@ -132,8 +132,8 @@ class ACER(_ACER):
         buffer_size (int, default 50000, ≥ 1): transitions kept for replay [transitions]
         replay_ratio (float, default 4.0, ≥ 0): updates from replay after each rollout: the mean of a
             Poisson distribution
-        replay_start (int, default 1000, ≥ 0): transitions in the memory from which on it is replayed
-            [transitions]
+        replay_start (int, default 1000, ≥ 0): transitions in the memory from which on it is replayed,
+            unless replay_ratio is 0 [transitions]
         correction_term (float, default 10.0, > 0): c, where importance weights are truncated; what is
             above is left to the critic
         trust_region (bool, default True): bound how fast the policy leaves its running average
@@ -491,7 +491,7 @@ class GAIL(_GAIL):
             hyperparameters stand beside these
         g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
             the discriminator
-        learning_rate (Schedule, default 0.001, ≥ 0): step size of the optimizer
+        learning_rate (Schedule, default 0.001, ≥ 0): step size of the critic's optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -499,7 +499,8 @@ class GAIL(_GAIL):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
-        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        max_grad_norm (float | None, default None, > 0): bound of the norm of the critic's gradient;
+            null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
@@ -1065,6 +1066,7 @@ class PPO1(_PPO1):
             which nothing is gained
         adam_eps (float, default 1e-05, > 0): Adam's epsilon
         batch_size (int, default 64, ≥ 1): size of a minibatch; what does not fill one is left out
+            [steps]
     """
     def __init__(
         self,
@@ -1502,7 +1504,7 @@ class TRPO(_TRPO):
     """TRPO with SB3-Contrib's defaults; its KL divergence sums over action dimensions, as in the paper.
 
     Hyperparameters:
-        learning_rate (Schedule, default 0.001, ≥ 0): step size of the optimizer
+        learning_rate (Schedule, default 0.001, ≥ 0): step size of the critic's optimizer
         n_steps (int, default 2048, ≥ 1): steps of each environment in a rollout [steps]
         gamma (float, default 0.99, ≥ 0, ≤ 1): discount factor
         gae_lambda (float, default 0.95, ≥ 0, ≤ 1): bias (0) against variance (1) of the advantages; 1:
@@ -1510,7 +1512,8 @@ class TRPO(_TRPO):
         normalize_advantage (bool, default True): standardise the advantages of each batch that is
             learned from
         ent_coef (float, default 0.0, ≥ 0): weight of the entropy bonus
-        max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
+        max_grad_norm (float | None, default None, > 0): bound of the norm of the critic's gradient;
+            null: none
         chunk_length (int | None, default None, ≥ 1): length of the sequences that a recurrent policy
             learns from, which divides n_steps; null: the longest up to 32 [steps]
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions

@@ -455,6 +455,26 @@ def test_all_policies_can_be_trained(name: str, kfac_inverse: str) -> None:
         assert not np.array_equal(value, cold[key]), key
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_weights_of_steps_are_found_in_the_rows_of_each_layer(name: str) -> None:
+    """Of as many sequences as they have steps, all firsts of episodes: no slope reaches another step."""
+    policy, env = POLICIES[name]
+    model = ACKTR(policy, env, n_envs=4, seed=0, compile=False, n_steps=4).learn(16)
+    rollout, module = model.finished_rollout(), model.descent.module(model.program.state)
+    rollout["episode_starts"][:] = True
+    weights = torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]).float()
+    with model.kfac.watching() as watch, taken_apart():
+        parameters, values, _ = module(rollout, rollout.get("states"))
+    loss = (weights * (parameters.cos().sum(-1) + values.square())).sum()
+    for layer in model.kfac.layers:
+        if not layer.is_exact:
+            uses = watch.uses_of(layer)
+            slopes = torch.autograd.grad(loss, [use.outputs for use in uses], retain_graph=True)
+            rows = [use.output_rows(slope) for use, slope in zip(uses, slopes, strict=True)]
+            found = layer.weights_of_rows(weights, [len(each) for each in rows])
+            assert torch.equal(found, torch.cat(rows).any(1).float()), layer.name
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_is_seen_of_each_layer_makes_up_its_gradient(name: str) -> None:
     """The gradient of a product's weights is Σ g·aᵀ over all its uses; of others it is their sum."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import re
+import warnings
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.envs import VecNormalize
 from zoo.envs.config import EnvConfig
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 SMALL = {"net_arch": [8]}
 
@@ -642,6 +643,43 @@ def test_masks_of_choices_are_given_to_a_prediction_as_an_environment_gives_them
         probabilities = model.action_probability(batch[0], action_masks=one)
         assert [each.argmax() for each in probabilities] == expected[0]
         assert all(each.max() == pytest.approx(1.0) for each in probabilities)
+
+
+def test_an_agent_that_learned_with_masks_says_once_that_it_is_asked_without(tmp_path: Path) -> None:
+    model = PPO2({"net_arch": [8]}, "Zoo/Masked-v0", seed=0, compile=False, n_steps=16).learn(16)
+    loaded = PPO2.load(model.save(tmp_path / "agent"))
+    seen = np.zeros(model.observation_space.shape, np.float32)
+    mask = np.arange(model.action_space.n) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.predict(seen, action_masks=mask)[0] == 2
+        assert make("ppo2").learn(1).predict(np.zeros(4, np.float32))[0] in (0, 1)
+    for agent in (model, loaded):
+        with pytest.warns(ZooWarning, match="asked without `action_masks`") as told:
+            agent.predict(seen)
+        assert [warning.filename for warning in told] == [__file__]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            agent.predict(seen)
+            agent.action_probability(seen)
+
+
+@pytest.mark.parametrize("recurrent", ["lstm", "gru"])
+def test_probabilities_of_a_policy_that_remembers_are_those_that_it_acts_by(recurrent: str) -> None:
+    policy = {"net_arch": [8], "recurrent": recurrent, "lstm_hidden_size": 8, "ortho_init": False}
+    model = A2C(policy, "CartPole-v1", seed=1, compile=False, n_steps=8)
+    seen, state = np.array([[1.0, 2.0, 1.0, -2.0], [0.0, 1.0, 0.0, 1.0]], np.float32), None
+    for _ in range(6):
+        _, state = model.predict(seen, state)
+    at_first, later = model.action_probability(seen), model.action_probability(seen, state)
+    assert np.abs(at_first - later).max() > 1e-3
+    parameters, _ = model.acting.parameters({"observations": seen}, state)
+    np.testing.assert_allclose(later, model.acting.head.describe(parameters), rtol=1e-5)
+    one_starts = model.action_probability(seen, state, np.array([True, False]))
+    np.testing.assert_allclose(one_starts, [at_first[0], later[1]], rtol=1e-5)
+    np.testing.assert_allclose(model.action_probability(seen[0], state[:1]), later[0], rtol=1e-5)
+    with pytest.raises(ZooError, match="`state` of shape"):
+        model.action_probability(seen[0], state)
 
 
 def test_a_second_learn_counts_anew() -> None:

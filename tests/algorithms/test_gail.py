@@ -408,7 +408,7 @@ def test_imitates_from_pixels(policy: str) -> None:
     name = "Zoo/IdentityImage-v0"
     data = record_expert(quarter, name, 2, seed=0)
     model = GAIL(
-        *({"name": policy, "features_dim": 32}, name, data),
+        *({"name": policy, "features_dim": 32 if policy == "CnnPolicy" else 512}, name, data),
         generator="ppo2",
         n_envs=4,
         n_steps=32,

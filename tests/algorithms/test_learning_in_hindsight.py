@@ -99,7 +99,7 @@ def test_another_environment_is_the_one_that_is_asked_from_then_on() -> None:
 def test_pictures_and_numbers_are_learned_from_without_naming_a_policy(algorithm: Any, image: bool) -> None:
     continuous = algorithm is not DQN
     envs = make_vec_env(lambda: BitFlipping(4, continuous=continuous, image=image), 2)
-    policy = {"net_arch": [8], "features_dim": 8}
+    policy = {"net_arch": [8], **({"features_dim": 8} if image else {})}
     settings = {"learning_starts": 20, "batch_size": 10, "train_freq": 4, "gradient_steps": 4}
     model = algorithm(policy, envs, seed=0, compile=False, memory=HINDSIGHT, **settings).learn(30)
     assert model.policy_config.encoder == "multi"

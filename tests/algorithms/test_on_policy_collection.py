@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
-from zoo import A2C, PPO2, make_vec_env
+from zoo import A2C, PPO1, PPO2, TRPO, make_vec_env
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.envs.in_process import InProcessVectorEnv
 
@@ -214,6 +214,48 @@ def test_short_rollouts_of_an_environment_that_resets_in_a_step_of_its_own(seed:
     env = SyncVectorEnv([lambda: Logged((1,))], autoreset_mode=AutoresetMode.NEXT_STEP)
     model = A2C({"net_arch": [8]}, env, seed=seed, compile=False, n_steps=1).learn(10)
     assert model.num_timesteps == 10
+
+
+def test_rollouts_of_nothing_but_resets_are_thrown_away_however_many_there_are() -> None:
+    class Unlucky(A2C):
+        n_left = 2_000
+
+        def _lacks_steps(self) -> bool:
+            self.n_left -= 1
+            return self.n_left > 0
+
+    model = Unlucky({"net_arch": [8]}, "CartPole-v1", seed=0, compile=False, n_steps=1).learn(1)
+    assert model.n_left == 0
+    assert (model.num_timesteps, model.n_updates) == (2_000, 1)
+
+
+@pytest.mark.parametrize("recurrent", [None, "gru"])
+@pytest.mark.parametrize("algorithm", [PPO1, PPO2, TRPO])
+def test_explained_variance_is_that_of_the_steps_that_do_not_merely_reset(
+    algorithm: Any, recurrent: Any
+) -> None:
+    class Unrelated(Logged):
+        def step(self, action: Any) -> Any:
+            observation, _, terminated, truncated, info = super().step(action)
+            return observation, float(self.np_random.normal()), terminated, truncated, info
+
+    env = SyncVectorEnv([Unrelated] * 4, autoreset_mode=AutoresetMode.NEXT_STEP)
+    policy = {"net_arch": [8], "recurrent": recurrent}
+    model = algorithm(policy, env, seed=0, compile=False, n_steps=16, batch_size=32)
+    rollouts, take = [], model.finished_rollout
+
+    def noted() -> dict[str, Any]:
+        rollouts.append(take())
+        return dict(rollouts[-1])
+
+    model.finished_rollout = noted
+    model.learn(1)
+    values, returns = (model.memory.as_steps(rollouts[0][name].numpy()) for name in ("values", "returns"))
+    real = model.memory.valid
+    expected = 1 - (returns - values)[real].var() / returns[real].var()
+    of_all = 1 - (returns - values).var() / returns.var()
+    assert abs(expected - of_all) > 1e-3
+    assert model.read_metrics()["train/explained_variance"] == pytest.approx(expected, abs=1e-5)
 
 
 class Noting(A2C):

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from logged_envs import Logged
 from torch import Tensor, distributions, nn
 
-from zoo import A2C, PPO2, make_vec_env
+from zoo import A2C, PPO, PPO2, make_vec_env
 from zoo.algorithms.on_policy import explained_variance, standardized
 from zoo.errors import ZooError
 from zoo.policies.actor_critic import ActorCritic
@@ -406,3 +406,43 @@ def test_a2c_updates_as_written_out(
     ).learn(4 * N_STEPS * N_ENVS)
     assert model.n_updates == 4 == model.gradient_steps_in(4 * N_STEPS * N_ENVS)
     assert_same_parameters(model.policy, model.reference, model.start)
+
+
+PICTURE = spaces.Dict({"picture": spaces.Box(0, 255, (36, 36, 3), np.uint8)})
+VECTORS = spaces.Dict({"one": spaces.Box(-1.0, 1.0, (3,), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "message"),
+    [
+        (
+            PPO2,
+            {"batch_size": 64, "n_minibatches": 8},
+            "n_minibatches=8` does nothing beside `algo.batch_size=64",
+        ),
+        (PPO, {"n_minibatches": 8}, "set `algo.batch_size=null` too, or leave n_minibatches at 4"),
+        (A2C, {"use_rms_prop": False, "rms_prop_decay": 0.5}, "`algo.rms_prop_decay` is of RMSprop, and"),
+        (
+            A2C,
+            {"policy": {"features_dim": 64}},
+            "features_dim=64` is the width of what reads images, and MlpP",
+        ),
+        (
+            A2C,
+            {"policy": {"features_dim": 64}, "observation_space": VECTORS},
+            "MultiInputPolicy reads none here",
+        ),
+    ],
+)
+def test_what_would_do_nothing_is_refused(algorithm: Any, options: dict[str, Any], message: str) -> None:
+    given = {"observation_space": VECTORS["one"], "action_space": spaces.Discrete(2), **options}
+    with pytest.raises(ZooError, match=message):
+        algorithm(compile=False, **given)
+
+
+def test_what_does_something_is_not_refused() -> None:
+    spaces_of = {"observation_space": PICTURE, "action_space": spaces.Discrete(2), "compile": False}
+    assert PPO(batch_size=None, n_minibatches=8, **spaces_of).config.n_minibatches == 8
+    assert PPO2(batch_size=64, n_minibatches=4, **spaces_of).config.batch_size == 64
+    assert A2C(rms_prop_decay=0.5, policy={"features_dim": 64}, **spaces_of).policy.encoder.features_dim == 64
+    A2C(use_rms_prop=False, rms_prop_tensorflow=False, **spaces_of)

@@ -111,11 +111,11 @@ def test_the_first_minibatch_sees_the_policy_that_collected() -> None:
 
 
 def test_advantages_are_standardised_over_steps_that_do_not_merely_reset() -> None:
-    model = ppo1().learn(N_STEPS * N_ENVS)
-    assert model._standardized({"advantages": torch.full((32,), 3.0)}).abs().max() == 0
-    model.memory.valid[1:] = False
-    found = model._standardized({"advantages": torch.tensor([2.0, 4.0] + [1e6] * 30)})
-    assert found[:2].tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5])
+    model = ppo1()
+    assert model._prepared({"advantages": torch.full((32,), 3.0)})["advantages"].abs().max() == 0
+    weights = torch.tensor([1.0, 1.0] + [0.0] * 30)
+    found = model._prepared({"advantages": torch.tensor([2.0, 4.0] + [1e6] * 30), "weights": weights})
+    assert found["advantages"][:2].tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5])
 
 
 def test_minibatches_larger_than_the_rollout_are_refused() -> None:

@@ -123,13 +123,14 @@ def test_a_sequence_is_of_one_environment_with_the_state_before_its_first_step()
     assert memory.steps_a_row == 3
 
 
-def test_only_steps_within_sequences_need_weights() -> None:
-    """Others that merely reset are in no minibatch."""
+def test_weights_say_which_steps_merely_reset() -> None:
     valid = np.array([[True, True], [False, True], [True, True], [True, False]])
     rows = filled(4, 2, valid, chunk_length=2, state_size=2, weighs=True).rows()
     assert rows["weights"].tolist() == [[1, 0], [1, 1], [1, 1], [1, 0]]
     single = filled(4, 2, valid, weighs=True)
-    assert set(single.rows()) == {"observations", "actions"}
+    assert set(single.rows()) == {"observations", "actions", "weights"}
+    assert single.rows()["weights"].tolist() == [1, 1, 0, 1, 1, 1, 1, 0]
+    assert "weights" not in filled(4, 2, valid).rows()
     assert (single.n_rows, single.steps_a_row) == (8, 1)
     assert single.as_steps(single.rows()["actions"]).tolist() == single.columns["actions"].tolist()
 

@@ -425,10 +425,35 @@ def test_samples_that_a_weighted_loss_leaves_out_are_left_out_of_the_factors() -
     counted = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
     with kfac.watching() as watch:
         loss = (counted * losses(module(batch), weights)).sum() / counted.sum()
-    found = kfac.factors(watch, loss, counted.sum(), is_weighted=True)
+    found = kfac.factors(watch, loss, counted.sum(), counted)
     rows = counted > 0
     for name, expected in factors_of(kfac, batch[rows], weights[rows]).items():
         torch.testing.assert_close(found[name], expected)
+
+
+def test_samples_without_a_gradient_count_as_others_do() -> None:
+    """No unit of theirs is alive, or nothing is left to choose: a column of ones changes nothing."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    nn.init.constant_(module[0].bias, -0.3)
+    kfac, values = kfac_of(module), torch.randn(200, 3, dtype=torch.float64)
+    assert 20 < int((module[:2](values) == 0).all(1).sum()) < 180
+    expected = factors_of(kfac, values, weights_of(200))
+    everything = torch.ones(200, dtype=torch.float64)
+    with kfac.watching() as watch:
+        loss = losses(module(values), weights_of(200)).mean()
+    found = kfac.factors(watch, loss, everything.sum(), everything)
+    for name, factor in expected.items():
+        assert torch.equal(found[name], factor), name
+
+
+def test_a_layer_of_which_it_is_not_known_when_it_is_used_is_refused_where_steps_do_not_count() -> None:
+    module = nn.Linear(3, 2).double()
+    kfac = kfac_of(module)
+    with kfac.watching() as watch:
+        loss = module(torch.randn(7, 3, dtype=torch.float64)).mean()
+    with pytest.raises(ZooError, match=r"can't tell which steps `weight` is used for: rows of \[7\]"):
+        kfac.factors(watch, loss, 4, torch.ones(2, 2, dtype=torch.float64))
 
 
 def test_frozen_parameters_are_left_out() -> None:

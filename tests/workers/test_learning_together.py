@@ -428,9 +428,8 @@ def test_each_worker_of_ppo1_standardises_its_own_advantages() -> None:
     def work(workers: Workers) -> Any:
         model: Any = algorithm("ppo1")
         advantages = torch.tensor([1.0, 2.0, 6.0]) * 10**workers.rank
-        model.memory.valid[:] = True
         with workers.in_force():
-            return model._standardized({"advantages": advantages}), advantages
+            return model._prepared({"advantages": advantages})["advantages"], advantages
 
     for found, own in together(work):
         torch.testing.assert_close(found, (own - own.mean()) / own.std())

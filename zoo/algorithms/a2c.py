@@ -11,9 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.algorithms.batch_means import batch_mean
-from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm, OnPolicyConfig, standardized
+from zoo.algorithms.batch_means import counted
+from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyConfig
+from zoo.algorithms.one_step import OneStepAlgorithm
 from zoo.config.fields import hyperparameter, with_defaults
+from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
@@ -31,8 +33,12 @@ class A2CConfig(OnPolicyConfig):
         True, "RMSprop in TensorFlow's form, with which the published scores were made; false: PyTorch's"
     )
 
+    def __post_init__(self) -> None:
+        if not self.use_rms_prop and self.rms_prop_decay != type(self).rms_prop_decay:
+            raise ZooError("`algo.rms_prop_decay` is of RMSprop, and `algo.use_rms_prop=false`; leave it out")
 
-class A2C(OnPolicyAlgorithm[A2CConfig]):
+
+class A2C(OneStepAlgorithm[A2CConfig]):
     """A2C with n-step returns or GAE, and RMSprop in TensorFlow's form by default."""
 
     name = "a2c"
@@ -46,29 +52,13 @@ class A2C(OnPolicyAlgorithm[A2CConfig]):
         return Adam(eps=config.rms_prop_eps)
 
     def update(self) -> None:
-        rollout = self._without_resets(self.finished_rollout())
-        rates = self.rates(self._progress_before)
+        rollout, rates = self.finished_rollout(), self.rates(self._progress_before)
         self._take_steps(self._gradient_step, rollout, rates["learning_rate"].reshape(1))
 
     def _gradient_step(self, state: State, rollout: Any, learning_rate: Tensor) -> Outcome:
-        config, policy = self.config, self.descent.module(state)
+        rollout, policy = counted(rollout), self.descent.module(state)
         parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
-        advantages = rollout["advantages"]
-        if config.normalize_advantage:
-            advantages = standardized(advantages, rollout)
-        policy_loss = -batch_mean(advantages * log_prob, rollout)
-        value_loss = batch_mean((values - rollout["returns"]).square(), rollout)
-        entropy_loss = -batch_mean(entropy, rollout)
-        loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
+        loss, metrics = self.losses(log_prob, entropy, values, rollout)
         state, grad_norm = self.descent.descend(state, policy, loss, learning_rate)
-        metrics = {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy_loss": entropy_loss.detach(),
-            "grad_norm": grad_norm,
-        }
-        return Outcome(state, metrics)
-
-    def gradient_steps_in(self, total_timesteps: int) -> float:
-        return total_timesteps / self._batch_size()
+        return Outcome(state, {**metrics, "grad_norm": grad_norm})

@@ -58,7 +58,10 @@ class ACERConfig:
         4.0, "updates from replay after each rollout: the mean of a Poisson distribution", ge=0
     )
     replay_start: int = hyperparameter(
-        1000, "transitions in the memory from which on it is replayed", unit="transitions", ge=0
+        1000,
+        "transitions in the memory from which on it is replayed, unless replay_ratio is 0",
+        unit="transitions",
+        ge=0,
     )
     correction_term: float = hyperparameter(
         10.0, "c, where importance weights are truncated; what is above is left to the critic", gt=0

@@ -15,9 +15,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.algorithms.batch_means import batch_mean
+from zoo.algorithms.batch_means import COUNTED, batch_mean, counted
 from zoo.algorithms.finite import check_parameters
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, RolloutConfig, standardized
+from zoo.algorithms.on_policy import RolloutConfig
+from zoo.algorithms.one_step import OneStepAlgorithm
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.descent import Descent
 from zoo.optim.kfac import COUNT, KFac
@@ -56,7 +57,7 @@ class ACKTRConfig(RolloutConfig):
     vf_fisher_coef: float = hyperparameter(1.0, "weight of the critic's curvature", ge=0)
 
 
-class ACKTR(OnPolicyAlgorithm[ACKTRConfig]):
+class ACKTR(OneStepAlgorithm[ACKTRConfig]):
     """ACKTR."""
 
     name = "acktr"
@@ -79,7 +80,7 @@ class ACKTR(OnPolicyAlgorithm[ACKTRConfig]):
         return State({name: tensor for state in states for name, tensor in state.items()})
 
     def update(self) -> None:
-        rollout = self._without_resets(self.finished_rollout())
+        rollout = self.finished_rollout()
         self._refresh_if_due()
         shared = {"rollout": rollout, **self.rates(self._progress_before)}
         noise = self.rng.standard_normal(rollout["returns"].shape, dtype=np.float32)
@@ -96,21 +97,14 @@ class ACKTR(OnPolicyAlgorithm[ACKTRConfig]):
             raise
 
     def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> Outcome:
-        config, rollout, policy = self.config, shared["rollout"], self.descent.module(state)
+        config, rollout, policy = self.config, counted(shared["rollout"]), self.descent.module(state)
         with self.kfac.watching() as watch, taken_apart():
             parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         fisher_loss = batch_mean(self.surprise(log_prob, values, noise), rollout)
-        weights = rollout.get("weights")
-        n_samples = values.numel() if weights is None else weights.sum()
-        factors = self.kfac.factors(watch, fisher_loss, n_samples, is_weighted=weights is not None)
-        advantages = rollout["advantages"]
-        if self._normalizes_advantage():
-            advantages = standardized(advantages, rollout)
-        policy_loss = -batch_mean(advantages * log_prob, rollout)
-        value_loss = batch_mean((values - rollout["returns"]).square(), rollout)
-        entropy_loss = -batch_mean(entropy, rollout)
-        loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
+        n_samples = rollout.get(COUNTED, values.numel())
+        factors = self.kfac.factors(watch, fisher_loss, n_samples, rollout.get("weights"))
+        loss, metrics = self.losses(log_prob, entropy, values, rollout)
         gradient = self.descent.gradient(policy, loss)
         natural = self.kfac.natural(state, gradient)
         step_size = self.step_size(natural, gradient, shared["learning_rate"])
@@ -119,14 +113,7 @@ class ACKTR(OnPolicyAlgorithm[ACKTRConfig]):
         state, grad_norm = self.cold_descent.step(state, gradient, shared["learning_rate"], unless=~is_cold)
         rest = torch.full_like(step_size, 1.0 - config.momentum)
         state, _ = self.descent.step(state, step_size * natural, rest, unless=is_cold)
-        metrics = {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy_loss": entropy_loss.detach(),
-            "grad_norm": grad_norm,
-            "step_size": step_size,
-        }
-        return Outcome(state, metrics)
+        return Outcome(state, {**metrics, "grad_norm": grad_norm, "step_size": step_size})
 
     def surprise(self, log_prob: Tensor, values: Tensor, noise: Tensor) -> Tensor:
         """Return minus the log-likelihoods of actions and values drawn from policy and critic (section 3.1).
@@ -146,6 +133,3 @@ class ACKTR(OnPolicyAlgorithm[ACKTRConfig]):
     def _normalizes_advantage(self) -> bool:
         asked = self.config.normalize_advantage
         return isinstance(self.action_space, spaces.Box) if asked is None else asked
-
-    def gradient_steps_in(self, total_timesteps: int) -> float:
-        return total_timesteps / self._batch_size()

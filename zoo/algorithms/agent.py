@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -19,6 +19,7 @@ from typing_extensions import Self
 from zoo.agents.agent_folder import AgentFiles, MisfitError, check_tensors, read_agent, write_agent
 from zoo.algorithms.constructor_help import described, signature_of
 from zoo.algorithms.foreseen import check_foreseen, having
+from zoo.algorithms.given_masks import rows_of_masks, tell_of_missing_masks
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.policy_choice import Policy, policy_config
 from zoo.algorithms.registry import acting_in
@@ -27,7 +28,6 @@ from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
 from zoo.config.names_elsewhere import ATTRIBUTES
-from zoo.envs.action_masks import flat_mask
 from zoo.envs.composite_spaces import row
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
@@ -110,6 +110,7 @@ class Agent(ABC, Generic[Config]):
         self.num_timesteps = 0
         self.preset = self.of_preset  # by which the algorithm was asked for, if it was by one
         self.masks_actions = False  # whether it learned to choose among valid actions only
+        self._told_of_masks = False
         self.env_config: EnvConfig | None = None
         self.envs: EnvStepper | None = None
         self.normalizer: Normalizer | None = None
@@ -171,10 +172,7 @@ class Agent(ABC, Generic[Config]):
         environment may give; those of a batch are an array (n, size), or n such masks. Random actions come
         from a generator of their own, so that asking for them changes nothing about a training.
         """
-        seen, is_single = self._seen(observations, action_masks)
-        if episode_start is not None:
-            seen["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
-        check_state(self.policy, seen, state)
+        seen, is_single = self._asked(observations, state, episode_start, action_masks)
         with self._drawing_apart():
             actions, state = self._act(seen, state, deterministic=deterministic)
         env_actions = self.codec.to_env(actions)
@@ -189,16 +187,36 @@ class Agent(ABC, Generic[Config]):
         """Within the block, what a policy draws by itself disturbs no training; in NumPy none does."""
         return nullcontext() if self.acting.uses_numpy else self.generators.torch_for_predicting()
 
-    def action_probability(self, observations: Column, action_masks: Any = None) -> Any:
+    def action_probability(
+        self,
+        observations: Column,
+        state: Any = None,
+        episode_start: Array | None = None,
+        action_masks: Any = None,
+    ) -> Any:
         """Return probabilities (n, actions) of Discrete actions, mean and standard deviation of Box.
 
+        It is asked as `predict` is; a policy with a memory answers from ``state``, as returned by `predict`.
         MultiBinary gives the probability of each bit, MultiDiscrete a list of probabilities, one array for
         each choice. Action values are shown as their softmax, squashed actions before they are squashed.
         """
-        seen, is_single = self._seen(observations, action_masks)
+        seen, is_single = self._asked(observations, state, episode_start, action_masks)
         with self._drawing_apart():
-            parameters, _ = self.acting.parameters(seen)
+            parameters, _ = self.acting.parameters(seen, state)
         return self.acting.head.describe(parameters[0] if is_single else parameters)
+
+    def _asked(
+        self, observations: Column, state: Any, episode_start: Array | None, action_masks: Any
+    ) -> tuple[Seen, bool]:
+        """Return what `_seen` does, and episode starts. Raises `ZooError` for a state that does not fit."""
+        if action_masks is None and self.masks_actions and not self._told_of_masks:
+            self._told_of_masks = True
+            tell_of_missing_masks()
+        seen, is_single = self._seen(observations, action_masks)
+        if episode_start is not None:
+            seen["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
+        check_state(self.policy, seen, state)
+        return seen, is_single
 
     def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
@@ -224,28 +242,9 @@ class Agent(ABC, Generic[Config]):
             batch = self.normalizer.normalize_observations(batch)
         seen: Seen = {"observations": batch}
         if action_masks is not None:
-            masks = [action_masks] if is_single else action_masks
-            seen["action_masks"] = self._rows_of_masks(masks, n_rows(seen))
+            masks, size = [action_masks] if is_single else action_masks, self.acting.head.mask_size
+            seen["action_masks"] = rows_of_masks(masks, n_rows(seen), self.action_space, size)
         return seen, is_single
-
-    def _rows_of_masks(self, action_masks: Any, n: int) -> Array:
-        """Return an array of masks, or ``n`` masks in whatever form, as rows (n, size)."""
-        size = self.acting.head.mask_size
-        if size is None:
-            raise ZooError(f"`action_masks` can't be taken: {describe(self.action_space)} has no masks")
-        if isinstance(action_masks, Mapping):
-            raise ZooError(
-                f"`action_masks` are a dictionary, but {n} observations take {n} of them: a list, a mask each"
-            )
-        is_one_row = n == 1 and isinstance(action_masks, np.ndarray) and action_masks.ndim == 1
-        masks = [action_masks] if is_one_row else action_masks
-        rows = _stacked([flat_mask(mask, self.action_space) for mask in masks])
-        if rows.shape != (n, size):
-            raise ZooError(
-                f"`action_masks` of shape {rows.shape} don't fit: expected {n} × {size},"
-                f" a row an observation and an entry for each choice of {describe(self.action_space)}"
-            )
-        return rows
 
     def _tensors(self, column: Column) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
@@ -375,14 +374,6 @@ def _shape_of(values: Any, name: str) -> tuple[int, ...]:
         return np.shape(values)
     except ValueError as error:
         raise ZooError(f"`{name}` are parts of several shapes, not one array: {error}") from error
-
-
-def _stacked(masks: Sequence[Array]) -> Array:
-    """Return masks as rows. Raises `ZooError` for masks of several lengths."""
-    sizes = sorted({len(mask) for mask in masks})
-    if len(sizes) > 1:
-        raise ZooError(f"`action_masks` of {sizes[0]} and of {sizes[-1]} actions: all must have one length")
-    return np.stack(masks) if masks else np.zeros((0, 0), np.bool_)
 
 
 def _other_networks(changed: Mapping[str, tuple[Any, Any]]) -> ZooError | None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zoo.algorithms.batch_means import batch_mean
+from zoo.algorithms.batch_means import batch_mean, counted
 from zoo.algorithms.demonstrations import Demonstrations, on
 from zoo.algorithms.expert_episodes import EpisodeChoice
 from zoo.config.fields import hyperparameter
@@ -143,7 +143,7 @@ class Cloning:
     def step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
         """Take one gradient step on these rows of the demonstrations."""
         terms, imitation = self.terms, self.descent.module(state)
-        batch = on(shared["rows"], rows)
+        batch = counted(on(shared["rows"], rows))
         parameters = imitation(batch, batch.get("states"))
         imitation_loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
         loss, metrics = imitation_loss, {"imitation_loss": imitation_loss.detach()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from zoo.algorithms.agent import Array
 from zoo.algorithms.base import Algorithm
-from zoo.algorithms.batch_means import batch_mean
 from zoo.algorithms.finite import check_collected
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.sde_options import SdeConfig, sde_options
@@ -126,11 +126,11 @@ class OnPolicyAlgorithm(Algorithm[Config]):
             chunks = {
                 "chunk_length": chunk_length(self.config.n_steps, self.config.chunk_length),
                 "state_size": self.recurrent.array.shape[1],
-                "weighs": self.interaction.envs.next_step_autoreset,
             }
         elif self.config.chunk_length is not None:
             raise ZooError("`algo.chunk_length` is of recurrent policies, like MlpLstmPolicy; leave it out")
-        self.memory = RolloutMemory(self.config.n_steps, self.n_envs, specs, **chunks)
+        weighs = self.interaction.envs.next_step_autoreset
+        self.memory = RolloutMemory(self.config.n_steps, self.n_envs, specs, weighs=weighs, **chunks)
         floats = spaces.flatdim(self.observation_space) * self.memory.steps_a_row
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
 
@@ -141,6 +141,12 @@ class OnPolicyAlgorithm(Algorithm[Config]):
     # -- collecting -------------------------------------------------------------------------------------
 
     def collect(self) -> None:
+        self._collect_rollout()
+        while self._lacks_steps():
+            self._collect_rollout()
+        check_collected(self)
+
+    def _collect_rollout(self) -> None:
         memory = self.memory
         self._progress_before = self.progress
         memory.start()
@@ -149,12 +155,9 @@ class OnPolicyAlgorithm(Algorithm[Config]):
             memory.add(experience, self._rewards(experience))
             if len(experience.outcome.finished):
                 self._keep_truncations(experience)
-        if self._lacks_steps():
-            self.collect()
-        check_collected(self)
 
     def _lacks_steps(self) -> bool:
-        """Whether, for a worker at least, this was a short rollout in which all environments merely reset."""
+        """Whether this was a short rollout in which all environments of a worker, of any, merely reset."""
         if not self.interaction.envs.next_step_autoreset:
             return False
         return self.team.total(not self.memory.valid.any()) > 0
@@ -199,11 +202,11 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         """Return the rollout as tensors with one row a step, (n_steps × n_envs, …).
 
         Its own columns, ``values`` (and ``log_prob`` where `uses_old_log_prob`) of the policy that collected
-        it, ``advantages`` and ``returns``, which bootstrap truncated episodes from their final observations.
+        it, ``advantages`` and ``returns``, which bootstrap truncated episodes from their final observations;
+        for environments in which some steps merely reset, ``weights``: see `batch_mean`.
 
         For a recurrent policy there is one row a sequence, (n_sequences, chunk_length, …), besides them
-        ``episode_starts``, ``states`` (n_sequences, …) before each sequence, and ``weights`` where some steps
-        merely reset: see `batch_mean`.
+        ``episode_starts``, and ``states`` (n_sequences, …) before each sequence.
         """
         rows = self.memory.rows()
         rollout: dict[str, Any] = self._tensors(rows)
@@ -217,14 +220,6 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         rollout["advantages"] = self._tensors(self.memory.as_rows(advantages))
         rollout["returns"] = self._tensors(self.memory.as_rows(returns))
         return rollout
-
-    def _without_resets(self, rollout: dict[str, Any]) -> dict[str, Any]:
-        """Return as many rows, in which others stand in the place of those that merely reset."""
-        memory = self.memory
-        if "weights" in rollout or memory.valid.all():
-            return rollout
-        real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])
-        return transform(lambda column: column[real], rollout)
 
     @torch.inference_mode()
     def _judged(self, rollout: dict[str, Any]) -> dict[str, Tensor]:
@@ -265,6 +260,10 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         parts = pieces(final, self._rows_at_once)
         return np.concatenate([self.acting.values(part, part.get("states")) for part in parts])
 
+    def _record_explained_variance(self, rollout: dict[str, Any]) -> None:
+        explained = explained_variance(rollout["values"], rollout["returns"], rollout.get("weights"))
+        self.record("train/explained_variance", explained)
+
     def _normalizes_advantage(self) -> bool:
         return self.config.normalize_advantage
 
@@ -281,6 +280,10 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         if rest == 0 and 0 < n_rows <= memory.n_rows:
             return n_rows
         raise self._no_minibatches(f"minibatches of `algo.batch_size={batch_size}` steps", "algo.batch_size")
+
+    def _minibatches_of(self, size: int) -> tuple[int, int]:
+        """Return how many minibatches of ``size`` rows see all of a rollout, repeating as few as they can."""
+        return math.ceil(self.memory.n_rows / size), size
 
     def _no_minibatches(self, asked: str, option: str) -> ZooError:
         """Return the error for minibatches, asked for by an option, that a rollout can't give."""
@@ -304,8 +307,9 @@ def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
         )
     if weights is None:
         return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    centred = advantages - batch_mean(advantages, batch)
-    variance = (weights * centred.square()).sum() / (weights.sum() - 1).clamp(min=1)
+    n = weights.sum()
+    centred = advantages - (weights * advantages).sum() / n
+    variance = (weights * centred.square()).sum() / (n - 1).clamp(min=1)
     return centred / (variance.sqrt() + 1e-8)
 
 

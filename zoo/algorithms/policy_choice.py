@@ -14,6 +14,7 @@ from zoo.config.fields import build
 from zoo.envs.spaces import is_image
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, reading_dictionaries
+from zoo.policies.encoders import suits_cnn
 from zoo.policies.own_policy import path_of
 
 Policy = str | PolicyConfig | Mapping[str, Any] | type[nn.Module]
@@ -37,7 +38,23 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
         named = policy.get("name") in POLICIES
         preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
         config = build(PolicyConfig, {**preset, **policy}, "policy")
-    return reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
+    config = reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
+    _check_features_dim(config, observation_space)
+    return config
+
+
+def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
+    """Raise `ZooError` for the width of an encoder that there is not."""
+    usual = {preset.features_dim for preset in POLICIES.values()}
+    if config._target_ is not None or config.encoder == "cnn" or config.features_dim in usual:
+        return
+    is_dictionary = isinstance(observation_space, spaces.Dict)
+    parts = observation_space.spaces.values() if is_dictionary else ()  # type: ignore[attr-defined]
+    if not any(suits_cnn(part) for part in parts):
+        raise ZooError(
+            f"`policy.features_dim={config.features_dim}` is the width of what reads images, and"
+            f" {config.name} reads none here; leave it out"
+        )
 
 
 def tell_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from zoo.algorithms.batch_means import batch_mean
-from zoo.algorithms.clipped_policy import ClippedPolicyAlgorithm, ClippedPolicyConfig, clipped_surrogate
-from zoo.algorithms.on_policy import explained_variance, standardized
+from zoo.algorithms.clipped_policy import Batch, ClippedPolicyAlgorithm, ClippedPolicyConfig
+from zoo.algorithms.on_policy import standardized
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
-from zoo.memory.columns import transform
-from zoo.optim.program import STOPPED, Outcome
+from zoo.errors import ZooError
+from zoo.optim.program import STOPPED
 from zoo.optim.state import State
 
 
@@ -39,6 +39,14 @@ class PPO2Config(ClippedPolicyConfig):
         None, "an update ends when the KL divergence to the old policy exceeds 1.5 times this", gt=0
     )
 
+    def __post_init__(self) -> None:
+        usual = type(self).n_minibatches
+        if self.batch_size is not None and self.n_minibatches != usual:
+            raise ZooError(
+                f"`algo.n_minibatches={self.n_minibatches}` does nothing beside `algo.batch_size="
+                f"{self.batch_size}`; set `algo.batch_size=null` too, or leave n_minibatches at {usual}"
+            )
+
 
 class PPO2(ClippedPolicyAlgorithm[PPO2Config]):
     """PPO with clipped surrogate and, by default, clipped values, as in Stable-Baselines' PPO2."""
@@ -52,52 +60,18 @@ class PPO2(ClippedPolicyAlgorithm[PPO2Config]):
             state[STOPPED] = torch.zeros((), dtype=torch.bool, device=self.device)
         return state
 
-    def update(self) -> None:
-        rollout = self.finished_rollout()
-        values, returns, weights = rollout["values"], rollout["returns"], rollout.get("weights")
-        self.record("train/explained_variance", explained_variance(values, returns, weights))
-        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
-        shared = {"rollout": rollout, **self.rates(self._progress_before)}
-        self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
+    def _bounded(self, approx_kl: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.config.target_kl is None:
+            return approx_kl, None
+        approx_kl = self.descent.averaged(approx_kl)
+        return approx_kl, ~(approx_kl <= 1.5 * self.config.target_kl)  # NaN is too far as well
 
-    def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
-        config, policy = self.config, self.descent.module(state)
-        batch = transform(lambda column: column[rows], shared["rollout"])
-        parameters, values, _ = policy(batch, batch.get("states"))
-        log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
-        log_ratio = log_prob - batch["log_prob"]
-        policy_loss = self.policy_loss(log_ratio, batch, shared["clip_range"])
-        value_loss = self.value_loss(values, batch, shared)
-        entropy_loss = -batch_mean(entropy, batch)
-        loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
-        log_ratio = log_ratio.detach()
-        ratio_change = log_ratio.expm1()
-        approx_kl, too_far = batch_mean(ratio_change - log_ratio, batch), None
-        if config.target_kl is not None:
-            approx_kl = self.descent.averaged(approx_kl)
-            too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
-        state, grad_norm = self.descent.descend(state, policy, loss, shared["learning_rate"], unless=too_far)
-        if too_far is not None:
-            state = state.replaced({STOPPED: too_far})
-        metrics = {
-            "policy_gradient_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy_loss": entropy_loss.detach(),
-            "loss": loss.detach(),
-            "approx_kl": approx_kl,
-            "clip_fraction": batch_mean((ratio_change.abs() > shared["clip_range"]).float(), batch),
-            "grad_norm": grad_norm,
-        }
-        return Outcome(state, metrics)
-
-    def policy_loss(self, log_ratio: Tensor, batch: dict[str, Tensor], clip_range: Tensor) -> Tensor:
-        """Return the clipped surrogate (equation 7 of the paper), negated."""
-        advantages = batch["advantages"]
+    def policy_loss(self, log_ratio: Tensor, batch: Batch, clip_range: Tensor) -> Tensor:
         if self.config.normalize_advantage:
-            advantages = standardized(advantages, batch)
-        return -batch_mean(clipped_surrogate(log_ratio, advantages, clip_range), batch)
+            batch = {**batch, "advantages": standardized(batch["advantages"], batch)}
+        return super().policy_loss(log_ratio, batch, clip_range)
 
-    def value_loss(self, values: Tensor, batch: dict[str, Tensor], rates: dict[str, Tensor]) -> Tensor:
+    def value_loss(self, values: Tensor, batch: Batch, rates: dict[str, Tensor]) -> Tensor:
         """Return the squared error to the returns; clipped values can only make it worse, never better."""
         error = (values - batch["returns"]).square()
         clip_range = self.config.clip_range_vf
@@ -108,11 +82,10 @@ class PPO2(ClippedPolicyAlgorithm[PPO2Config]):
         return batch_mean(error, batch)
 
     def _minibatches(self) -> tuple[int, int]:
-        """Return how many minibatches an epoch has, and their rows; they repeat as few as they can."""
+        """Return how many minibatches an epoch has, and their rows."""
         memory, n_minibatches = self.memory, self.config.n_minibatches
         if self.config.batch_size is not None:
-            size = self._rows_in(self.config.batch_size)
-            return math.ceil(memory.n_rows / size), size
+            return self._minibatches_of(self._rows_in(self.config.batch_size))
         size = math.ceil(memory.n_rows / n_minibatches)
         if n_minibatches <= memory.n_rows and size * memory.steps_a_row > 1:
             return n_minibatches, size

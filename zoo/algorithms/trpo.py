@@ -8,24 +8,23 @@ anything that the actions depend on.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from zoo.algorithms.batch_means import batch_mean
+from zoo.algorithms.batch_means import batch_mean, counted
 from zoo.algorithms.on_policy import (
     ANY_ACTIONS,
     CollectionConfig,
     OnPolicyAlgorithm,
-    explained_variance,
     standardized,
 )
 from zoo.algorithms.sde_options import SdeConfig
-from zoo.config.fields import hyperparameter, with_defaults
+from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.columns import transform
 from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line_search, longest_step
@@ -37,10 +36,14 @@ Batch = dict[str, Any]
 
 
 @dataclass
-@with_defaults(learning_rate=1e-3, n_steps=2048, normalize_advantage=True, ent_coef=0.0, max_grad_norm=None)
+@with_defaults(n_steps=2048, normalize_advantage=True, ent_coef=0.0)
 class TRPOConfig(SdeConfig, CollectionConfig):
-    """Hyperparameters of TRPO; ``learning_rate`` and ``max_grad_norm`` are the critic's."""
+    """Hyperparameters of TRPO."""
 
+    learning_rate: Schedule = hyperparameter(1e-3, "step size of the critic's optimizer", ge=0)
+    max_grad_norm: float | None = hyperparameter(
+        None, "bound of the norm of the critic's gradient; null: none", gt=0
+    )
     target_kl: float = hyperparameter(
         0.01, "bound of the mean KL divergence to the old policy, summed over the parts of an action", gt=0
     )
@@ -82,10 +85,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     def update(self) -> None:
         rollout = self.finished_rollout()
-        if "weights" not in rollout and not self.memory.valid.all():
-            rollout["weights"] = self._tensors(self.memory.as_rows(self.memory.valid)).float()
-        explained = explained_variance(rollout["values"], rollout["returns"], rollout.get("weights"))
-        self.record("train/explained_variance", explained)
+        self._record_explained_variance(rollout)
         advantages = rollout["advantages"]
         if self.config.normalize_advantage:
             advantages = standardized(advantages, rollout)
@@ -94,16 +94,17 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     # -- the policy -------------------------------------------------------------------------------------
 
-    def _move_policy(self, batch: Batch) -> None:
+    def _move_policy(self, rollout: Batch) -> None:
         """Take the step, or none where no length of it was accepted."""
         config, program, averaged = self.config, self.program, self.descent.averaged
         start = program.state.snapshot("policy")
+        batch = counted(rollout)
         old = program.call(self._ascent, batch)
-        batch |= {"old": old["parameters"]}
-        product = self._damped(self._fisher_batch(batch))
+        product = self._damped(counted(self._fisher_batch(rollout)))
         direction = conjugate_gradient(product, old["gradient"], config.cg_max_steps)
         step = longest_step(direction, product, config.target_kl)
         objective, bound = averaged(old["objective"]), config.line_search_kl_factor * config.target_kl
+        batch = {**batch, "old": old["parameters"]}
         reached = {"objective": objective, "kl": torch.zeros_like(objective), "entropy": old["entropy"]}
 
         def accepts(vector: Tensor) -> Tensor:
@@ -154,7 +155,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         factor, n_rows = self.config.sub_sampling_factor, self.memory.n_rows
         if factor == 1:
             return batch
-        rows = self._tensors(self.memory.minibatch_rows(self.rng, 1, 1, ceil(n_rows / factor))[0])
+        rows = self._tensors(self.memory.minibatch_rows(self.rng, 1, 1, math.ceil(n_rows / factor))[0])
         return transform(lambda column: column[rows], batch)
 
     def _damped(self, batch: Batch) -> Product:
@@ -185,7 +186,7 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     def _critic_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
         policy = self.descent.module(state)
-        batch = transform(lambda column: column[rows], shared["rollout"])
+        batch = counted(transform(lambda column: column[rows], shared["rollout"]))
         _, values, _ = policy(batch, batch.get("states"))
         value_loss = batch_mean((values - batch["returns"]).square(), batch)
         gradient = self.descent.gradient(policy, value_loss) * shared["moves"]
@@ -205,9 +206,8 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
         return moves
 
     def _minibatches(self) -> tuple[int, int]:
-        """Return how many minibatches a pass has, and their rows; they repeat as few as they can."""
-        size = self._rows_in(self.config.batch_size)
-        return ceil(self.memory.n_rows / size), size
+        """Return how many minibatches a pass has, and their rows."""
+        return self._minibatches_of(self._rows_in(self.config.batch_size))
 
     def _batch_size(self) -> int:
         self._minibatches()

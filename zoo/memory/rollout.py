@@ -42,7 +42,7 @@ class RolloutMemory:
 
     A recurrent policy learns from sequences of ``chunk_length`` steps, which divides ``n_steps``: its state
     (``state_size`` numbers, column ``states`` of an experience) is stored before each of them. ``weighs``
-    adds a column of weights to them, for environments in which some steps merely reset.
+    adds a column of weights to `rows`, for environments in which some steps merely reset.
     """
 
     def __init__(
@@ -131,15 +131,14 @@ class RolloutMemory:
     def rows(self) -> dict[str, Column]:
         """Return all columns with one entry a step, (n_steps × n_envs, …): views, so nothing is copied.
 
-        For a recurrent policy copies with one entry a sequence, (n_sequences, chunk_length, …), besides
-        ``states`` (n_sequences, state_size), those before each sequence, and ``weights`` where steps may
-        merely reset.
+        Besides them ``weights`` where steps may merely reset. For a recurrent policy copies with one entry a
+        sequence, (n_sequences, chunk_length, …), and ``states`` (n_sequences, state_size) before each.
         """
         rows = {name: transform(self.as_rows, column) for name, column in self.columns.items()}
         if self.chunk_length is not None:
             rows["states"] = self.states.reshape(self.n_rows, -1)
-            if self._weighs:
-                rows["weights"] = self.as_rows(self.valid).astype(np.float32)
+        if self._weighs:
+            rows["weights"] = self.as_rows(self.valid).astype(np.float32)
         return rows
 
     def as_rows(self, steps: Array) -> Array:

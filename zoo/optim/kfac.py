@@ -70,13 +70,14 @@ class KFac:
         return Watch(self.layers)
 
     def factors(
-        self, watch: Watch, loss: Tensor, n_samples: Tensor | int, *, is_weighted: bool = False
+        self, watch: Watch, loss: Tensor, n_samples: Tensor | int, weights: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return the factors of a batch, averaged over workers.
 
         ``loss`` is the mean over ``n_samples`` of minus the log-likelihoods of outputs that were drawn from
         the model itself: so the mean square of its gradients is the Fisher matrix. Its graph stays. With
-        ``is_weighted`` it leaves out some samples, and so do the factors: rows that get no gradient.
+        ``weights``, a 0 or 1 for each sample (samples) or (sequences, time), it leaves out some samples, and
+        so do the factors; ``n_samples`` is then how many are left, as a mean over workers.
 
         Of a layer that is used several times for each sample (a convolution at each place, a recurrent
         layer at each step) uses are taken for independent: the block is the number of uses for each sample
@@ -93,8 +94,7 @@ class KFac:
             rows = torch.cat([use.output_rows(next(slopes)) for use in noted])
             factors[_entry(layer, "outputs")] = n_samples * (rows.T @ rows)
             if not layer.is_exact:
-                counted = (rows != 0.0).any(1) if is_weighted else None
-                factors[_entry(layer, "inputs")] = _mean_square(noted, counted)
+                factors[_entry(layer, "inputs")] = _mean_square(layer, noted, n_samples, weights)
         return self._averaged_over_workers(factors)
 
     def _averaged_over_workers(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -173,12 +173,14 @@ def _entry(layer: Layer, name: str) -> str:
     return f"kfac.{layer.name}.{name}"
 
 
-def _mean_square(uses: list[Use], counted: Tensor | None) -> Tensor:
-    """Return the mean of a·aᵀ over the rows a of all uses of a layer, or over those that are counted."""
-    rows = torch.cat([use.input_rows for use in uses if use.input_rows is not None])
-    if counted is None:
+def _mean_square(layer: Layer, uses: list[Use], n_samples: Tensor | int, weights: Tensor | None) -> Tensor:
+    """Return the mean of a·aᵀ over the rows a of all uses of a layer, as far as their samples count."""
+    all_rows = [use.input_rows for use in uses if use.input_rows is not None]
+    rows = torch.cat(all_rows)
+    if weights is None:
         return rows.T @ rows / len(rows)
-    return (counted[:, None] * rows).T @ rows / counted.sum().clamp(min=1)
+    counted = layer.weights_of_rows(weights, [len(each) for each in all_rows])
+    return (counted[:, None] * rows).T @ rows / (n_samples * (len(rows) / weights.numel()))
 
 
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,8 @@ A layer is a weight and its bias, whatever module they belong to. To linear func
 matrix (outputs, inputs), and what its block of the Fisher matrix is made of are rows of what went in and rows
 of the gradients of what came out. The few parameters of a layer normalisation, or of a vector that is
 repeated for each row, are a matrix (size, 1) to it: rows are then the gradients of the parameters themselves,
-and the block is exact.
+and the block is exact where each sample uses it once. The uses at each step of an LSTM are taken for
+independent, as those of a weight are.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Use(NamedTuple):
     version: int
     """Of the outputs, which grows if they are overwritten."""
     input_rows: Tensor | None
-    """What the weights were multiplied with, (rows, inputs); None for an exact block."""
+    """What the weights were multiplied with, (rows, inputs); None for a matrix (size, 1)."""
     output_rows: Callable[[Tensor], Tensor]
     """Turns the gradient of the outputs into rows, (rows, outputs)."""
 
@@ -46,6 +47,7 @@ class Layer:
         if dimensions not in (1, 2, 4):
             raise ZooError(f"K-FAC knows no curvature of `{weight}`, a parameter of {dimensions} dimensions")
         self.is_exact = dimensions == 1
+        self.is_time_first: bool = getattr(owner, "is_time_first", False)
 
     @property
     def parameter(self) -> Tensor:
@@ -67,6 +69,27 @@ class Layer:
             return dict(zip(names, matrix.chunk(len(names)), strict=True))
         weight = matrix[:, : matrix.shape[1] - len(self.biases)]
         return dict(zip(names, (weight, *matrix[:, weight.shape[1] :].unbind(1)), strict=True))
+
+    def weights_of_rows(self, weights: Tensor, lengths: list[int]) -> Tensor:
+        """Return the weight of each row of input of all uses, whose numbers of rows are ``lengths``.
+
+        ``weights`` are those of the samples, (samples) or (sequences, time). Rows stand in their order, with
+        several in succession where a sample has several (a convolution's places); or step by step, for all
+        sequences at once, in modules that say by ``is_time_first`` that they read time first, and where a use
+        is less than all samples: a step. Raises `ZooError` for other numbers of rows.
+        """
+        size = weights.numel()
+        if self.is_time_first or lengths[0] < size:
+            order = weights.transpose(0, -1).reshape(-1)
+            n_times, rest = divmod(sum(lengths), size)
+            rows = order.repeat(n_times)
+        else:
+            rest = sum(length % size for length in lengths)
+            order = weights.reshape(-1)
+            rows = torch.cat([order.repeat_interleave(length // size) for length in lengths])
+        if rest:
+            raise ZooError(f"K-FAC can't tell which steps `{self.name}` is used for: rows of {lengths}")
+        return rows
 
 
 def layers_of(parameters: Parameters) -> list[Layer]:

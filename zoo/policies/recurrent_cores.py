@@ -23,6 +23,8 @@ class GatedLayer(nn.Module):
     """
 
     kind: str
+    is_time_first: ClassVar = True
+    """Whether it reads (time, rows, …), for K-FAC."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()

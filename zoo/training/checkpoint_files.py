@@ -24,13 +24,17 @@ from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.checksums import checksum_of
 from zoo.files.damaged import UNREADABLE
-from zoo.files.opening import DamagedFileError, open_regular
+from zoo.files.opening import DamagedFileError, read_regular
 from zoo.files.plain_data import parse_json, to_json
+from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, read_tensors, write_tensors
 from zoo.files.trees import SEPARATOR
 from zoo.training.problems import tell
 
 FORMAT = 4
+
+VALUES_LIMIT = 64 * 2**20
+"""Bytes that ``checkpoint.json`` may have; a run of a thousand environments has less than one of them."""
 
 NEWEST = "checkpoint.json"
 PREVIOUS = "previous.json"
@@ -198,8 +202,7 @@ def _read_arrays(path: Path, checksum: int) -> Arrays:
 def _read_values(path: Path) -> dict[str, Any] | None:
     """Return what a file of values holds, None if there is none. Raises `ZooError` if it is damaged."""
     try:
-        with open_regular(path) as file:
-            values = parse_json(file.read())
+        values = parse_json(read_regular(path, VALUES_LIMIT))
         checksum = values.pop("checksum", None)
         if values["format"] < FORMAT and checksum in (None, _checksum(values)):
             raise ZooError(f"{path} was written by an earlier version of Zoo, which can go on with it")
@@ -211,8 +214,10 @@ def _read_values(path: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise _unreadable(path, error) from error
-    except (*UNREADABLE, DamagedFileError) as error:
-        raise _DamagedError(f"{path} is damaged: {error}") from error
+    except DamagedFileError as error:
+        raise _DamagedError(f"{path} is damaged: {error.problem}") from error
+    except UNREADABLE as error:
+        raise _DamagedError(f"{path} is damaged: {one_line(error)}") from error
     if values["format"] != FORMAT:
         raise ZooError(f"{path} was written by a later version of Zoo, which can go on with it")
     return values
@@ -300,7 +305,7 @@ def _keep_the_newest_as_previous(folder: Path) -> None:
         if values is None or not all((folder / each["tensors"]).is_file() for each in _shares(values)):
             return
         if all(_is_there(folder, part) for part in _parts_of(values)):
-            atomic.write_bytes(folder / PREVIOUS, (folder / NEWEST).read_bytes())
+            atomic.write_bytes(folder / PREVIOUS, read_regular(folder / NEWEST, VALUES_LIMIT))
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -324,7 +324,7 @@ class Experiment:
             return RunFolder.reopen(
                 self.config["resume"],
                 for_more_steps=is_longer,
-                links_allowed=bool(self.config.get("trust")),
+                is_trusted=bool(self.config.get("trust")),
             )
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:

@@ -91,7 +91,7 @@ def reproduce(
     trusted.
     """
     run = RunFolder(path)
-    refuse_unusual(path, links_allowed=trust)
+    refuse_unusual(path, is_trusted=trust)
     record = run.read_record()
     config = _config(path, trust=trust)
     if until is None and record.get("status") != "finished":

@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
 from zoo.agents.finding import KEPT
+from zoo.agents.own_runs import is_own_as_it_stands
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
-from zoo.files.opening import TEXT_LIMIT, UnusualEntryError, open_regular, refuse_unusual_entries
+from zoo.files.opening import (
+    TEXT_LIMIT,
+    DamagedFileError,
+    UnusualEntryError,
+    read_regular,
+    refuse_unusual_entries,
+)
 from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
@@ -98,17 +105,17 @@ class RunFolder:
 
     @classmethod
     def reopen(
-        cls, path: str | os.PathLike[str], *, for_more_steps: bool = False, links_allowed: bool = False
+        cls, path: str | os.PathLike[str], *, for_more_steps: bool = False, is_trusted: bool = False
     ) -> RunFolder:
         """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
 
         Raises `ZooError` if there is no run, if it is still going on, if it is finished, or if something in
-        it is no file: a run may be a stranger's, or stand where others write. Links need ``links_allowed``.
+        it is no file: a run may be a stranger's, or stand where others write. Links need ``is_trusted``.
         One that is taken up ``for_more_steps`` than it was to have may be finished, where its checkpoint was
         kept.
         """
         run = cls(path)
-        refuse_unusual(run.path, links_allowed=links_allowed)
+        refuse_unusual(run.path, is_trusted=is_trusted)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
         try:
@@ -341,23 +348,27 @@ class FolderWatch(Callback):
         self.run.make_again_if_deleted()
 
 
-def refuse_unusual(run: Path, *, links_allowed: bool = False) -> None:
-    """Raise `ZooError` for a link, a pipe or a device where a run keeps files; trackers have their own."""
+def refuse_unusual(run: Path, *, is_trusted: bool = False) -> None:
+    """Raise `ZooError` for a link, a pipe or a device where a run keeps files; trackers have their own.
+
+    So for files with large holes in a stranger's run; one's own may stand where the system compresses them.
+    """
     try:
         if run.is_dir():
-            refuse_unusual_entries(run, WRITTEN, links_allowed=links_allowed)
+            holes_allowed = is_trusted or is_own_as_it_stands(run)
+            refuse_unusual_entries(run, WRITTEN, links_allowed=is_trusted, holes_allowed=holes_allowed)
     except UnusualEntryError as error:
-        remedy = "; if it is yours, trust=true follows it" if error.what == "a link" else ""
+        remedy = "; if it is yours, trust=true takes it" if "device" not in error.what else ""
         raise ZooError(f"the run in {one_line(run)} is refused: {one_line(error)}{remedy}") from error
     except OSError as error:
         raise ZooError(f"can't read the run in {one_line(run)}: {error.strerror or error}") from error
 
 
 def _content(path: Path) -> bytes:
-    with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > TEXT_LIMIT:
-            raise ValueError(f"it has more than {TEXT_LIMIT:,} bytes")
-        return file.read()
+    try:
+        return read_regular(path, TEXT_LIMIT)
+    except DamagedFileError as error:
+        raise ValueError(error.problem) from error
 
 
 def _made_anew(parent: Path, name: str) -> Path:

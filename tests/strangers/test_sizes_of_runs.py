@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import zipfile
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,9 @@ from zoo.cli import status_of
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.errors import ZooError
 from zoo.files.opening import DamagedFileError, Folder
-from zoo.files.plain_data import to_json
 from zoo.training.checkpoint_files import read_files
 from zoo.training.eval_callback import read_evaluations
 from zoo.training.loggers import CsvLogger
-from zoo.training.run_folder import RunFolder
 
 TRAIN = (
     *("algo=a2c", "env=CartPole-v1", "n_timesteps=40", "n_envs=2", "algo.n_steps=5", "policy.net_arch=[4]"),

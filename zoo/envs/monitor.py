@@ -166,7 +166,7 @@ def _start_of(path: Path) -> float | None:
 
 
 def _end_of_last_row(path: Path, offset: int) -> int:
-    """Return where the last whole row ends before ``offset``; 0 if none does in as much as a line may have."""
+    """Return where the last whole row ends before ``offset``; 0 if none does within a line's limit."""
     with open_regular(path) as file:
         end = min(offset, os.fstat(file.fileno()).st_size)
         begin = max(0, end - _LINE_LIMIT)

@@ -204,12 +204,16 @@ def _read_values(path: Path) -> dict[str, Any] | None:
     try:
         values = parse_json(read_regular(path, VALUES_LIMIT))
         checksum = values.pop("checksum", None)
+        if not _is_count(values.get("format")):
+            raise ValueError("it does not say its format")
         if values["format"] < FORMAT and checksum in (None, _checksum(values)):
             raise ZooError(f"{path} was written by an earlier version of Zoo, which can go on with it")
         if checksum != _checksum(values):
             raise ValueError("it is not what was written")
         if values["format"] == FORMAT and not _says_which_arrays(values):
             raise ValueError("it does not say which arrays it has")
+        if values["format"] == FORMAT and not _says_how_far(values):
+            raise ValueError("its callbacks or monitors are none")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -224,16 +228,45 @@ def _read_values(path: Path) -> dict[str, Any] | None:
 
 
 def _says_which_arrays(values: Mapping[str, Any]) -> bool:
+    """Whether what a checkpoint, or one worker's part of it, says of its arrays is of the right types."""
+    workers, parts, timesteps = values.get("workers", []), values.get("parts"), values.get("timesteps")
     return (
-        {"tensors_checksum", "timesteps"} <= values.keys()
+        _is_count(timesteps)
+        and isinstance(workers, list)
+        and isinstance(parts, dict)
+        and isinstance(values.get("algorithm", {}), dict)
+        and _is_file_with_checksum(values.get("tensors"), _ARRAYS, values.get("tensors_checksum"))
+        and all(map(_is_part, parts.values()))
         and all(
-            _says_which_arrays({"timesteps": 0, **each, "workers": []}) for each in values.get("workers", ())
+            isinstance(each, dict) and _says_which_arrays({"timesteps": 0, **each, "workers": []})
+            for each in workers
         )
-        and re.fullmatch(_ARRAYS, values["tensors"]) is not None
-        and all(
-            {"checksum", "bytes"} <= part.keys() and re.fullmatch(_PART_NAME, part["name"])
-            for part in values["parts"].values()
-        )
+    )
+
+
+def _is_part(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and _is_file_with_checksum(part.get("name"), _PART_NAME, part.get("checksum"))
+        and _is_count(part.get("bytes"))
+    )
+
+
+def _is_file_with_checksum(name: Any, pattern: str, checksum: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(pattern, name) is not None and _is_count(checksum)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _says_how_far(values: Mapping[str, Any]) -> bool:
+    """Whether what a checkpoint says of callbacks and monitors is of the right types."""
+    callbacks, monitor = values.get("callbacks", {}), values.get("monitor")
+    return (
+        isinstance(callbacks, dict)
+        and all(isinstance(each, dict) for each in callbacks.values())
+        and (monitor is None or (isinstance(monitor, list) and all(map(_is_count, monitor))))
     )
 
 

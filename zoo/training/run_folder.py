@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
 from zoo.agents.finding import KEPT
-from zoo.agents.own_runs import is_own_as_it_stands
+from zoo.agents.own_runs import is_own_run
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
@@ -29,21 +29,19 @@ from zoo.files.opening import (
     read_regular,
     refuse_unusual_entries,
 )
-from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
+from zoo.files.plain_data import parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
 from zoo.training.git_state import git_state
 from zoo.training.machine import machine
 from zoo.training.problems import tell, told
+from zoo.training.run_record import parse_record
 from zoo.training.speed import Speed
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
 
 CHECKPOINT_FOLDER = "checkpoint"
-
-SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar", "trust")
-"""Settings in which two configs of the same run may differ."""
 
 WRITTEN = (
     *(
@@ -141,9 +139,10 @@ class RunFolder:
     @classmethod
     def of_job(
         cls, root: str | os.PathLike[str], job: str, is_same: Callable[[dict[str, Any]], bool]
-    ) -> RunFolder | None:
-        """Take up the newest unfinished run of a job whose config is the same, or return None.
+    ) -> tuple[RunFolder, dict[str, Any]] | None:
+        """Take up the newest unfinished run of a job whose config is the same; return it, and that config.
 
+        None if there is no such run.
         Runs that still go on in another process, a neighbour in the same job, are left alone.
         """
         folders = [config.parent for config in Path(root).glob("*/*/*/config.yaml")]
@@ -152,8 +151,8 @@ class RunFolder:
             try:
                 record = run.read_record() if run.record.exists() else run.read_config()
                 is_wanted = record.get("job") == job and record.get("status") != FINISHED
-                if is_wanted and is_same(run.read_config()):
-                    return cls.reopen(folder)
+                if is_wanted and is_same(config := run.read_config()):
+                    return cls.reopen(folder), config
             except (ZooError, OSError):
                 # Damaged, or somebody else's.
                 continue
@@ -164,9 +163,10 @@ class RunFolder:
         """Whether the run has reached its first checkpoint."""
         return has_checkpoint(self.checkpoint)
 
-    def write_config(self, config: Mapping[str, Any]) -> None:
-        """Write the whole resolved config."""
+    def write_config(self, config: Mapping[str, Any]) -> bytes:
+        """Write the whole resolved config, and return what now stands there."""
         self._write(self.config, to_yaml(config))
+        return self._written[self.config]
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
@@ -178,11 +178,11 @@ class RunFolder:
     def read_record(self) -> dict[str, Any]:
         """Return ``run.json``. Raises `ZooError` if there is no run here."""
         try:
-            return parse_json(_content(self.record))
+            return parse_record(_content(self.record))
         except FileNotFoundError as error:
             raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
         except (OSError, ValueError) as error:
-            raise ZooError(f"can't read the run's record {self.record}: {error}") from error
+            raise ZooError(f"can't read the run's record {self.record}: {one_line(error)}") from error
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
@@ -290,7 +290,7 @@ class RunFolder:
     def _record_so_far(self) -> dict[str, Any]:
         """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
         try:
-            return parse_json(_content(self.record))
+            return parse_record(_content(self.record))
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -355,7 +355,7 @@ def refuse_unusual(run: Path, *, is_trusted: bool = False) -> None:
     """
     try:
         if run.is_dir():
-            holes_allowed = is_trusted or is_own_as_it_stands(run)
+            holes_allowed = is_trusted or is_own_run(run)
             refuse_unusual_entries(run, WRITTEN, links_allowed=is_trusted, holes_allowed=holes_allowed)
     except UnusualEntryError as error:
         remedy = "; if it is yours, trust=true takes it" if "device" not in error.what else ""

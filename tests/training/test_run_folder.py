@@ -203,7 +203,7 @@ def test_run_killed_before_its_first_record_is_taken_up_by_its_job(tmp_path: Pat
         each.close()
     taken_up = RunFolder.of_job(tmp_path, "sweep_2", lambda config: config["seed"] == 7)
     assert taken_up is not None
-    assert taken_up.path == without.path
+    assert (taken_up[0].path, taken_up[1]["seed"]) == (without.path, 7)
     assert RunFolder.of_job(tmp_path, "sweep_3", lambda config: True) is None
 
 

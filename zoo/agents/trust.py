@@ -33,6 +33,9 @@ CODE_KEYS = (
 )
 """Arguments that tell environments and ``gymnasium.make`` which code to import: not from a stranger."""
 
+WINDOWS = ("render_mode", "render", "renders", "gui")
+"""Arguments by which environments open a window."""
+
 MASK_FUNCTION = "action_mask_fn"
 MASK_METHODS = (
     *("action_mask", "action_masks", "get_action_mask", "get_action_masks"),
@@ -193,7 +196,7 @@ def _check_data(value: Any, where: str) -> None:
             raise UntrustedError(path, item, "it could name code to run")
         if key == MASK_FUNCTION and item not in MASK_METHODS:
             raise UntrustedError(path, item, "it is none of the usual names of a method that gives masks")
-        if where.startswith("env") and key == "render_mode" and item is not None:
+        if where.startswith("env") and key in WINDOWS and item not in (None, False):
             raise UntrustedError(path, item, "it could open a window")
         for text in (key, item):
             if isinstance(text, str) and "${" in text:

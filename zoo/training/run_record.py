@@ -17,7 +17,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def parse_record(content: bytes) -> dict[str, Any]:
-    """Return what a record holds. Raises `ValueError` in one line where something in it is none of its kind."""
+    """Return what a record holds. Raises `ValueError` in one line where a value is none of its kind."""
     record = parse_json(content)
     for name, kinds in KINDS.items():
         value = record.get(name)

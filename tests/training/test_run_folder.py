@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -109,6 +111,27 @@ def test_repository_of_somebody_else_runs_nothing(
     run.start(seed=0)
     assert not (tmp_path / "ran").exists()
     assert run.read_record()["git_commit"] is not None
+
+
+def test_git_that_knows_no_scopes_is_not_asked_what_changed(
+    tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git before 2.26 answers such a question with its usage and exit status 129."""
+    subprocess.run(["git", "init"], cwd=tmp_path, capture_output=True, check=True)
+    commit = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "a"]
+    subprocess.run(commit, cwd=tmp_path, capture_output=True, check=True)
+    old = tmp_path / "old" / "git"
+    old.parent.mkdir()
+    old.write_text(
+        f'#!/bin/sh\ncase "$*" in *--show-scope*) exit 129;; *) exec {shutil.which("git")} "$@";; esac\n'
+    )
+    old.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    run.start(seed=0)
+    assert run.read_record()["git_changed"] is False
+    monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
+    run.start(seed=0)
+    assert run.read_record()["git_changed"] is None
 
 
 def test_record_outside_of_a_repository_has_no_commit(

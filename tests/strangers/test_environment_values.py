@@ -92,7 +92,7 @@ def test_own_run_that_has_one_elsewhere_is_ones_own(
     assert yaml.safe_load((run / "agent/config.yaml").read_text())["algo"]["learning_rate"] == "${oc.env:LR}"
     capfd.readouterr()
     assert status_of(["evaluate", f"agent={run}", "n_episodes=1"]) == 0, capfd.readouterr().err
-    assert zoo.load(run / "agent").config.learning_rate == 0.001
+    assert float(zoo.load(run / "agent").config.learning_rate) == 0.001
 
 
 def test_variable_that_is_not_set_is_named(

@@ -190,6 +190,18 @@ def test_experiment_leads_nowhere_else(run: Path, setting: str, capfd: pytest.Ca
     assert [path.name for path in private.iterdir()] == ["letter.txt"]
 
 
+@pytest.mark.parametrize(
+    "setting", ["storage: ../private/x.db", "warm_start: ../private/x.db", "study: ../../private/x"]
+)
+def test_search_of_an_experiment_leads_nowhere_else(
+    run: Path, setting: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("exp.yaml").write_text(f"{setting}\n")
+    assert status_of(["tune", *TRAIN, "n_trials=1", "experiment=exp.yaml"]) == 2
+    assert f"`{setting}`, refused because it leads elsewhere" in capfd.readouterr().err
+    assert [path.name for path in Path("../private").iterdir()] == ["letter.txt"]
+
+
 def test_place_that_the_command_line_gives_is_the_users(run: Path) -> None:
     Path("exp.yaml").write_text("runs_dir: ../private\njob: mine\n")
     assert status_of(["train", *TRAIN, "experiment=exp.yaml", "runs_dir=mine", "job=null"]) == 0

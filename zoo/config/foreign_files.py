@@ -83,11 +83,14 @@ def refuse_choices_of_others(defaults: Any, origin: str) -> None:
 
 def refuse_places_of_others(values: dict[Any, Any], origin: str) -> None:
     """Raise `ZooError` where an experiment would go on with a run, or write outside this folder."""
-    runs = values.get("runs_dir")
+    runs, study, warm_start = (values.get(key) for key in ("runs_dir", "study", "warm_start"))
     reasons = {
         "resume": values.get("resume") is not None and "it leads elsewhere",
         "job": values.get("job") is not None and "it could go on with a run that there is",
         "runs_dir": isinstance(runs, str) and _leads_out(runs) and "it leads elsewhere",
+        "storage": values.get("storage") not in (None, "journal") and "it leads elsewhere",
+        "warm_start": isinstance(warm_start, str) and "it leads elsewhere",
+        "study": isinstance(study, str) and not _OPTION.fullmatch(study) and "it leads elsewhere",
     }
     for key, reason in reasons.items():
         if reason:

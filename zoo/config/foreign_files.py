@@ -90,7 +90,7 @@ def refuse_places_of_others(values: dict[Any, Any], origin: str) -> None:
         "runs_dir": isinstance(runs, str) and _leads_out(runs) and "it leads elsewhere",
         "storage": values.get("storage") not in (None, "journal") and "it leads elsewhere",
         "warm_start": isinstance(warm_start, str) and "it leads elsewhere",
-        "study": isinstance(study, str) and not _OPTION.fullmatch(study) and "it leads elsewhere",
+        "study": isinstance(study, str) and _is_path(study) and "it leads elsewhere",
     }
     for key, reason in reasons.items():
         if reason:
@@ -98,6 +98,10 @@ def refuse_places_of_others(values: dict[Any, Any], origin: str) -> None:
                 f"{origin} asks for `{key}: {one_line(values[key], 80)}`, refused because {reason};"
                 f" give {key}= on the command line, or trust=true"
             )
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or "\\" in name or name.startswith((".", "~"))
 
 
 def _leads_out(runs: str) -> bool:

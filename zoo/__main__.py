@@ -1,13 +1,10 @@
 """`python -m zoo` is the command `zoo`."""
 
-import os
-import sys
+from zoo.working_folder import forget_working_folder
 
-if not getattr(sys.flags, "safe_path", False) and os.path.realpath(sys.path[0] or ".") == os.getcwd():
-    # Python puts the working folder first, whose files would stand for libraries of the same name.
-    del sys.path[0]
+forget_working_folder()
 
-from zoo.cli import main
+from zoo.cli import main  # noqa: E402
 
 if __name__ == "__main__":
     main()

@@ -8,9 +8,9 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from zoo.config.own_modules import forget_working_folder
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError, nearest
 from zoo.files.printing import printable, without_password
+from zoo.working_folder import forget_working_folder
 
 VERBS = {
     "train": "train an agent: zoo train algo=ppo2 env=CartPole-v1",

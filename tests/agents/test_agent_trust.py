@@ -70,6 +70,7 @@ HARMLESS = {
     ),
     "time limit": with_env(max_episode_steps=10**9),
     "nothing about an environment": {**CONFIG, "env": None},
+    "an environment without an id": {**CONFIG, "env": {"normalize": True}},
 }
 
 HARMFUL = {
@@ -92,6 +93,7 @@ HARMFUL = {
     "file in a folder": (with_env(kwargs={"texture": "assets/grass"}), "take it for a file"),
     "window": (with_env(render_mode="human"), "env.render_mode"),
     "window among the arguments": (with_env(kwargs={"render_mode": "human"}), "env.kwargs.render_mode"),
+    "window of PyBullet": (with_env(kwargs={"render": True}), "open a window"),
     "window by a wrapper": (with_env(wrappers=["HumanRendering"]), "_target_"),
     "function of a wrapper": (
         with_env(wrappers=[{"_target_": "TransformReward", "func": "f"}]),

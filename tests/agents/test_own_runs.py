@@ -18,6 +18,7 @@ from stranger import CONFIG
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
 from zoo.agents.own_runs import SIGNATURE, sign
 from zoo.errors import ZooError
+from zoo.files.own_key import is_signed, signature_of
 
 ENV = {**CONFIG["env"], "id": "mine:Id-v0", "wrappers": ["mine.Wrapper"]}
 POLICY = {**CONFIG["policy"], "_target_": "mine.Policy"}
@@ -47,7 +48,7 @@ def make_run() -> Path:
 @pytest.fixture
 def agent() -> Path:
     folder = make_run()
-    sign(RUN)
+    sign(RUN, (RUN / "config.yaml").read_bytes())
     return folder
 
 
@@ -141,7 +142,7 @@ def test_zip_elsewhere_is_refused(agent: Path) -> None:
 def test_signature_of_another_user_is_none(agent: Path, config_home: Path) -> None:
     (config_home / "zoo" / "key").unlink()
     assert is_refused(agent)
-    sign(RUN)
+    sign(RUN, (RUN / "config.yaml").read_bytes())
     assert not is_refused(agent)
 
 
@@ -157,7 +158,7 @@ def test_key_is_the_users_alone_and_made_once(agent: Path, config_home: Path) ->
     assert [path.name for path in key.parent.iterdir()] == ["key"]
     before = key.read_bytes()
     assert len(before) == 32
-    sign(RUN)
+    sign(RUN, (RUN / "config.yaml").read_bytes())
     assert key.read_bytes() == before
     for file in Path().rglob("*"):
         assert not file.is_file() or before not in file.read_bytes()
@@ -173,12 +174,12 @@ def test_without_a_config_folder_runs_are_not_signed(
 ) -> None:
     config_home.write_text("in the way")
     agent = make_run()
-    sign(RUN)
+    sign(RUN, (RUN / "config.yaml").read_bytes())
     assert not (RUN / SIGNATURE).exists()
     assert is_refused(agent)
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setenv("HOME", os.devnull)
-    sign(RUN)
+    sign(RUN, (RUN / "config.yaml").read_bytes())
     assert not (RUN / SIGNATURE).exists()
 
 
@@ -204,7 +205,7 @@ def test_key_that_is_not_used_is_told_in_one_line(
     assert str(config_home / "zoo" / "key") in line
     assert reason in line
     caplog.clear()
-    sign(RUN)
+    sign(RUN, (RUN / "config.yaml").read_bytes())
     assert len(caplog.messages) == 1
 
 
@@ -218,3 +219,43 @@ def test_nothing_is_said_of_a_key_that_an_agent_does_not_ask_for(
     (config_home / "zoo" / "key").touch(mode=0o644)
     assert is_refused(agent)
     assert not caplog.messages
+
+
+def test_run_is_signed_by_what_was_written_and_not_by_what_stands_there_then() -> None:
+    agent = make_run()
+    written = (RUN / "config.yaml").read_bytes()
+    edit(RUN / "config.yaml", CHANGES["wrapper"])
+    edit(agent / "config.yaml", CHANGES["wrapper"])
+    sign(RUN, written)
+    assert is_refused(agent)
+
+
+def test_what_the_run_says_too_may_be_said_in_every_section(agent: Path) -> None:
+    for file in (RUN / "config.yaml", agent / "config.yaml"):
+        edit(file, lambda values: values["algo"].update(gamma="${oc.env:GAMMA}"))
+    sign(RUN, (RUN / "config.yaml").read_bytes())
+    assert not is_refused(agent)
+    edit(agent / "config.yaml", lambda values: values["algo"].update(gamma="${oc.env:TOKEN}"))
+    assert is_refused(agent)
+
+
+def test_signature_for_one_purpose_is_none_for_another() -> None:
+    """A sweep's text may be any, so what the key says of it must say nothing of a run."""
+    text = "x"
+    signature = signature_of("zoo sweep", text)
+    assert is_signed("zoo sweep", text, signature)
+    assert not is_signed("zoo run", text, signature)
+    assert not is_signed("zoo", f"sweep\0{text}", signature)
+
+
+def test_agent_is_not_saved_through_a_link_out_of_somebody_elses_run(agent: Path) -> None:
+    (RUN / "run.json").write_text("{}")
+    Path("private").mkdir()
+    (RUN / "agents").symlink_to(Path("private").absolute())
+    files = AgentFiles(agent_config(), {})
+    write_agent(RUN / "agents" / "step-1", files)
+    assert [each.name for each in Path("private").iterdir()] == ["step-1"]
+    (RUN / SIGNATURE).unlink()
+    with pytest.raises(ZooError, match="agents is a link, which is not followed"):
+        write_agent(RUN / "agents" / "step-2", files)
+    assert [each.name for each in Path("private").iterdir()] == ["step-1"]

@@ -49,7 +49,7 @@ FILES = {
 
 WRONG = {
     # A key that stands elsewhere, or is called otherwise.
-    f"train {MINE} learning_rate=1e-3": "`algo.learning_rate`",
+    f"train {MINE} learning_rate=1e-3": "it is `algo.learning_rate` here",
     f"train {MINE} gamma=0.9": "`algo.gamma`",
     f"train {MINE} n_steps=64": "`algo.n_steps`",
     f"train {MINE} net_arch=[64,64]": "`policy.net_arch`",

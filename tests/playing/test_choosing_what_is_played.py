@@ -126,6 +126,6 @@ def test_kept_agent_of_an_own_run_is_trusted_as_its_best_one(
     with pytest.raises(ZooError, match="trust=true"):
         measured(capsys, f"agent={kept}", "checkpoint=1000")
     (kept / "config.yaml").write_text(text)
-    sign(kept)
+    sign(kept, (kept / "config.yaml").read_bytes())
     result, _ = measured(capsys, f"agent={kept}", "checkpoint=1000")
     assert result["env"] == "own_cartpole:OwnPole-v0"

@@ -15,7 +15,7 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.cli import status_of
 from zoo.config.all_keys import all_keys
 from zoo.config.fields import defaults
-from zoo.config.names_elsewhere import ELSEWHERE, OLD_NAMES, OTHER_NAMES
+from zoo.config.names_elsewhere import OLD_NAMES, OTHER_NAMES, OTHER_PLACES
 from zoo.config.sections import algorithm_names
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ def test_table_of_old_names_leads_to_names_that_there_are() -> None:
     keys = all_keys("train", algorithm_names())
     names = {key.rpartition(".")[2] for key in keys}
     assert [new for new in OLD_NAMES.values() if new not in keys and new not in names] == []
-    assert [new for new in ELSEWHERE.values() if new not in keys] == []
+    assert [new for new in OTHER_PLACES.values() if new not in keys] == []
     assert [new for new in OTHER_NAMES.values() if new not in names] == []
 
 

@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "zoo"
 
 FLOORS = [
-    {"errors", "version"},
+    {"errors", "version", "working_folder"},
     {"files"},
     {"config"},
     {"agents", "envs", "memory", "optim", "policies"},

@@ -83,6 +83,18 @@ def test_run_that_has_one_is_played_and_gone_on_with(run: Path) -> None:
     assert files_with(TOKEN, Path("runs")) == []
 
 
+def test_own_run_that_has_one_elsewhere_is_ones_own(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LR", "0.001")
+    assert status_of(["train", *TRAIN, "algo.learning_rate='${oc.env:LR}'"]) == 0
+    run = next(Path("runs").glob("a2c/*/*"))
+    assert yaml.safe_load((run / "agent/config.yaml").read_text())["algo"]["learning_rate"] == "${oc.env:LR}"
+    capfd.readouterr()
+    assert status_of(["evaluate", f"agent={run}", "n_episodes=1"]) == 0, capfd.readouterr().err
+    assert float(zoo.load(run / "agent").config.learning_rate) == 0.001
+
+
 def test_variable_that_is_not_set_is_named(
     run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

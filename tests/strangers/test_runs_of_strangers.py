@@ -15,6 +15,8 @@ import yaml
 from bounds import within_bounds
 
 from zoo.cli import status_of
+from zoo.config import resuming, sections
+from zoo.config.composing import compose
 
 TRAIN = (
     *("algo=a2c", "env=CartPole-v1", "n_timesteps=40", "n_envs=2", "algo.n_steps=5", "policy.net_arch=[4]"),
@@ -94,6 +96,24 @@ NAMING_CODE: dict[str, Callable[[dict[str, Any]], object]] = {
     "rollout": lambda config: config["algo"].update(n_steps=10**9),
     "critics": lambda config: config["algo"].update(n_critics=10**6),
     "environments": lambda config: config.update(n_envs=10**9),
+    "widths as fractions": lambda config: config["policy"].update(net_arch=[1e6, 1e6]),
+    "one width as a fraction": lambda config: config["policy"].update(net_arch={"pi": [4], "vf": [1e30]}),
+    "memory of a policy as a fraction": lambda config: config["policy"].update(lstm_hidden_size=1e6),
+    "rollout as a fraction": lambda config: config["algo"].update(n_steps=1e9),
+    "rollout of many environments": lambda config: (
+        config["algo"].update(n_steps=1e6),
+        config.update(n_envs=100.0),
+    ),
+    "critics as a fraction": lambda config: config["algo"].update(n_critics=1e6),
+    "environments as a fraction": lambda config: config.update(n_envs=1e9),
+    "batch": lambda config: config["algo"].update(batch_size=1e9),
+    "networks of a discriminator": lambda config: config["algo"].update(d_net_arch=[1e6, 1e6]),
+    "threads": lambda config: config.update(threads=100_000),
+    "episodes of an evaluation": lambda config: config["callbacks"].update(eval={"n_episodes": 1e9}),
+    "environments of an evaluation": lambda config: config["callbacks"].update(eval={"n_envs": 10**9}),
+    "size of a video": lambda config: config["callbacks"].update(video={"size": "100000x100000"}),
+    "height of a video": lambda config: config["callbacks"].update(video={"size": 1e6}),
+    "length of a video": lambda config: config["callbacks"].update(video={"length": 10**9}),
 }
 
 WAYS: dict[str, Callable[[Path], list[str]]] = {
@@ -150,11 +170,48 @@ def test_experiment_that_chooses_code_is_refused(
     assert not Path("../ran").exists()
 
 
-@pytest.mark.parametrize("setting", ["runs_dir: ../private", "runs_dir: /tmp/x", "resume: downloads/run"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("runs_dir: ../private", "runs_dir: /tmp/x", "runs_dir: ~/x", "runs_dir: downloads/link"),
+        *("runs_dir: downloads/link/x", "runs_dir: downloads/below", "resume: downloads/run", "job: mine"),
+    ],
+)
 def test_experiment_leads_nowhere_else(run: Path, setting: str, capfd: pytest.CaptureFixture[str]) -> None:
+    private = Path("../private").resolve()
+    Path("downloads/link").symlink_to(private)
+    Path("downloads/below/a2c").mkdir(parents=True)
+    Path("downloads/below/a2c/CartPole-v1").symlink_to(private)
     Path("exp.yaml").write_text(f"{setting}\n")
-    assert status_of(["train", "experiment=exp.yaml", "algo=a2c", "env=CartPole-v1"]) == 2
-    assert "leads elsewhere" in capfd.readouterr().err
+    assert status_of(["train", *TRAIN, "experiment=exp.yaml"]) == 2
+    key = setting.partition(":")[0]
+    assert f"`{setting}`, refused because it " in (told := capfd.readouterr().err)
+    assert f"give {key}= on the command line" in told
+    assert [path.name for path in private.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize(
+    "setting", ["storage: ../private/x.db", "warm_start: ../private/x.db", "study: ../../private/x"]
+)
+def test_search_of_an_experiment_leads_nowhere_else(
+    run: Path, setting: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("exp.yaml").write_text(f"{setting}\n")
+    assert status_of(["tune", *TRAIN, "n_trials=1", "experiment=exp.yaml"]) == 2
+    assert f"`{setting}`, refused because it leads elsewhere" in capfd.readouterr().err
+    assert [path.name for path in Path("../private").iterdir()] == ["letter.txt"]
+
+
+def test_place_that_the_command_line_gives_is_the_users(run: Path) -> None:
+    Path("exp.yaml").write_text("runs_dir: ../private\njob: mine\n")
+    assert status_of(["train", *TRAIN, "experiment=exp.yaml", "runs_dir=mine", "job=null"]) == 0
+    assert len(list(Path("mine").glob("a2c/*/*/run.json"))) == 1
+
+
+def test_usual_folder_of_runs_may_be_a_link_of_the_users(run: Path) -> None:
+    Path("elsewhere").mkdir()
+    Path("runs").symlink_to(Path("elsewhere").absolute())
+    assert status_of(["train", f"experiment={run}/config.yaml", "verbose=0"]) == 0
 
 
 def test_file_can_not_say_that_it_is_trusted(run: Path) -> None:
@@ -247,6 +304,78 @@ def test_tuned_file_that_names_code_is_refused(
     assert status_of(["train", *TRAIN, "tuned=downloads/tuned.yaml"]) == 2
     assert "trust=true" in capfd.readouterr().err
     assert not Path("../ran").exists()
+
+
+def test_harmless_tuned_file_and_experiment_are_taken(run: Path) -> None:
+    Path("downloads/tuned.yaml").write_text("env:\n  normalize: true\n")
+    assert status_of(["train", *TRAIN, "tuned=downloads/tuned.yaml"]) == 0
+    assert status_of(["train", *TRAIN, "experiment=downloads/tuned.yaml"]) == 0
+
+
+@pytest.mark.parametrize(
+    "way", ["hyperparams/../downloads/tuned.yaml", "hyperparams/a2c/../../downloads/tuned.yaml"]
+)
+def test_tuned_file_is_not_trusted_for_the_way_to_it(
+    run: Path, way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("hyperparams/a2c").mkdir(parents=True)
+    Path("downloads/tuned.yaml").write_text("env:\n  wrappers: [evil.Wrapper]\n")
+    assert status_of(["train", *TRAIN, f"tuned={way}"]) == 2
+    assert "trust=true" in capfd.readouterr().err
+    Path("conf/experiment").mkdir(parents=True)
+    assert status_of(["train", *TRAIN, "experiment=../../downloads/tuned"]) == 2
+    assert not Path("../ran").exists()
+
+
+@pytest.mark.parametrize("group", ["policy", "memory"])
+def test_tuned_file_chooses_no_file_beside_it(
+    run: Path, group: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path(f"conf/{group}").mkdir(parents=True)
+    Path("downloads/evil.yaml").write_text("_target_: evil.Policy\n")
+    Path("downloads/tuned.yaml").write_text(
+        yaml.safe_dump({"defaults": ["_self_", {f"override /{group}": "../../downloads/evil"}]})
+    )
+    train = [each for each in TRAIN if not each.startswith("policy")]
+    assert status_of(["train", *train, "tuned=downloads/tuned.yaml"]) == 2
+    assert "chooses what is no option" in capfd.readouterr().err
+    assert not Path("../ran").exists()
+
+
+SWAPPED = {
+    "resume": (resuming, lambda run: [f"resume={run}"]),
+    "experiment": (sections, lambda run: [f"experiment={run}/config.yaml"]),
+}
+
+
+@pytest.mark.parametrize("way", SWAPPED)
+def test_config_that_is_another_once_it_was_verified_is_not_used(
+    run: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can write into the run's folder waits until the signature was looked at."""
+    assert status_of(["train", *TRAIN]) == 0
+    own = next(Path("runs").glob("a2c/*/*"))
+    module, overrides = SWAPPED[way]
+    real = module.config_of_own_run
+
+    def verified_and_swapped(folder: Path) -> bytes | None:
+        found = real(folder)
+        edit(own, NAMING_CODE["wrapper"])
+        return found
+
+    monkeypatch.setattr(module, "config_of_own_run", verified_and_swapped)
+    assert compose("train", overrides(own))["env"]["wrappers"] == []
+
+
+def test_trusted_run_with_a_linked_or_large_config_is_reproduced(run: Path) -> None:
+    content = (run / "config.yaml").read_text()
+    Path("elsewhere.yaml").write_text(content + "# " + "x" * 300_000 + "\n")
+    (run / "config.yaml").unlink()
+    (run / "config.yaml").symlink_to(Path("elsewhere.yaml").absolute())
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "status": "finished"}))
+    assert status_of(["reproduce", str(run)]) == 2
+    assert status_of(["reproduce", str(run), "trust=true"]) == 0
 
 
 def test_tuned_file_of_references_and_a_pipe_are_refused(run: Path) -> None:

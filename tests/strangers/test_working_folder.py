@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -128,3 +129,28 @@ def test_optional_package_of_an_installed_one_is_not_found_while_a_users_module_
         check=False,
     )
     assert not (unpacked / "ran").exists(), (done, (unpacked / "ran").read_text())
+
+
+@pytest.mark.parametrize("options", [["-m"], ["-P", "-m"]], ids=["as a module", "in a safe path"])
+def test_nothing_beside_runs_for_the_package_itself(unpacked: Path, options: list[str]) -> None:
+    if "-P" in options:
+        if sys.version_info < (3, 11):
+            pytest.skip("Python 3.10 has no safe path")
+        for name in ("typing", "contextlib", "json"):
+            (unpacked / f"{name}.py").write_text((unpacked / "attr.py").read_text())
+    subprocess.run(
+        [sys.executable, *options, "zoo", "agents"],
+        cwd=unpacked,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+    assert not (unpacked / "ran").exists(), (unpacked / "ran").read_text()
+
+
+def test_what_takes_the_folder_away_imports_nothing_that_could_stand_in_it() -> None:
+    tree = ast.parse((PACKAGE / "zoo" / "working_folder.py").read_text())
+    imported = [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
+    assert sorted(imported) == ["os", "sys"]
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

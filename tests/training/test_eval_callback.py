@@ -172,7 +172,7 @@ def test_lost_evaluations_are_told_in_one_line(
     ppo2().learn(256, evaluation)
     state = evaluation.state() | {"rows": 3}
     capsys.readouterr()
-    again = EvalCallback("CartPole-v1", every=128, run=run)
+    again = EvalCallback("CartPole-v1", every=128, n_eval_episodes=2, run=run)
     again.load_state(state)
     (line,) = capsys.readouterr().err.splitlines()
     assert "holds 2 of the 3 evaluations" in line

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -111,6 +113,27 @@ def test_repository_of_somebody_else_runs_nothing(
     assert run.read_record()["git_commit"] is not None
 
 
+def test_git_that_knows_no_scopes_is_not_asked_what_changed(
+    tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git before 2.26 answers such a question with its usage and exit status 129."""
+    subprocess.run(["git", "init"], cwd=tmp_path, capture_output=True, check=True)
+    commit = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "a"]
+    subprocess.run(commit, cwd=tmp_path, capture_output=True, check=True)
+    old = tmp_path / "old" / "git"
+    old.parent.mkdir()
+    old.write_text(
+        f'#!/bin/sh\ncase "$*" in *--show-scope*) exit 129;; *) exec {shutil.which("git")} "$@";; esac\n'
+    )
+    old.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    run.start(seed=0)
+    assert run.read_record()["git_changed"] is False
+    monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
+    run.start(seed=0)
+    assert run.read_record()["git_changed"] is None
+
+
 def test_record_outside_of_a_repository_has_no_commit(
     tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +226,7 @@ def test_run_killed_before_its_first_record_is_taken_up_by_its_job(tmp_path: Pat
         each.close()
     taken_up = RunFolder.of_job(tmp_path, "sweep_2", lambda config: config["seed"] == 7)
     assert taken_up is not None
-    assert taken_up.path == without.path
+    assert (taken_up[0].path, taken_up[1]["seed"]) == (without.path, 7)
     assert RunFolder.of_job(tmp_path, "sweep_3", lambda config: True) is None
 
 

@@ -83,7 +83,7 @@ def test_stranger_starts_no_more_than_a_few_processes_a_core(
         refuse_many_of_others(tmp_path, config, "do that")
     assert problem in str(caught.value)
     assert str(caught.value).endswith("; do that")
-    sign(tmp_path)
+    sign(tmp_path, (tmp_path / "config.yaml").read_bytes())
     refuse_many_of_others(tmp_path, config, "do that")
 
 

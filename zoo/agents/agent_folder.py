@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
-from zoo.agents.finding import resolve_agent
-from zoo.agents.own_runs import is_own
+from zoo.agents.finding import KEPT, resolve_agent
+from zoo.agents.own_runs import is_own_run, own_run_of
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.algorithm_names import PRESET
 from zoo.config.environment_values import as_written
@@ -131,7 +131,7 @@ def _read_agent(folder: Path, *, trust: bool, follow_links: bool, own_env: bool)
             raise ZooError(f"{origin} is not a whole agent: {name} is missing")
     # Links are followed only where the user vouches for the agent; then its config may also be large.
     config = _parse_config(raw[CONFIG] or b"", origin, trust=follow_links)
-    own_run = not trust and is_own(folder, config)
+    own_run = None if trust else own_run_of(folder, config)
     if not trust:
         refuse_foreign_code(config, origin, own_env=own_env, own_run=own_run)
     card_text, statistics = raw[CARD], raw[NORMALIZATION]
@@ -140,7 +140,7 @@ def _read_agent(folder: Path, *, trust: bool, follow_links: bool, own_env: bool)
         tensors=_parse_tensors(raw[POLICY] or b"", POLICY, origin)[0],
         normalization=_parse_normalization(statistics, origin) if statistics is not None else None,
         card=_parse_card(card_text, origin) if card_text is not None else {},
-        is_trusted=trust or own_run,
+        is_trusted=trust or own_run is not None,
     )
 
 
@@ -208,6 +208,11 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
 
 
 def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
+    kept = destination.parent
+    if kept.name == KEPT and kept.is_symlink() and _is_run_of_others(kept.parent):
+        raise ZooError(
+            f"{one_line(kept)} is a link, which is not followed out of a run that is not your own: remove it"
+        )
     entries = _entries(destination)
     others = [entry for entry in entries if entry.name not in AGENT_FILES]
     if entries and not all((destination / name).is_file() for name in (CONFIG, POLICY)):
@@ -220,6 +225,10 @@ def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
                 shutil.copytree(entry, new / entry.name, symlinks=True)
             else:
                 shutil.copy2(entry, new / entry.name, follow_symlinks=False)
+
+
+def _is_run_of_others(folder: Path) -> bool:
+    return (folder / "run.json").is_file() and not is_own_run(folder)
 
 
 def _entries(folder: Path) -> list[Path]:

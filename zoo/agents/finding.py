@@ -219,7 +219,7 @@ def _pairs(root: Path) -> list[tuple[Path, Path]]:
 
 
 def _folders(parent: Path) -> list[Path]:
-    """Return the folders inside, sorted, without links and hidden ones: half-written agents have such names."""
+    """Return the folders inside, sorted, without links and hidden ones, as half-written agents are."""
     try:
         with os.scandir(parent) as entries:
             shown = [entry for entry in entries if not entry.name.startswith(".")]

@@ -8,7 +8,6 @@ which modules are imported. A run that was copied or edited is a stranger's.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import hmac
 import os
 from collections.abc import Mapping
@@ -16,69 +15,79 @@ from pathlib import Path
 from typing import Any
 
 from zoo.agents.finding import KEPT
+from zoo.agents.trust import NAMES_CODE
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.opening import TEXT_LIMIT, Folder
-from zoo.files.own_key import key_file_of_user, make_key, read_key
+from zoo.files.own_key import digest, key_file_of_user, make_key, read_key
 from zoo.files.plain_data import parse_yaml
 
 CONFIG = "config.yaml"
 SIGNATURE = ".signature"
-
-NAMES_CODE = ("env", "policy")
-"""Sections of an agent's config that may name code; they are those of its run."""
+PURPOSE = b"zoo run"
+"""What the key signs here, and not a sweep."""
 
 READ_BY_SPACE = ("name", "encoder", "features_dim")
 """What a policy makes of itself for dictionaries of observations; none of it names a class."""
 
 
-def sign(run: Path) -> None:
-    """Sign a run that this user starts, by its config; where there can be no key, nothing happens."""
+def sign(run: Path, config: bytes) -> None:
+    """Sign a run that this user starts, by the config that was written into it.
+
+    Where there can be no key, nothing happens.
+    """
     key_file = key_file_of_user()
     if key_file is None:
         return
     with contextlib.suppress(OSError, ZooError):
         make_key(key_file)
-        key, config = read_key(key_file), Folder(run).read(CONFIG, TEXT_LIMIT)
-        if key is not None and config is not None:
+        key = read_key(key_file)
+        if key is not None:
             atomic.write_text(run / SIGNATURE, _signature(key, run, config))
 
 
-def is_own(agent: Path, config: Mapping[str, Any]) -> bool:
-    """Tell whether an agent stands in a run of this user's own, and names no other code than that run."""
-    folder = Path(os.path.realpath(agent)).parent
-    signed = _signed_config(folder.parent if folder.name == KEPT else folder)
-    if signed is None:
-        return False
-    return all(_naming_code(config, section) == _naming_code(signed, section) for section in NAMES_CODE)
+def config_of_own_run(run: Path) -> bytes | None:
+    """Return the config of a run of this user's own: the bytes that were signed. None for any other run.
 
-
-def is_own_run(run: Path, config: Mapping[str, Any]) -> bool:
-    """Tell whether a run is of this user's own, and ``config`` the one that it was started with."""
-    return _signed_config(Path(os.path.realpath(run))) == config
-
-
-def is_own_as_it_stands(run: Path) -> bool:
-    """Tell whether a run is of this user's own, with the config that it was started with."""
-    return _signed_config(Path(os.path.realpath(run))) is not None
-
-
-def _signed_config(run: Path) -> dict[str, Any] | None:
-    """Return the config of a run if this user's key has signed it."""
+    Whoever trusts the run reads these, and not the file again, which may be another by then.
+    """
     key_file = key_file_of_user()
     if key_file is None:
         return None
+    run = Path(os.path.realpath(run))
     try:
         signature = Folder(run).read(SIGNATURE, TEXT_LIMIT)
-        run_config = Folder(run).read(CONFIG, TEXT_LIMIT)
-        if signature is None or run_config is None:
+        config = Folder(run).read(CONFIG, TEXT_LIMIT)
+        if signature is None or config is None:
             return None
         key = read_key(key_file)
-        if key is None or not hmac.compare_digest(signature, _signature(key, run, run_config).encode()):
+        if key is None or not hmac.compare_digest(signature, _signature(key, run, config).encode()):
             return None
-        return parse_yaml(run_config)
     except (OSError, ValueError, ZooError):
         return None
+    return config
+
+
+def is_own_run(run: Path) -> bool:
+    """Tell whether a run is of this user's own, with the config that it was started with."""
+    return config_of_own_run(run) is not None
+
+
+def own_run_of(agent: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the config of the run of this user's own in which an agent stands that names no other code.
+
+    None for any other agent; ``config`` is the agent's.
+    """
+    folder = Path(os.path.realpath(agent)).parent
+    content = config_of_own_run(folder.parent if folder.name == KEPT else folder)
+    if content is None:
+        return None
+    try:
+        of_run = parse_yaml(content)
+    except ValueError:
+        return None
+    same = all(_naming_code(config, section) == _naming_code(of_run, section) for section in NAMES_CODE)
+    return of_run if same else None
 
 
 def _naming_code(config: Mapping[str, Any], section: str) -> Any:
@@ -90,5 +99,4 @@ def _naming_code(config: Mapping[str, Any], section: str) -> Any:
 
 
 def _signature(key: bytes, run: Path, config: bytes) -> str:
-    parts = [b"zoo run", os.fsencode(os.getcwd()), os.fsencode(os.path.realpath(run)), config]
-    return hmac.new(key, b"\0".join(parts), hashlib.sha256).hexdigest()
+    return digest(key, PURPOSE, os.fsencode(os.getcwd()), os.fsencode(os.path.realpath(run)), config)

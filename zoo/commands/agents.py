@@ -9,7 +9,7 @@ from zoo.agents.agent_folder import read_as_data
 from zoo.agents.card import readme
 from zoo.agents.finding import resolve_agent
 from zoo.agents.listing import HEADER, ORDERS, Wanted, list_wanted
-from zoo.agents.own_runs import is_own
+from zoo.agents.own_runs import own_run_of
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.composing import env_id
 from zoo.config.paths import shown
@@ -74,7 +74,7 @@ def _card(path: str) -> str:
     files = read_as_data(found)
     text = f"{shown(found)}\n\n{readme(files.card, files.config)}".rstrip()
     try:
-        own_run = is_own(found, files.config)
+        own_run = own_run_of(found, files.config)
         refuse_foreign_code(files.config, one_line(shown(found)), own_run=own_run)
     except ZooError as refusal:
         text += f"\n\nCareful: {refusal}"

@@ -21,6 +21,9 @@ TUNED_KEYS = ("n_timesteps", "n_envs", "algo", "env", "policy", "memory", "defau
 TUNED_DEFAULTS = ("_self_", "override /policy", "override /memory")
 """What a tuned file may have: it may come from others, and settles how well is learned, nothing else."""
 
+USUAL_RUNS = "runs"
+"""What every config has as ``runs_dir`` that says nothing else."""
+
 _GROUP_CHOICE = re.compile(r"(override )?/?(algo|env|policy|memory|callbacks|logger|pretrain|tuned)")
 _OPTION = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
 
@@ -38,7 +41,10 @@ def read_tuned(file: Path) -> DictConfig:
             )
     defaults = values.get("defaults", [])
     for default in defaults if isinstance(defaults, list) else [defaults]:
-        for choice in default if isinstance(default, dict) else [default]:
+        for choice, chosen in (default if isinstance(default, dict) else {default: None}).items():
+            names = chosen if isinstance(chosen, list) else [chosen]
+            if not all(each is None or _OPTION.fullmatch(str(each)) for each in names):
+                raise ZooError(f"`{one_line(default, 80)}` in {shown(file)} chooses what is no option")
             if " ".join(str(choice).split()) not in TUNED_DEFAULTS:
                 raise ZooError(
                     f"`{one_line(choice)}` in {shown(file)} has no place among the defaults of a tuned file,"
@@ -77,14 +83,40 @@ def refuse_choices_of_others(defaults: Any, origin: str) -> None:
 
 def refuse_places_of_others(values: dict[Any, Any], origin: str) -> None:
     """Raise `ZooError` where an experiment would go on with a run, or write outside this folder."""
-    runs = values.get("runs_dir")
-    leads_out = isinstance(runs, str) and (os.path.isabs(runs) or ".." in Path(runs).parts or runs[:1] == "~")
-    for key, is_refused in (("resume", values.get("resume") is not None), ("runs_dir", leads_out)):
-        if is_refused:
+    runs, study, warm_start = (values.get(key) for key in ("runs_dir", "study", "warm_start"))
+    reasons = {
+        "resume": values.get("resume") is not None and "it leads elsewhere",
+        "job": values.get("job") is not None and "it could go on with a run that there is",
+        "runs_dir": isinstance(runs, str) and _leads_out(runs) and "it leads elsewhere",
+        "storage": values.get("storage") not in (None, "journal") and "it leads elsewhere",
+        "warm_start": isinstance(warm_start, str) and "it leads elsewhere",
+        "study": isinstance(study, str) and _is_path(study) and "it leads elsewhere",
+    }
+    for key, reason in reasons.items():
+        if reason:
             raise ZooError(
-                f"{origin} asks for `{key}: {one_line(values[key], 80)}`, refused because it leads elsewhere;"
+                f"{origin} asks for `{key}: {one_line(values[key], 80)}`, refused because {reason};"
                 f" give {key}= on the command line, or trust=true"
             )
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or "\\" in name or name.startswith((".", "~"))
+
+
+def _leads_out(runs: str) -> bool:
+    """Tell whether runs in that folder could stand outside of this one; the usual one is the user's."""
+    if runs == USUAL_RUNS:
+        return False
+    if os.path.isabs(runs) or ".." in Path(runs).parts or runs.startswith("~"):
+        return True
+    here = Path.cwd()
+    if not Path(os.path.realpath(runs)).is_relative_to(os.path.realpath(here)):
+        return True
+    try:  # a run stands in runs_dir/<algo>/<env>/
+        return any(path.is_symlink() for pattern in ("*", "*/*") for path in Path(runs).glob(pattern))
+    except (OSError, ValueError):
+        return True
 
 
 def read_of_others(file: Path) -> DictConfig:

@@ -153,19 +153,19 @@ class ConfigLoader(PluggedLoader):
         except ZooError as error:
             algo = plain.get("algo")
             chosen = [str(algo["name"])] if isinstance(algo, dict) and "name" in algo else []
-            raise self._with_its_file(self._placed(error, chosen)) from error
+            raise self._with_its_file(self._placed(error, chosen), plain) from error
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for key, value in values.items():
                 config[key] = value
             for key in plain.keys() - values.keys():
                 del config[key]
 
-    def _with_its_file(self, error: ZooError) -> ZooError:
+    def _with_its_file(self, error: ZooError, plain: dict[str, object]) -> ZooError:
         """Name the file that sets the key with which a message begins, if it is not the command line."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
         if named is None or named[1] in self.source.chosen:
             return error
-        file = self.source.file_setting(named[1])
+        file = self.source.file_setting(named[1], OmegaConf.select(OmegaConf.create(plain), named[1]))
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
 

@@ -50,7 +50,7 @@ OLD_NAMES = {
 }
 """Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
 
-ELSEWHERE = {
+OTHER_PLACES = {
     "expert_dataset": "dataset",
     "traj_limitation": "algo.n_episodes",
     "normalize_observations": "env.normalize",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from zoo.config.all_keys import all_keys
 from zoo.config.bare_words import LISTS, WORDS
-from zoo.config.names_elsewhere import ELSEWHERE, OPTIONS
+from zoo.config.names_elsewhere import OPTIONS, OTHER_PLACES
 from zoo.config.source import algorithm_options
 from zoo.errors import ZooError, nearest
 
@@ -222,7 +222,9 @@ def _take_flag(meant: _Meant, flag: str, waiting: list[str]) -> None:
         meant.add(key, chosen, typed)
     elif name in MANY:
         for key, each in (value.split(":", 1) for value in values if ":" in value):
-            place = ELSEWHERE.get(key, f"{MANY[name]}.{key}") if name != "env_kwargs" else f"env.kwargs.{key}"
+            place = (
+                OTHER_PLACES.get(key, f"{MANY[name]}.{key}") if name != "env_kwargs" else f"env.kwargs.{key}"
+            )
             meant.add(place, each.strip("'\""), typed)
     else:
         key = {"vec_env": "env.vectorization"}.get(name) or KEYS.get(name, name)

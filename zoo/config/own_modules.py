@@ -73,14 +73,6 @@ def find_named(folder: str, names: Iterable[str]) -> Named:
     return Named()
 
 
-def forget_working_folder() -> None:
-    """Take off the import path what Python has put there for ``-m`` and ``-c``: the working folder."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if spec is not None and not getattr(sys.flags, "safe_path", False) and _is_here(sys.path[0]):
-        del sys.path[0]
-    sys.path[:] = [each for each in sys.path if each]
-
-
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
     """Let processes of Python that are started within the block not look into the working folder."""
@@ -144,10 +136,6 @@ def _importing_module() -> str:
 
 def _top(name: str) -> str:
     return name.partition(".")[0]
-
-
-def _is_here(folder: str) -> bool:
-    return os.path.realpath(folder or ".") == os.path.realpath(".")
 
 
 def _place(error: Exception) -> str:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from zoo.config.algorithm_names import asked_for
 from zoo.config.bare_words import quoted
 from zoo.config.hydra_internals import Override, parse_overrides
-from zoo.config.sections import is_own_run, refuse_foreign_run
+from zoo.config.sections import config_of_own_run, refuse_foreign_run
 from zoo.errors import ZooError
 from zoo.files.opening import TEXT_LIMIT, DamagedFileError, Folder, LinkElsewhereError
 from zoo.files.plain_data import parse_config, parse_yaml
@@ -28,15 +28,11 @@ LENGTH = "n_timesteps"
 
 TRUST = "trust"
 
-FREE = (
-    KEY,
-    TRUST,
-    "job",
-    "verbose",
-    "progress_bar",
-    *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS),
-)
-"""Settings that change what is shown, how a run is called and what is kept of it, not what is computed."""
+SHOWN_ONLY = (KEY, "job", "verbose", "progress_bar", TRUST)
+"""Settings in which two configs of the same run may differ: what is shown, and how the run is called."""
+
+FREE = (*SHOWN_ONLY, *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS))
+"""These, and what is kept of a run: nothing of them changes what is computed."""
 
 
 class ResumedRun:
@@ -142,9 +138,10 @@ def _read_config(folder: Path, *, is_trusted: bool) -> dict[str, Any]:
     path = folder / "config.yaml"
     if not folder.is_dir():
         raise ZooError(f"resume: there is no folder {one_line(folder)}")
-    is_known = is_trusted or is_own_run(folder)
+    signed = None if is_trusted else config_of_own_run(folder)
+    is_known = is_trusted or signed is not None
     try:
-        content = Folder(folder, follow_links=is_trusted).read(path.name, TEXT_LIMIT)
+        content = signed or Folder(folder, follow_links=is_trusted).read(path.name, TEXT_LIMIT)
         if content is None:
             raise ZooError(f"resume: there is no run in {one_line(folder)}: it has no config.yaml")
         config = parse_yaml(content) if is_known else parse_config(content)
@@ -154,6 +151,10 @@ def _read_config(folder: Path, *, is_trusted: bool) -> dict[str, Any]:
         raise ZooError(
             f"{one_line(path)} is not the config of a run: it has no sections algo, env and policy"
         )
+    if not all(
+        isinstance(config[section].get(key), str) for section, key in (("algo", "name"), ("env", "id"))
+    ):
+        raise ZooError(f"{one_line(path)} is not the config of a run: algo.name or env.id is no name")
     if not is_known:
         refuse_foreign_run(config, f"the run in {one_line(folder)}")
     return config

@@ -39,8 +39,8 @@ _IS_ATARI = "zoo.envs.config:is_atari"
 _CHECKED_SAMPLER = "zoo.tuning.samplers:checked_sampler"
 _CHECKED_PRUNER = "zoo.tuning.pruners:checked_pruner"
 
-_REFUSE_FOREIGN_RUN = "zoo.agents.trust:refuse_foreign_run"
-_IS_OWN_RUN = "zoo.agents.own_runs:is_own_as_it_stands"
+_REFUSE_FOREIGN_RUN = "zoo.agents.foreign_runs:refuse_foreign_run"
+_CONFIG_OF_OWN_RUN = "zoo.agents.own_runs:config_of_own_run"
 
 USUAL_POLICY = "MlpPolicy"
 
@@ -126,10 +126,10 @@ def refuse_foreign_run(config: Mapping[str, Any], origin: str) -> None:
     _imported(_REFUSE_FOREIGN_RUN)(config, origin)
 
 
-def is_own_run(run: Path) -> bool:
-    """Tell whether a run is of this user's own, with the config that it was started with."""
-    answer: bool = _imported(_IS_OWN_RUN)(run)
-    return answer
+def config_of_own_run(run: Path) -> bytes | None:
+    """Return the config of a run of this user's own, as it was signed; None for any other run."""
+    content: bytes | None = _imported(_CONFIG_OF_OWN_RUN)(run)
+    return content
 
 
 def env_file_name(env_id: str) -> str:

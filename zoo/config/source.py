@@ -32,13 +32,14 @@ from zoo.config.foreign_files import (
     refuse_places_of_others,
 )
 from zoo.config.hydra_internals import ObjectType
-from zoo.config.paths import search_folders, shown
+from zoo.config.paths import leads_below, search_folders, shown
 from zoo.config.tuned_files import (
     NO_TUNED,
     USUAL_TUNED,
     chosen_policy,
     chosen_tuned_file,
     no_tuned_file,
+    parsed_yaml,
     read_yaml,
 )
 from zoo.config.variants import common_class
@@ -117,15 +118,22 @@ class ZooConfigSource(ConfigSource):
             return True
         return self._file(config_path) is not None
 
-    def file_setting(self, path: str) -> Path | None:
-        """Return the last of the files read that sets a value, such as ``algo.gamma``, or None."""
+    def file_setting(self, path: str, value: Any) -> Path | None:
+        """Return that of the files read which sets a value, such as ``algo.gamma``, or None.
+
+        Of several the one with the value that the config has come to; in which order they were read says
+        nothing of which one counts.
+        """
+        found = []
         for file, section in reversed(self.read.items()):
             if section and not path.startswith(f"{section}."):
                 continue
             config, _ = read_yaml(file)
-            if OmegaConf.select(config, path.removeprefix(f"{section}.")) is not None:
-                return file
-        return None
+            said = OmegaConf.select(config, path.removeprefix(f"{section}."))
+            if said is not None:
+                plain = OmegaConf.to_container(said) if OmegaConf.is_config(said) else said
+                found.append((file, plain == value and type(plain) is type(value)))
+        return next((file for file, is_same in found if is_same), found[0][0] if found else None)
 
     def load_config(self, config_path: str) -> ConfigResult:
         config, header = self._load(config_path)
@@ -250,9 +258,8 @@ class ZooConfigSource(ConfigSource):
         if file is None:
             raise ZooError(no_tuned_file(name))
         config = read_tuned(file)
-        if not self.is_trusted and not any(
-            file.is_relative_to(each.absolute()) for each in search_folders("hyperparams")
-        ):
+        folders = search_folders("hyperparams")
+        if not self.is_trusted and not any(leads_below(file, each.absolute()) for each in folders):
             values: Any = OmegaConf.to_container(config, resolve=False)
             settings = {key: each for key, each in values.items() if key != "defaults"}
             sections.refuse_foreign_run(settings, f"the tuned file {shown(file)}")
@@ -299,7 +306,7 @@ class ZooConfigSource(ConfigSource):
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}")
-        if any(file.is_relative_to(folder) for folder in self.folders):
+        if any(leads_below(file, folder) for folder in self.folders):
             config, header = read_yaml(file)
         else:
             config, header = self._foreign_experiment(file), {}
@@ -310,8 +317,11 @@ class ZooConfigSource(ConfigSource):
 
     def _foreign_experiment(self, file: Path) -> DictConfig:
         """Return an experiment from elsewhere. Raises `ZooError` for code in one of somebody else."""
-        if self.is_trusted or (file.name == "config.yaml" and sections.is_own_run(file.parent)):
+        if self.is_trusted:
             return read_yaml(file)[0]
+        signed = sections.config_of_own_run(file.parent) if file.name == "config.yaml" else None
+        if signed is not None:
+            return parsed_yaml(signed, file)[0]
         config = read_of_others(file)
         values = OmegaConf.to_container(config, resolve=False)
         assert isinstance(values, dict)
@@ -319,7 +329,8 @@ class ZooConfigSource(ConfigSource):
         settings = {str(key): each for key, each in values.items() if key != "defaults"}
         sections.refuse_foreign_run(settings, origin)
         refuse_choices_of_others(values.get("defaults", []), origin)
-        refuse_places_of_others(values, origin)
+        unchosen = {key: value for key, value in values.items() if key not in self.chosen}
+        refuse_places_of_others(unchosen, origin)
         return config
 
     def _file(self, config_path: str) -> Path | None:

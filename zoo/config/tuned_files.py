@@ -62,10 +62,19 @@ def chosen_policy(default: Any) -> str | None:
 
 
 def read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
+    """Return what a file of the user's own holds, and what Hydra reads at its top. Raises `ZooError`."""
     try:
-        text = file.read_text(encoding="utf-8")
+        return parsed_yaml(file.read_bytes(), file)
+    except OSError as error:
+        raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
+
+
+def parsed_yaml(content: bytes, file: Path) -> tuple[DictConfig, dict[str, str | None]]:
+    """The same of a file's content; ``file`` is for messages."""
+    try:
+        text = content.decode()
         config = OmegaConf.create(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):
         raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")

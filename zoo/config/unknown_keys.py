@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from zoo.config.names_elsewhere import ELSEWHERE, FLAGS, NOT_CHOSEN, OLD_NAMES, OTHER_NAMES
+from zoo.config.names_elsewhere import FLAGS, NOT_CHOSEN, OLD_NAMES, OTHER_NAMES, OTHER_PLACES
 from zoo.errors import ZooError
 
 CLOSE = 0.6
@@ -61,7 +61,7 @@ def placed(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str
         return error
     path = _path(error.section, error.key)
     hint = (
-        _in_other_sections(error.key, path, keys, error.rest)
+        _in_other_sections(error.key, error.section, keys, error.rest)
         or _near_here(error.key, error.known, error.section, CLOSE)
         or others()
         or _near_anywhere(error.key, keys)
@@ -86,7 +86,7 @@ def _renamed(key: str, known: Sequence[str], section: str, rest: str) -> str:
     flag_of, said = FLAGS.get(key, ("", ""))
     if not section and flag_of in known:
         return f": Stable-Baselines' `{key}` {said}"
-    place = ELSEWHERE.get(key, path)
+    place = OTHER_PLACES.get(key, path)
     if place.startswith("memory") and known and not {"buffer_size", "memory"} & set(known):
         place = path
     if place == key and place != path:
@@ -102,11 +102,17 @@ def _near_here(key: str, known: Sequence[str], section: str, cutoff: float) -> s
     return f"; did you mean `{_path(section, nearest)}`?" if nearest else ""
 
 
-def _in_other_sections(key: str, path: str, keys: Sequence[str], rest: str) -> str:
-    """Return the hint for a name that is right, but stands elsewhere."""
+def _in_other_sections(key: str, section: str, keys: Sequence[str], rest: str) -> str:
+    """Return the hint for a name that is right, but stands elsewhere.
+
+    At the top a name that one hyperparameter has is that: others of that name are rarer.
+    """
+    path = _path(section, key)
     names = (key, OTHER_NAMES.get(key), OLD_NAMES.get(key))
     for name in filter(None, names):
         places = [each for each in keys if _last(each) == name and each != path]
+        of_algorithm = [each for each in places if each.startswith("algo.")]
+        places = of_algorithm if len(of_algorithm) == 1 and not section else places
         if 0 < len(places) <= MOST_PLACES:
             return f": it is {_listed([place + rest for place in places])} here"
     return ""

@@ -15,6 +15,7 @@ from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
 from zoo.config.unknown_keys import unknown_key
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from zoo.config.hydra_internals import Override
@@ -119,8 +120,12 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     settings_class = SETTINGS[command]
     known = [field.name for field in dataclasses.fields(settings_class)]
     for key in config:
-        if key not in known and key not in present:
-            raise unknown_key(str(key), [*known, *sections_here], "")
+        if key in known or key in present:
+            continue
+        if key in sections_here:
+            found = "null" if config[key] is None else one_line(repr(config[key]), 40)
+            raise ZooError(f"`{key}={found}` has the wrong type; expected settings by their names")
+        raise unknown_key(str(key), [*known, *sections_here], "")
     settings = build(settings_class, {key: config[key] for key in known if key in config}, "")
     values = {**vars(settings), **{key: check(config[key]) for key, check in present.items()}}
     _choose_how_to_evaluate(values)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import struct
+import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +27,34 @@ RATIO_LIMIT = 100
 _HEADER_LIMIT = 10_000
 
 
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, MemoryError, OverflowError),
+    *(SyntaxError, tokenize.TokenError, struct.error, NotImplementedError),
+)
+"""What Python's and NumPy's readers raise for archives and headers that are none; `RecursionError` too."""
+
+
 def parse_arrays(content: bytes, names: Iterable[str]) -> dict[str, Array]:
     """Return those of the named arrays that there are. Raises `ValueError` in one line for a damaged one."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             there = set(archive.namelist())
             return {name: _member(archive, f"{name}.npy") for name in names if f"{name}.npy" in there}
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
-        raise ValueError(one_line(error)) from error
+    except _DAMAGED as error:
+        raise ValueError(one_line(error) or type(error).__name__) from error
+
+
+def parse_only_arrays(content: bytes, names: Collection[str]) -> dict[str, Array]:
+    """Return those of the named arrays that there are, in an archive that holds no others, as `parse_arrays`.
+
+    So no array is missing whose name alone is damaged.
+    """
+    arrays = parse_arrays(content, names)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        others = set(archive.namelist()) - {f"{name}.npy" for name in arrays}
+    if others:
+        raise ValueError(f"it holds {one_line(min(others), 40)}")
+    return arrays
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> Array:

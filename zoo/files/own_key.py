@@ -19,29 +19,35 @@ _KEY_LENGTH = 32
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def signature_of(text: str) -> str | None:
-    """Return what only this user can write beside a text, and know again; None where there can be no key."""
+def signature_of(purpose: str, text: str) -> str | None:
+    """Return what only this user can write beside a text, and know again; None where there can be no key.
+
+    ``purpose`` says what for: a signature is none for any other.
+    """
     key_file = key_file_of_user()
     if key_file is None:
         return None
     with contextlib.suppress(OSError):
         make_key(key_file)
     key = read_key(key_file)
-    return None if key is None else _signature(key, text)
+    return None if key is None else digest(key, purpose.encode(), text.encode())
 
 
-def is_signed(text: str, signature: object) -> bool:
+def is_signed(purpose: str, text: str, signature: object) -> bool:
     """Tell whether this user has written ``signature`` beside the text; no key is made for that."""
     key_file = key_file_of_user()
     if key_file is None or not isinstance(signature, str):
         return False
     key = read_key(key_file)
     given = signature.encode(errors="replace")
-    return key is not None and hmac.compare_digest(given, _signature(key, text).encode())
+    return key is not None and hmac.compare_digest(
+        given, digest(key, purpose.encode(), text.encode()).encode()
+    )
 
 
-def _signature(key: bytes, text: str) -> str:
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+def digest(key: bytes, purpose: bytes, *parts: bytes) -> str:
+    """Return what the key makes of the parts, for one purpose; neither has a zero byte, but the last part."""
+    return hmac.new(key, b"\0".join([purpose, *parts]), hashlib.sha256).hexdigest()
 
 
 def key_file_of_user() -> Path | None:

@@ -16,7 +16,7 @@ from zoo.config.paths import shown
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files.damaged import UNREADABLE
-from zoo.files.opening import Folder
+from zoo.files.opening import TABLE_LIMIT, Folder
 from zoo.files.plain_data import parse_config, parse_json
 from zoo.files.printing import one_line
 from zoo.plots.finding import EVALUATIONS, RECORD, is_monitor
@@ -34,8 +34,6 @@ Score = Literal["final", "best", "train"]
 Read = TypeVar("Read")
 
 TEXT_LIMIT = 2**20
-TABLE_LIMIT = 256 * 2**20
-"""Bytes that a monitor, ``progress.csv`` or ``evaluations.npz`` may have: some ten million episodes."""
 
 LAST_EPISODES = 100
 """Episodes at the end of a training of which ``score=train`` is the mean."""

@@ -231,7 +231,7 @@ def restore_share(folder: Path, algorithm: Resumable, rank: int) -> str | None:
         values, arrays = read_files_of_worker(folder, rank)
         names = {path: part["name"] for path, part in values["parts"].items()}
         with misfits_told("the checkpoint does not fit this algorithm"):
-            algorithm.load_state(join(arrays, values["algorithm"], names))
+            algorithm.load_state(join(arrays, values.get("algorithm", {}), names))
     except ZooError as error:
         return str(error)
     return None
@@ -274,9 +274,9 @@ def read_checkpoint(folder: str | Path, *, for_more_steps: bool = False) -> Chec
     names = {path: part["name"] for path, part in values["parts"].items()}
     return Checkpoint(
         timesteps=values["timesteps"],
-        algorithm=join(arrays, values["algorithm"], names),
-        callbacks=values["callbacks"],
-        monitor=values["monitor"],
+        algorithm=join(arrays, values.get("algorithm", {}), names),
+        callbacks=values.get("callbacks", {}),
+        monitor=values.get("monitor"),
     )
 
 

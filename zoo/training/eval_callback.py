@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,15 @@ from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import UNREADABLE, move_aside
+from zoo.files.number_arrays import parse_only_arrays
+from zoo.files.opening import TABLE_LIMIT, DamagedFileError, read_regular
 from zoo.files.printing import one_line
 from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.training.problems import tell, told
 from zoo.training.run_folder import RunFolder
+
+_ARRAYS = ("timesteps", "results", "ep_lengths", "successes")
+"""Under Stable-Baselines3's names; the last only where the environment tells of success."""
 
 
 class EvalCallback(Callback):
@@ -107,7 +111,8 @@ class EvalCallback(Callback):
         self.evaluated_at = values["evaluated_at"]
         self.last = None if values["last"] is None else Evaluation.from_lists(values["last"])
         if self.run is not None and values["rows"]:
-            self._history = read_evaluations(self.run.evaluations)[: values["rows"]]
+            written = read_evaluations(self.run.evaluations, self.n_eval_episodes)
+            self._history = written[: values["rows"]]
             if len(self._history) < values["rows"]:
                 tell(
                     f"{self.run.evaluations} holds {len(self._history)} of the {values['rows']} evaluations"
@@ -190,20 +195,38 @@ def write_evaluations(path: Path, history: list[tuple[int, Evaluation]]) -> None
     atomic.write_bytes(path, buffer.getvalue())
 
 
-def read_evaluations(path: Path) -> list[tuple[int, Evaluation]]:
-    """Return what `write_evaluations` wrote; a damaged file is moved aside, which is told."""
+def read_evaluations(path: Path, n_episodes: int | None = None) -> list[tuple[int, Evaluation]]:
+    """Return what `write_evaluations` wrote; a damaged file is moved aside, which is told.
+
+    So is one whose evaluations are not of ``n_episodes``, if that is given: it belongs to another run.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"{damaged} is not what was written")
-        with np.load(path, allow_pickle=False) as file:
-            successes = file["successes"] if "successes" in file else [None] * len(file["timesteps"])
-            rows = zip(file["timesteps"], file["results"], file["ep_lengths"], successes, strict=True)
-            return [(int(steps), Evaluation(*values)) for steps, *values in rows]
+        return _parse_evaluations(read_regular(path, TABLE_LIMIT), n_episodes)
     except FileNotFoundError:
         return []
-    except UNREADABLE as error:
+    except (*UNREADABLE, DamagedFileError) as error:
+        problem = error.problem if isinstance(error, DamagedFileError) else one_line(error)
         aside = move_aside(path)
-        tell(f"{path} is damaged ({one_line(error)}): it is {aside.name} now, and another one begins")
+        tell(f"{path} is damaged ({problem}): it is {aside.name} now, and another one begins")
         return []
+
+
+def _parse_evaluations(content: bytes, n_episodes: int | None) -> list[tuple[int, Evaluation]]:
+    """Raises `ValueError` for another form; nothing is unpacked that would take much memory."""
+    arrays = parse_only_arrays(content, _ARRAYS)
+    missing = [name for name in _ARRAYS[:3] if name not in arrays]
+    if missing:
+        raise ValueError(f"it has no {' and no '.join(missing)}")
+    timesteps, results = arrays.pop("timesteps"), arrays["results"]
+    if timesteps.ndim != 1 or results.ndim != 2 or len(results) != len(timesteps) or not results.size:
+        raise ValueError("its arrays don't fit together")
+    if any(array.shape != results.shape for array in arrays.values()):
+        raise ValueError("its arrays don't fit together")
+    if n_episodes not in (None, results.shape[1]):
+        raise ValueError(
+            f"its evaluations are of {results.shape[1]:,} episodes, those of this run {n_episodes}"
+        )
+    lengths, successes = arrays["ep_lengths"].astype(np.int64), arrays.get("successes")
+    reached = [None] * len(results) if successes is None else successes.astype(np.bool_)
+    rows = zip(timesteps.tolist(), results, lengths, reached, strict=True)
+    return [(int(steps), Evaluation(*values)) for steps, *values in rows]

@@ -18,7 +18,7 @@ from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.algorithm_names import asked_for
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import build
-from zoo.config.resuming import FREE_OF_CHECKPOINTS
+from zoo.config.resuming import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.errors import ZooError
 from zoo.training.checkpoint import go_back, refuse_unfit_barriers
 from zoo.training.job import is_requeued, slurm_job
@@ -26,7 +26,7 @@ from zoo.training.last_checkpoint import drop, kept_bytes, leave_last
 from zoo.training.loggers import Ending
 from zoo.training.problems import tell, warnings_in_one_line
 from zoo.training.process_limits import refuse_many_of_others
-from zoo.training.run_folder import FINISHED, SHOWN_ONLY, FolderWatch, RunFolder
+from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 from zoo.training.workers import LEARN, Crew, config_of
 
@@ -328,18 +328,20 @@ class Experiment:
             return RunFolder.reopen(
                 self.config["resume"],
                 for_more_steps=is_longer,
-                links_allowed=bool(self.config.get("trust")),
+                is_trusted=bool(self.config.get("trust")),
             )
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:
             return None
-        run = RunFolder.of_job(self.config["runs_dir"], job, self._is_same_run)
-        if run is not None:
-            given, self.config = self.config, _plain(run.read_config())
-            self.config |= {key: given[key] for key in SHOWN_ONLY if key in given}
-            checkpoint = self.config["callbacks"].get("checkpoint")
-            if checkpoint is not None:
-                checkpoint |= {key: given["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
+        found = RunFolder.of_job(self.config["runs_dir"], job, self._is_same_run)
+        if found is None:
+            return None
+        run, config = found
+        given, self.config = self.config, _plain(config)
+        self.config |= {key: given[key] for key in SHOWN_ONLY if key in given}
+        checkpoint = self.config["callbacks"].get("checkpoint")
+        if checkpoint is not None:
+            checkpoint |= {key: given["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
         return run
 
     def _is_same_run(self, config: Mapping[str, Any]) -> bool:
@@ -370,8 +372,8 @@ def _without_kept(config: Mapping[str, Any]) -> Config:
 
 def _new_run(config: Config) -> RunFolder:
     run = RunFolder.create(config["runs_dir"], asked_for(config["algo"]), config["env"]["id"], config["seed"])
-    run.write_config({key: value for key, value in as_written(config).items() if key != "trust"})
-    sign(run.path)
+    written = run.write_config({key: value for key, value in as_written(config).items() if key != "trust"})
+    sign(run.path, written)
     return run
 
 

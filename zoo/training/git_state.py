@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
+NOTHING_SET = 1
+"""The exit status of ``git config`` where no setting is of the name asked for."""
+
 
 def git_state() -> dict[str, Any]:
     """Return the commit checked out in the working folder, and whether files differ from it.
@@ -22,21 +25,33 @@ def git_state() -> dict[str, Any]:
 
 
 def _has_filters_of_its_own() -> bool:
-    """Tell whether the repository itself, and not the user, has set a program to read files through."""
-    found = _git("config", "--show-scope", "--includes", "--name-only", "--get-regexp", r"^(filter|diff)\.")
-    scopes = {line.partition("\t")[0] for line in (found or "").splitlines()}
-    return not scopes <= {"global", "system"}
+    """Tell whether the repository itself, and not the user, has set a program to read files through.
+
+    So it is taken to be where git can't say: versions before 2.26 have no scopes.
+    """
+    pattern = r"^(filter|diff)\."
+    status, found = _asked("config", "--show-scope", "--includes", "--name-only", "--get-regexp", pattern)
+    if status == NOTHING_SET:
+        return False
+    scopes = {line.partition("\t")[0] for line in found.splitlines()}
+    return status != 0 or not scopes <= {"global", "system"}
 
 
 def _git(*arguments: str) -> str | None:
+    status, found = _asked(*arguments)
+    return found.strip() if status == 0 else None
+
+
+def _asked(*arguments: str) -> tuple[int | None, str]:
+    """Return git's exit status, None where it could not answer, and what it printed."""
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *arguments],
             capture_output=True,
             text=True,
             timeout=5,
-            check=True,
+            check=False,
         )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None, ""
+    return done.returncode, done.stdout

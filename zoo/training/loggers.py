@@ -5,17 +5,24 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
+import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
-from zoo.files.printing import show
+from zoo.files.opening import TABLE_LIMIT, DamagedFileError, open_regular
+from zoo.files.printing import one_line, show
 from zoo.training.problems import tell
+
+LINE_LIMIT = 2**20
+"""Bytes that a row of a ``progress.csv`` that is read may have."""
 
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""
@@ -202,9 +209,7 @@ class CsvLogger(Logger):
     def _rows(self, columns: Sequence[str] = (STEPS,), limit: int | None = None) -> list[dict[str, str]]:
         """Return the first rows of the file, by ``columns`` and others; none, if it can't be read."""
         try:
-            whole_lines = self.path.read_bytes().split(b"\n")[:-1]
-            lines = whole_lines if limit is None else whole_lines[: limit + 1]
-            table = csv.DictReader(line.decode() for line in lines)
+            table = csv.DictReader(self._lines(None if limit is None else limit + 1))
             rows = list(table)
             if not set(columns) <= set(table.fieldnames or columns):
                 raise ValueError("columns are missing")
@@ -213,11 +218,25 @@ class CsvLogger(Logger):
                     raise ValueError(f"row {number} is not one of values for the columns")
         except FileNotFoundError:
             return []
-        except (ValueError, csv.Error) as error:
+        except (ValueError, csv.Error, DamagedFileError) as error:
+            problem = error.problem if isinstance(error, DamagedFileError) else one_line(error)
             aside = move_aside(self.path)
-            tell(f"{self.path} is damaged ({error}): it is {aside.name} now, and another one begins")
+            tell(f"{self.path} is damaged ({problem}): it is {aside.name} now, and another one begins")
             return []
         return rows
+
+    def _lines(self, limit: int | None) -> Iterator[str]:
+        """Give the first whole lines of the file, one at a time."""
+        with open_regular(self.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > TABLE_LIMIT:
+                raise DamagedFileError(self.path.name, f"it has {size:,} bytes")
+            for line in itertools.islice(iter(partial(file.readline, LINE_LIMIT), b""), limit):
+                if not line.endswith(b"\n"):
+                    if len(line) == LINE_LIMIT:
+                        raise ValueError(f"a line has more than {LINE_LIMIT:,} bytes")
+                    return
+                yield line.decode()
 
     def _rewrite(self, columns: list[str], rows: list[Any]) -> None:
         atomic.write_text(self.path, _as_csv([columns], columns, rows))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.agents.own_runs import is_own_as_it_stands
+from zoo.agents.foreign_sizes import ENVS_LIMIT
+from zoo.agents.own_runs import is_own_run
 from zoo.errors import ZooError
 from zoo.files.free_memory import GIB, SHARE, free_bytes
 from zoo.files.printing import one_line
@@ -21,9 +22,6 @@ WORKER_BYTES = 2**28
 
 PROCESSES_A_CORE = 4
 """What a run that is not one's own may start."""
-
-ENVS_LIMIT = 1_000
-"""Environments that such a run may make."""
 
 
 def refuse_too_many_workers(n_workers: int) -> None:
@@ -46,7 +44,7 @@ def refuse_too_many_workers(n_workers: int) -> None:
 def refuse_many_of_others(run: Path, config: Mapping[str, Any], remedy: str) -> None:
     """Raise `ZooError` if a run that is not this user's own would start many processes by its config."""
     problem = _many(config)
-    if problem is not None and not is_own_as_it_stands(run):
+    if problem is not None and not is_own_run(run):
         raise ZooError(
             f"the run in {one_line(run)} asks for {problem}, refused because it is not a run of your own,"
             f" started in this folder; {remedy}"

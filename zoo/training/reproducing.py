@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.agents.own_runs import is_own_run
-from zoo.agents.trust import refuse_foreign_run
+from zoo.agents.foreign_runs import refuse_foreign_run
+from zoo.agents.own_runs import config_of_own_run
 from zoo.algorithms.callback import Callback, Training
 from zoo.config import sections
 from zoo.config.algorithm_names import PRESET
@@ -21,17 +21,14 @@ from zoo.config.validation import checked
 from zoo.errors import ZooError, nearest
 from zoo.files.damaged import UNREADABLE
 from zoo.files.number_arrays import parse_arrays
-from zoo.files.opening import TENSOR_LIMIT, TEXT_LIMIT, Folder
-from zoo.files.plain_data import parse_config
+from zoo.files.opening import TABLE_LIMIT, TENSOR_LIMIT, TEXT_LIMIT, Folder
+from zoo.files.plain_data import parse_config, parse_yaml
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors
 from zoo.training.checkpoint import Checkpoint, read_checkpoint
 from zoo.training.experiment import Experiment
 from zoo.training.process_limits import refuse_many_of_others
 from zoo.training.run_folder import RunFolder, refuse_unusual
-
-LOG_LIMIT = 2**30
-"""Bytes that a file of episodes or evaluations may have."""
 
 ENVIRONMENT = ("versions", "machine", "host", "git_commit", "git_changed")
 """What of a run's record may explain that the same config led elsewhere."""
@@ -91,7 +88,7 @@ def reproduce(
     trusted.
     """
     run = RunFolder(path)
-    refuse_unusual(path, links_allowed=trust)
+    refuse_unusual(path, is_trusted=trust)
     record = run.read_record()
     config = _config(path, trust=trust)
     if until is None and record.get("status") != "finished":
@@ -101,7 +98,7 @@ def reproduce(
             f"the run in {one_line(path)} is {one_line(record.get('status'))}, not finished;"
             f" compare it as far as it came:{hint}"
         )
-    before = _left_by(run, agents=until is None)
+    before = _left_by(run, agents=until is None, follow_links=trust)
     checkpoint = read_checkpoint(run.checkpoint) if until is not None and run.has_checkpoint else None
     watch = _Watch(until, checkpoint)
     with Experiment(_again(config, runs_dir)) as experiment:
@@ -171,17 +168,19 @@ class _Mark(Callback):
 def _config(path: Path, *, trust: bool) -> dict[str, Any]:
     """Return the run's config, checked. Raises `ZooError` for one that is damaged or not trusted."""
     origin = one_line(path)
+    signed = None if trust else config_of_own_run(path)
+    is_known = trust or signed is not None
     try:
-        content = Folder(path).read("config.yaml", TEXT_LIMIT)
+        content = signed or Folder(path, follow_links=trust).read("config.yaml", TEXT_LIMIT)
         if content is None:
             raise ZooError(f"there is no run in {origin}: it has no config.yaml")
-        config = parse_config(content)
+        config = parse_yaml(content) if is_known else parse_config(content)
     except (OSError, ValueError) as error:
-        raise ZooError(f"can't read the run's config in {origin}: {error}") from error
+        raise ZooError(f"can't read the run's config in {origin}: {one_line(error)}") from error
     for section in ("algo", "env", "policy", "callbacks", "logger"):
         if not isinstance(config.get(section), Mapping):
             raise ZooError(f"{origin} is not a run: its config has no section `{section}`")
-    if not trust and not is_own_run(path, config):
+    if not is_known:
         refuse_foreign_run(config, f"the run in {origin}")
     config = resolved_values(config)
     algo = config["algo"]
@@ -232,14 +231,14 @@ class _Left:
     """By monitor."""
 
 
-def _left_by(run: RunFolder, *, agents: bool) -> _Left:
+def _left_by(run: RunFolder, *, agents: bool, follow_links: bool = False) -> _Left:
     """Read it all, before anything is trained. Raises `ZooError` for a file that is damaged."""
     names = [f"{name}/{file}.safetensors" for name in _AGENTS for file in ("policy", "normalization")]
     monitors = sorted(path.name for path in run.monitor.glob("*.monitor.csv"))
     return _Left(
-        {name: _tensors((run.path / name).parent, Path(name).name) for name in names if agents},
-        _evaluations(run),
-        {name: episodes for name in monitors if (episodes := _episodes(run, name)) is not None},
+        {name: _tensors(run.path / name, follow_links) for name in names if agents},
+        _evaluations(run, follow_links),
+        {name: episodes for name in monitors if (episodes := _episodes(run, name, follow_links)) is not None},
     )
 
 
@@ -257,12 +256,12 @@ def _compare_agents(before: Mapping[str, Arrays | None], after: Mapping[str, Arr
     return next((each for each in compared if not each.equal), Comparison(True, "agent and best agent"))
 
 
-def _tensors(folder: Path, name: str) -> Arrays | None:
+def _tensors(path: Path, follow_links: bool) -> Arrays | None:
     try:
-        content = Folder(folder).read(name, TENSOR_LIMIT)
+        content = Folder(path.parent, follow_links=follow_links).read(path.name, TENSOR_LIMIT)
         return None if content is None else parse_tensors(content)[0]
     except (OSError, ValueError) as error:
-        raise ZooError(f"can't read {one_line(folder / name)}: {error}") from error
+        raise ZooError(f"can't read {one_line(path)}: {error}") from error
 
 
 def _compared_arrays(theirs: Mapping[str, Any], ours: Mapping[str, Any], where: str) -> Comparison:
@@ -303,9 +302,9 @@ def _compare_evaluations(
     return Comparison(True, f"all {len(theirs)}, the last at step {max(theirs):,}")
 
 
-def _evaluations(run: RunFolder) -> dict[int, tuple[bytes, ...]]:
+def _evaluations(run: RunFolder, follow_links: bool) -> dict[int, tuple[bytes, ...]]:
     try:
-        content = Folder(run.path).read(run.evaluations.name, LOG_LIMIT)
+        content = Folder(run.path, follow_links=follow_links).read(run.evaluations.name, TABLE_LIMIT)
         if content is None:
             return {}
         arrays = parse_arrays(content, ("timesteps", "results", "ep_lengths", "successes"))
@@ -337,9 +336,9 @@ def _compare_episodes(
     return Comparison(True, f"all {n_episodes:,} episodes")
 
 
-def _episodes(run: RunFolder, name: str) -> Episodes | None:
+def _episodes(run: RunFolder, name: str, follow_links: bool) -> Episodes | None:
     try:
-        content = Folder(run.monitor).read(name, LOG_LIMIT)
+        content = Folder(run.monitor, follow_links=follow_links).read(name, TABLE_LIMIT)
         if content is None:
             return None
         lines = content.decode().split("\n")[1:-1]

@@ -16,18 +16,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
 from zoo.agents.finding import KEPT
+from zoo.agents.own_runs import is_own_run
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
-from zoo.files.opening import TEXT_LIMIT, UnusualEntryError, open_regular, refuse_unusual_entries
-from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
+from zoo.files.opening import (
+    TEXT_LIMIT,
+    DamagedFileError,
+    UnusualEntryError,
+    read_regular,
+    refuse_unusual_entries,
+)
+from zoo.files.plain_data import parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
 from zoo.training.git_state import git_state
 from zoo.training.machine import machine
 from zoo.training.problems import tell, told
+from zoo.training.run_record import parse_record
 from zoo.training.speed import Speed
 
 if TYPE_CHECKING:
@@ -36,9 +44,6 @@ if TYPE_CHECKING:
 CHECKPOINT_FOLDER = "checkpoint"
 
 PRETRAINING_FOLDER, PRETRAINING_CURVES = "pretraining", "pretrain.csv"
-
-SHOWN_ONLY = ("resume", "job", "verbose", "progress_bar", "trust")
-"""Settings in which two configs of the same run may differ."""
 
 WRITTEN = (
     *(
@@ -103,17 +108,17 @@ class RunFolder:
 
     @classmethod
     def reopen(
-        cls, path: str | os.PathLike[str], *, for_more_steps: bool = False, links_allowed: bool = False
+        cls, path: str | os.PathLike[str], *, for_more_steps: bool = False, is_trusted: bool = False
     ) -> RunFolder:
         """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
 
         Raises `ZooError` if there is no run, if it is still going on, if it is finished, or if something in
-        it is no file: a run may be a stranger's, or stand where others write. Links need ``links_allowed``.
+        it is no file: a run may be a stranger's, or stand where others write. Links need ``is_trusted``.
         One that is taken up ``for_more_steps`` than it was to have may be finished, where its checkpoint was
         kept.
         """
         run = cls(path)
-        refuse_unusual(run.path, links_allowed=links_allowed)
+        refuse_unusual(run.path, is_trusted=is_trusted)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
         try:
@@ -139,9 +144,10 @@ class RunFolder:
     @classmethod
     def of_job(
         cls, root: str | os.PathLike[str], job: str, is_same: Callable[[dict[str, Any]], bool]
-    ) -> RunFolder | None:
-        """Take up the newest unfinished run of a job whose config is the same, or return None.
+    ) -> tuple[RunFolder, dict[str, Any]] | None:
+        """Take up the newest unfinished run of a job whose config is the same; return it, and that config.
 
+        None if there is no such run.
         Runs that still go on in another process, a neighbour in the same job, are left alone.
         """
         folders = [config.parent for config in Path(root).glob("*/*/*/config.yaml")]
@@ -150,8 +156,8 @@ class RunFolder:
             try:
                 record = run.read_record() if run.record.exists() else run.read_config()
                 is_wanted = record.get("job") == job and record.get("status") != FINISHED
-                if is_wanted and is_same(run.read_config()):
-                    return cls.reopen(folder)
+                if is_wanted and is_same(config := run.read_config()):
+                    return cls.reopen(folder), config
             except (ZooError, OSError):
                 # Damaged, or somebody else's.
                 continue
@@ -167,9 +173,10 @@ class RunFolder:
         """Whether a signal has ended the run's pretraining, which it can go on with."""
         return has_checkpoint(self.pretraining)
 
-    def write_config(self, config: Mapping[str, Any]) -> None:
-        """Write the whole resolved config."""
+    def write_config(self, config: Mapping[str, Any]) -> bytes:
+        """Write the whole resolved config, and return what now stands there."""
         self._write(self.config, to_yaml(config))
+        return self._written[self.config]
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
@@ -181,11 +188,11 @@ class RunFolder:
     def read_record(self) -> dict[str, Any]:
         """Return ``run.json``. Raises `ZooError` if there is no run here."""
         try:
-            return parse_json(_content(self.record))
+            return parse_record(_content(self.record))
         except FileNotFoundError as error:
             raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
         except (OSError, ValueError) as error:
-            raise ZooError(f"can't read the run's record {self.record}: {error}") from error
+            raise ZooError(f"can't read the run's record {self.record}: {one_line(error)}") from error
 
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
@@ -293,7 +300,7 @@ class RunFolder:
     def _record_so_far(self) -> dict[str, Any]:
         """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
         try:
-            return parse_json(_content(self.record))
+            return parse_record(_content(self.record))
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -351,23 +358,27 @@ class FolderWatch(Callback):
         self.run.make_again_if_deleted()
 
 
-def refuse_unusual(run: Path, *, links_allowed: bool = False) -> None:
-    """Raise `ZooError` for a link, a pipe or a device where a run keeps files; trackers have their own."""
+def refuse_unusual(run: Path, *, is_trusted: bool = False) -> None:
+    """Raise `ZooError` for a link, a pipe or a device where a run keeps files; trackers have their own.
+
+    So for files with large holes in a stranger's run; one's own may stand where the system compresses them.
+    """
     try:
         if run.is_dir():
-            refuse_unusual_entries(run, WRITTEN, links_allowed=links_allowed)
+            holes_allowed = is_trusted or is_own_run(run)
+            refuse_unusual_entries(run, WRITTEN, links_allowed=is_trusted, holes_allowed=holes_allowed)
     except UnusualEntryError as error:
-        remedy = "; if it is yours, trust=true follows it" if error.what == "a link" else ""
+        remedy = "; if it is yours, trust=true takes it" if "device" not in error.what else ""
         raise ZooError(f"the run in {one_line(run)} is refused: {one_line(error)}{remedy}") from error
     except OSError as error:
         raise ZooError(f"can't read the run in {one_line(run)}: {error.strerror or error}") from error
 
 
 def _content(path: Path) -> bytes:
-    with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > TEXT_LIMIT:
-            raise ValueError(f"it has more than {TEXT_LIMIT:,} bytes")
-        return file.read()
+    try:
+        return read_regular(path, TEXT_LIMIT)
+    except DamagedFileError as error:
+        raise ValueError(error.problem) from error
 
 
 def _made_anew(parent: Path, name: str) -> Path:

@@ -20,6 +20,9 @@ from zoo.files.printing import one_line
 if TYPE_CHECKING:
     from zoo.optim.workers import Store, Workers
 
+PURPOSE = "zoo workers"
+"""What the user's key signs here."""
+
 PROOF_BYTES = 32
 
 
@@ -52,7 +55,7 @@ class Words:
             text, signature = json.loads(found)
         except (ValueError, TypeError, RecursionError):
             text, signature = None, None
-        if not isinstance(text, str) or not is_signed(self._signed(name, text), signature):
+        if not isinstance(text, str) or not is_signed(PURPOSE, self._signed(name, text), signature):
             raise ZooError(
                 f"`{one_line(name, 40)}` where the workers of this job meet is not signed by your key: it"
                 f" comes from somebody else, or {key_file_of_user()} is not the same for all tasks"
@@ -72,11 +75,11 @@ class Words:
         answers = workers.rows(_numbers(own))
         for rank, answer in enumerate(answers):
             given = answer.astype(np.uint8).tobytes().hex()
-            if not is_signed(self._signed(f"member {rank}", asked), given):
+            if not is_signed(PURPOSE, self._signed(f"member {rank}", asked), given):
                 raise ZooError(f"worker {rank} of this job has not your key: it is somebody else's process")
 
     def _signature(self, name: str, text: str) -> str:
-        signature = signature_of(self._signed(name, text))
+        signature = signature_of(PURPOSE, self._signed(name, text))
         if signature is None:
             raise ZooError(
                 "the tasks of a job know each other by your key, and there is none:"
@@ -85,7 +88,7 @@ class Words:
         return signature
 
     def _signed(self, name: str, text: str) -> str:
-        return json.dumps(["zoo workers", self._job, name, text])
+        return json.dumps([self._job, name, text])
 
 
 def _numbers(content: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -85,7 +85,7 @@ def _last_checkpoint(
         raise ZooError(
             f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
         )
-    refuse_unusual(run, links_allowed=links_allowed)
+    refuse_unusual(run, is_trusted=links_allowed)
     folder = run / CHECKPOINT_FOLDER
     if not has_checkpoint(folder):
         raise ZooError(

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from zoo.config.resuming import SHOWN_ONLY
 from zoo.envs.filming import small_gif
 from zoo.files.atomic import make_folder
 from zoo.files.plain_data import to_yaml
 from zoo.training.loggers import Ending, Logger, Report
-from zoo.training.run_folder import SHOWN_ONLY
 
 FINAL, BEST = "final/mean_return", "final/best_mean_return"
 """The scores by which the tab HParams compares runs: the last evaluation's, and the best agent's."""

@@ -87,7 +87,7 @@ def refuse_programs(file: Path, place: str, *, writes: bool) -> None:
     """
     try:
         with open_regular(file) as opened:
-            refuse_holes(opened, place)
+            refuse_holes(os.fstat(opened.fileno()), place)
         with contextlib.closing(_read_write(file) if writes else read_only(file)) as database:
             tables, length = SCHEMA_LIMIT
             entries = database.execute("SELECT type, name, sql FROM sqlite_master").fetchmany(tables + 1)

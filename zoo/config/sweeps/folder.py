@@ -43,6 +43,9 @@ from zoo.files.printing import one_line
 LAUNCHER = "launcher"
 """The lock that a multirun on this machine holds."""
 
+PURPOSE = "zoo sweep"
+"""What the user's key signs here."""
+
 RECORD_LIMIT = 4 * 2**20
 """Bytes that ``sweep.yaml`` may have: those of tens of thousands of jobs."""
 
@@ -145,7 +148,7 @@ class SweepFolder:
         earlier = self.read_record() if self.record.is_file() else {}
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = {"started": now, **earlier, **values, "jobs": jobs}
-        record["signature"] = signature_of(self._signed(record))
+        record["signature"] = signature_of(PURPOSE, self._signed(record))
         atomic.write_text(self.record, to_yaml(record))
 
     def read_record(self) -> dict[str, Any]:
@@ -170,7 +173,7 @@ class SweepFolder:
         """
         if self._is_own is None:
             record = self.read_record()
-            self._is_own = is_signed(self._signed(record), record.get("signature"))
+            self._is_own = is_signed(PURPOSE, self._signed(record), record.get("signature"))
         return self._is_own
 
     def _signed(self, record: Mapping[str, Any]) -> str:
@@ -178,7 +181,7 @@ class SweepFolder:
         jobs = [[state.number, state.overrides] for state in self.states.all()]
         places = [os.getcwd(), os.path.realpath(self.path)]
         common = [record.get(key) for key in ("command", "overrides", "hydra_overrides")]
-        return "zoo sweep " + json.dumps([places, common, jobs])
+        return json.dumps([places, common, jobs])
 
     def change(self, number: int, **values: object) -> JobState:
         """Write down how a job stands now, and `sweep.csv` anew."""

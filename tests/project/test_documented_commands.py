@@ -85,7 +85,7 @@ class MyCallback(Callback):
 
 
 class Interrupts(Callback):
-    """Presses Ctrl-C once: the run is there to be resumed."""
+    # Presses Ctrl-C once: a run that can be resumed.
 
     every = 256
 
@@ -135,6 +135,7 @@ def carry_out(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     )
     assert server.stdin is not None
     assert server.stdout is not None
+    assert server.stdout.readline().startswith("ready")
 
     def carry_out(command: str, folder: Path) -> tuple[int, str]:
         asked = {
@@ -191,7 +192,7 @@ def fitted(command: str, folder: Path) -> str:
         command = re.sub(r"\bRUN\b", str(checkpoint.parent.relative_to(folder)), command)
     if "checkpoint=20480" in command:
         kept = newest("runs/ppo2/CartPole-v1/*/agents/*")
-        command = command.replace("checkpoint=20480", "checkpoint=" + re.findall(r"\d+", Path(kept).name)[-1])
+        command = command.replace("20480", str(int(kept.rpartition("-")[2])))
     return command
 
 

@@ -1,7 +1,8 @@
 """Runs command lines of the installed Zoo, each in a process of its own that has imported everything already.
 
-Says that it is ready, then reads one JSON object a line: `arguments`, `folder`, and `output`, the file that gets
-what is printed. Answers with the exit status. What is imported once here takes each command two seconds less.
+Says that it is ready, then reads one JSON object a line: `arguments`, `folder`, and `output`, the file that
+gets what is printed. Answers with the exit status. What is imported once here takes each command two seconds
+less.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ def main() -> None:
     import zoo
     from zoo.cli import main as command_line
 
-    for module in ("agents.agent_folder", "config.composing", "training.train", "algorithms.registry", "envs"):
+    for module in (
+        "agents.agent_folder",
+        "config.composing",
+        "training.train",
+        "algorithms.registry",
+        "envs",
+    ):
         importlib.import_module(f"zoo.{module}")
     assert "site-packages" in (zoo.__file__ or ""), "not the installed Zoo"
     print("ready, with torch", torch.__version__, flush=True)
@@ -31,7 +38,6 @@ def main() -> None:
             nothing = os.open(os.devnull, os.O_RDONLY)
             for descriptor, copy in ((nothing, 0), (output, 1), (output, 2)):
                 os.dup2(descriptor, copy)
-            sys.stdin = open(0, encoding="utf-8", closefd=False)
             os.chdir(asked["folder"])
             sys.argv = ["zoo", *asked["arguments"]]
             command_line()

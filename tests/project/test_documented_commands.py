@@ -3,6 +3,7 @@
 The commands of a page run one after the other, each as it stands, but short: budgets are some hundred steps,
 sweeps two seeds. What a page speaks of as being there already (a run, a zip of somebody's, a module of one's
 own) is made first, by commands too. What can't run on every machine is listed in `NOT_RUN`, with the reason.
+`make test-slow` runs the pages that take minutes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from installed import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -161,7 +163,11 @@ def shortened(command: str) -> str:
     command = shlex.join(shlex.split(command, comments=True))
     command = re.sub(r"range\(\d+\)", "range(2)", command)
     command = re.sub(r"(n_trials|n_episodes|n_jobs|n_seeds)=\d+", r"\1=2", command)
-    command = re.sub(r"agents\.every=\d+|video\.every=\d+|reseed_every=\d+", lambda m: m[0].rpartition("=")[0] + "=256", command)
+    command = re.sub(
+        r"agents\.every=\d+|video\.every=\d+|reseed_every=\d+",
+        lambda m: m[0].rpartition("=")[0] + "=256",
+        command,
+    )
     command = re.sub(r"until=\d+", "until=256", command)
     words = command.split()
     if {"--cfg", "-i", "--help"} & set(words):
@@ -185,7 +191,9 @@ def fitted(command: str, folder: Path) -> str:
         assert found, f"no {pattern} for {command}"
         return str(found[-1].relative_to(folder))
 
-    command = re.sub(r"runs/(\w+)/([\w-]+)/20260131-120000_s1", lambda m: newest(f"runs/{m[1]}/{m[2]}/*_s1*"), command)
+    command = re.sub(
+        r"runs/(\w+)/([\w-]+)/20260131-120000_s1", lambda m: newest(f"runs/{m[1]}/{m[2]}/*_s1*"), command
+    )
     command = re.sub(r"runs/multirun/20260131-120000-\d+", lambda _: newest("runs/multirun/*"), command)
     if re.search(r"\bRUN\b", command):
         (checkpoint,) = folder.glob("runs/sac/Pendulum-v1/*_s1/checkpoint")
@@ -196,7 +204,13 @@ def fitted(command: str, folder: Path) -> str:
     return command
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.name)
+def shown(page: Path) -> ParameterSet:
+    """Return a page as a parameter: all but two take minutes."""
+    marks = () if page.name in ("README.md", "agents.md") else pytest.mark.slow
+    return pytest.param(page, marks=marks, id=page.name)
+
+
+@pytest.mark.parametrize("page", [shown(page) for page in PAGES if commands_of(page)])
 def test_commands_of_the_page_run(page: Path, tmp_path: Path, carry_out: Carry) -> None:
     prepare(page, tmp_path)
     failed = []
@@ -216,10 +230,11 @@ def prepare(page: Path, folder: Path) -> None:
     (folder / "my_module.py").write_text(MY_MODULE)
     for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         first = code.splitlines()[0]
-        if named := re.fullmatch(r"# (\w+\.py)", first):
-            if named[1] != "my_module.py":
-                (folder / named[1]).write_text(code)
-    sections = re.findall(r"^## An? .*?: `(my_\w+\.py)`\n.*?```python\n(.*?)```", page.read_text(), re.M | re.S)
+        if (named := re.fullmatch(r"# (\w+\.py)", first)) and named[1] != "my_module.py":
+            (folder / named[1]).write_text(code)
+    sections = re.findall(
+        r"^## An? .*?: `(my_\w+\.py)`\n.*?```python\n(.*?)```", page.read_text(), re.M | re.S
+    )
     for name, code in sections:
         (folder / name).write_text(code)
     if page.name == "sharing.md":

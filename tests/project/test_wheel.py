@@ -2,53 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
-import pytest
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-SHIPPED = ("zoo", "conf", "hyperparams", "trained_agents")
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from the source distribution, as an installer would; nothing is downloaded."""
-    source = tmp_path_factory.mktemp("source")
-    for name in SHIPPED:
-        shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
-        shutil.copy(REPOSITORY / name, source / name)
-    built = tmp_path_factory.mktemp("built")
-    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(built), str(source)], built)
-    return next(built.glob("*.whl"))
-
-
-@pytest.fixture(scope="module")
-def home(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a fresh environment in ``venv``: the wheel, and the libraries of this one."""
-    home = tmp_path_factory.mktemp("a folder with spaces")
-    environment = home / "venv"
-    run([sys.executable, "-m", "venv", "--without-pip", str(environment)], home)
-    packages = next((environment / "lib").glob("python*")) / "site-packages"
-    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
-    run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], home)
-    (packages / "libraries_of_the_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return home
-
-
-def run(command: list[str], folder: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    finished = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert finished.returncode == 0, f"{command}\n{finished.stdout}\n{finished.stderr}"
-    return finished.stdout
+from installed import REPOSITORY, SHIPPED, run
 
 
 def zoo(home: Path, *arguments: str) -> str:

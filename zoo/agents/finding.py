@@ -84,11 +84,14 @@ def list_agents(*, runs: str | os.PathLike[str] = "runs", which: Which = "best")
 def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
     """Return the agent's own folder or zip; the path may also be a zip's without its ending, or a run's.
 
-    Raises `ZooError` if there is no agent.
+    ``trained_agents/…`` is Zoo's own where the working folder has none. Raises `ZooError` if there is no agent.
     """
     given = Path(path).expanduser()
     if _is_file(given):
         return given
+    own = data_folder(COLLECTION)
+    if not os.path.lexists(given) and given.parts[:1] == (COLLECTION,) and own is not None:
+        given = own.joinpath(*given.parts[1:])
     if not os.path.lexists(given):
         zipped = given.with_name(f"{given.name}.zip")
         if _is_file(zipped):

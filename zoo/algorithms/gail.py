@@ -292,5 +292,14 @@ def generated_by(name: str) -> type[GAIL]:
     return type(title, (GAIL, generator), members)
 
 
+def __getattr__(name: str) -> Any:
+    """Return a class that `generated_by` makes, or its config, by the name under which pickles have it."""
+    for generator in GENERATORS if name.startswith("GAILOn") else ():
+        for made in (generated_by(generator), generated_by(generator).config_class):
+            if made.__name__ == name:
+                return made
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 GAIL.config_class = generated_by(GAILConfig.generator).config_class
 GAIL.show_hyperparameters()

@@ -34,13 +34,55 @@ def test_model_is_pickled_after_it_learned_and_acted(model: zoo.PPO2, copied: ob
     assert again.num_timesteps == 96
 
 
+@pytest.mark.parametrize("generator", ["trpo", "ppo2", "ppo1", "a2c", "acktr"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_model_of_gail_is_pickled(generator: str, copied: object) -> None:
+    model = zoo.GAIL("MlpPolicy", ENV, generator=generator, seed=0, compile=False, threads=1)
+    again, config = copied((model, model.config))  # type: ignore[operator]
+    assert type(again) is type(model)
+    assert config == model.config
+    observations = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    assert np.array_equal(again.predict(observations)[0], model.predict(observations)[0])
+
+
+def test_fourth_argument_of_predict_is_deterministic(model: zoo.PPO2) -> None:
+    observations = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
+    likeliest, _ = model.predict(observations, None, None, True)
+    drawn, _ = model.predict(observations, None, None, False)
+    assert np.array_equal(likeliest, model.predict(observations)[0])
+    assert not np.array_equal(likeliest, drawn)
+    with pytest.raises(ZooError, match="masks are given by name: action_masks="):
+        model.predict(observations, None, None, np.ones((500, 2), np.bool_))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ({"observation": [0, 0, 0, 0]}, "it is `predict.observations` here"),
+        ({"observations": [0, 0, 0, 0], "mask": [False]}, "`mask` is `predict.episode_start` here"),
+        ({}, "predict needs observations"),
+    ],
+)
+def test_arguments_of_predict_are_answered(
+    model: zoo.PPO2, arguments: dict[str, list[float]], meant: str
+) -> None:
+    with pytest.raises(ZooError, match=meant):
+        model.predict(**arguments)  # type: ignore[arg-type]
+
+
+def test_arguments_of_learn_without_a_name_are_answered(model: zoo.PPO2) -> None:
+    with pytest.raises(ZooError, match="not 5 arguments; anything else is given by name"):
+        model.learn(64, None, 1, "PPO", True)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
         ("logger", "LoggingCallback"),
         ("env", "get_env"),
         ("rollout_buffer", "model.memory"),
-        ("nothing", "nothing'"),
+        *(("n_steps", "model.config.n_steps"), ("learning_rate", "model.config.learning_rate")),
+        ("nothing", "nothing'$"),
     ],
 )
 def test_attributes_of_peers_are_answered(model: zoo.PPO2, name: str, meant: str) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import Never, Self
 
 from zoo.algorithms.agent import Array
+from zoo.algorithms.arguments import check_learn
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
 from zoo.algorithms.cloning import Epoch
 from zoo.algorithms.finite import Memory, check_finite, check_policy_first
@@ -28,7 +29,6 @@ from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
 from zoo.config.fields import build, scheduled
 from zoo.config.intervals import whole_steps
-from zoo.config.unknown_keys import refuse_arguments
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
@@ -153,7 +153,7 @@ class Algorithm(AgentInEnvs[Config]):
         self,
         total_timesteps: int,
         callback: Callback | Iterable[Callback] | None = None,
-        *,
+        *others: Never,
         reset_num_timesteps: bool = True,
         **unknown: Never,
     ) -> Self:
@@ -162,7 +162,7 @@ class Algorithm(AgentInEnvs[Config]):
         With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
         episodes are counted anew. Raises `ZooError` where the hyperparameters don't fit the environments.
         """
-        refuse_arguments(unknown, "learn", ["total_timesteps", "callback", "reset_num_timesteps"])
+        check_learn(others, unknown)
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()

@@ -47,6 +47,7 @@ OLD_NAMES = {
     "hidden_size_adversary": "d_net_arch",
     "adversary_entcoeff": "d_ent_coef",
     "d_stepsize": "d_learning_rate",
+    "mask": "episode_start",
 }
 """Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
 
@@ -148,6 +149,7 @@ NOT_CHOSEN = {
 """What Stable-Baselines lets choose by these names, and what is there instead."""
 
 OTHER_NAMES = {
+    "observation": "observations",
     "lr": "learning_rate",
     "save_freq": "every",
     "eval_freq": "every",

@@ -13,6 +13,7 @@ from zoo.config.all_keys import TRAINING, all_keys, having
 from zoo.config.bare_words import as_typed, spelled
 from zoo.config.environment_values import resolved
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.config.own_modules import name_own
 from zoo.config.paths import shown
@@ -48,9 +49,10 @@ class ConfigLoader(PluggedLoader):
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
         overrides = spelled(self.command, overrides)
         try:
-            return self._composed_and_checked(
-                config_name, overrides, run_mode, from_shell, validate_sweep_overrides
-            )
+            with interrupts_kept():
+                return self._composed_and_checked(
+                    config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+                )
         except UnknownKeyError as error:
             raise self._placed(error, self._algorithms(overrides)) from error
 

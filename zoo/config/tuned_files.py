@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
 from zoo.config.hydra_internals import header_of
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
 
@@ -63,8 +64,9 @@ def chosen_policy(default: Any) -> str | None:
 
 def read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
     try:
-        text = file.read_text(encoding="utf-8")
-        config = OmegaConf.create(text)
+        with interrupts_kept():
+            text = file.read_text(encoding="utf-8")
+            config = OmegaConf.create(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):

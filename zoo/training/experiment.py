@@ -18,6 +18,7 @@ from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.algorithm_names import asked_for
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import build
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.resuming import FREE_OF_CHECKPOINTS
 from zoo.errors import ZooError
 from zoo.training.checkpoint import go_back, refuse_unfit_barriers
@@ -345,6 +346,7 @@ class Experiment:
         return ours == theirs
 
 
+@interrupts_kept()
 def _plain(config: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Config = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What came out of an experiment."""
 
@@ -63,6 +63,11 @@ class Result:
     def is_complete(self) -> bool:
         """Whether the run ended by itself; one that a signal ended can be resumed."""
         return self.run.status == FINISHED
+
+    def __repr__(self) -> str:
+        how = "complete" if self.is_complete else "not complete"
+        best = "" if self.best_mean is None else f", best mean return {self.best_mean:.6g}"
+        return f"<Result: {how} after {self.algorithm.num_timesteps:,} steps{best}, in {self.run.path}>"
 
 
 class Experiment:

@@ -23,6 +23,7 @@ from zoo.algorithms.ddpg import DDPGConfig
 from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig
 from zoo.algorithms.gail import GAIL as _GAIL
+from zoo.algorithms.gail import GAILOnTRPOConfig
 from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.ppo1 import PPO1 as _PPO1
 from zoo.algorithms.ppo1 import PPO1Config
@@ -470,8 +471,8 @@ class GAIL(_GAIL):
     Hyperparameters:
         n_episodes (int | None, default None, ≥ 1): episodes to use, the first ones; null: all
         min_return (float | None, default None): use only episodes that return so much; null: all
-        generator (str, default 'trpo'): the algorithm that learns from the imitation reward; its
-            hyperparameters stand beside these
+        generator (str, default 'trpo', one of 'trpo', 'ppo2', 'ppo1', 'a2c', 'acktr'): the algorithm
+            that learns from the imitation reward; its hyperparameters stand beside these
         g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
             it
         d_step (int, default 1, ≥ 1): gradient steps of the discriminator each time
@@ -531,7 +532,7 @@ class GAIL(_GAIL):
         compile: bool | str = "auto",
         threads: int | str = "auto",
         precision: str = "float32",
-        config: TRPOConfig | None = None,
+        config: GAILOnTRPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         n_episodes: int | None = None,

@@ -52,12 +52,17 @@ REWARDS: dict[str, Callable[[Tensor], Tensor]] = {
 """The reward of a pair by its logit: −log(1 − D), log D − log(1 − D), log D."""
 
 
+GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")
+
+
 @dataclass
 class AdversaryConfig(EpisodeChoice, Variants):
     """Hyperparameters of the discriminator; the generator's stand beside them."""
 
     generator: str = hyperparameter(
-        "trpo", "the algorithm that learns from the imitation reward; its hyperparameters stand beside these"
+        "trpo",
+        "the algorithm that learns from the imitation reward; its hyperparameters stand beside these",
+        choices=GENERATORS,
     )
     g_step: int = hyperparameter(
         3, "updates of the generator, each on a new rollout, between those of it", ge=1

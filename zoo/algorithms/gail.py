@@ -22,11 +22,11 @@ import numpy as np
 from typing_extensions import Self
 
 from zoo.agents.agent_folder import AgentFiles
-from zoo.algorithms.adversary import Adversary, AdversaryConfig, by_path
+from zoo.algorithms.adversary import GENERATORS, Adversary, AdversaryConfig, by_path
 from zoo.algorithms.expert_episodes import chosen_episodes
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
-from zoo.algorithms.registry import algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import with_defaults
 from zoo.errors import ZooError, nearest
@@ -38,8 +38,6 @@ from zoo.optim.state import State
 from zoo.policies.config import PolicyConfig
 
 Array = np.ndarray
-
-GENERATORS = ("trpo", "ppo2", "ppo1", "a2c", "acktr")
 
 RAW = "raw_observations"
 """The column of a rollout with what the discriminator sees, where the policy sees it normalised."""
@@ -59,7 +57,7 @@ class GAILConfig(AdversaryConfig):
         known = ", ".join(GENERATORS)
         raise ZooError(
             f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of {known}"
-            f"{nearest(str(name), GENERATORS)}"
+            f"{nearest(str(name), GENERATORS) if name not in ALGORITHMS else ''}"
         )
 
 

@@ -9,7 +9,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config import sections
-from zoo.config.all_keys import TRAINING, all_keys, having
+from zoo.config.all_keys import TRAINING, all_keys, not_of
 from zoo.config.bare_words import as_typed, spelled
 from zoo.config.environment_values import resolved
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
@@ -121,10 +121,7 @@ class ConfigLoader(PluggedLoader):
             return f"; what the environment itself takes: `env.kwargs.{error.key}`"
         if error.section not in ("", "algo") or self.command not in TRAINING:
             return ""
-        others = [name for name in having(error.key) if name not in chosen]
-        if not others:
-            return ""
-        return f": `algo.{error.key}` is a hyperparameter of {', '.join(others)}, not of {', '.join(chosen)}"
+        return not_of(error.key, chosen)
 
     def _with_what_is_fixed(self, plain: dict[str, object]) -> dict[str, object]:
         """Add to the list ``fixed`` of a search the hyperparameters that the command line sets."""

@@ -20,9 +20,9 @@ def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **sett
     overrides with values of Python's. Or by a whole config, which `zoo.compose("train", …)` returned.
 
     A config that names an interrupted run in ``resume``, or its ``job``, goes on with it. SIGINT and SIGTERM
-    end the training after the update under way; when all is saved, `TrainingInterrupted` is raised. With ``workers``
-    this process is the first of them; in the other tasks of a Slurm job this function does not return: they
-    exit as the run ends. Raises `ZooError`
+    end the training after the update under way; when all is saved, `TrainingInterrupted` is raised. With
+    ``workers`` this process is the first of them; in the other tasks of a Slurm job this function does not
+    return: they exit as the run ends. Raises `ZooError`
     for what does not go together.
     """
     if isinstance(config, Mapping):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import zoo
+from zoo.algorithms.callback import Callback
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback
 
@@ -59,7 +62,7 @@ def test_fourth_argument_of_predict_is_deterministic(model: zoo.PPO2) -> None:
     ("arguments", "meant"),
     [
         ({"observation": [0, 0, 0, 0]}, "it is `predict.observations` here"),
-        ({"observations": [0, 0, 0, 0], "mask": [False]}, "`mask` is `predict.episode_start` here"),
+        ({"observations": [0, 0, 0, 0], "mask": [False]}, "it is `predict.episode_start` here"),
         ({}, "predict needs observations"),
     ],
 )
@@ -114,3 +117,63 @@ def test_arguments_of_checkpoints_are_answered(name: str, meant: str) -> None:
 def test_callback_that_is_none_is_told(model: zoo.PPO2, callback: object) -> None:
     with pytest.raises(ZooError, match="callback is a "):
         model.learn(64, callback)  # type: ignore[arg-type]
+
+
+class OfPeers(Callback):
+    def _on_step(self) -> bool:
+        return True
+
+
+class OfBoth(OfPeers):
+    def on_training_end(self, algorithm: object) -> None:
+        """Has a method that is called, and one of its own."""
+
+
+def test_callback_whose_methods_are_never_called_is_told(model: zoo.PPO2) -> None:
+    with pytest.raises(ZooError, match=r"OfPeers._on_step is never called: here it is on_steps\(self"):
+        model.learn(64, OfPeers())
+    model.learn(32, OfBoth())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "meant"),
+    [
+        (zoo.TRPO, {"n_epochs": 3}, "hyperparameter of ppo1, ppo2, not of trpo, which has n_critic_updates"),
+        (zoo.ACKTR, {"n_epochs": 3}, "not of acktr, which has nothing: it takes one step a rollout"),
+        (zoo.ARS, {"gamma": 0.9}, "not of ars, which has nothing: returns are not discounted"),
+        (zoo.TRPO, {"workers": 2}, "a setting of zoo train, and of zoo.train, not of TRPO"),
+        (zoo.PPO2, {"clip_rang": 2}, "did you mean `ppo2.clip_range`"),
+    ],
+)
+def test_hyperparameters_of_other_algorithms_are_told(
+    algorithm: type[Any], given: dict[str, Any], meant: str
+) -> None:
+    with pytest.raises(ZooError, match=meant):
+        algorithm("MlpPolicy", ENV, compile=False, threads=1, **given)
+
+
+def test_arguments_of_peers_load_and_make_vec_env_are_answered(model: zoo.PPO2, tmp_path: Path) -> None:
+    path = model.save(tmp_path / "agent")
+    for name, meant in {
+        "custom_objects": "its spaces are those of env=",
+        "print_system_info": "zoo doctor",
+    }.items():
+        with pytest.raises(ZooError, match=meant):
+            zoo.load(path, **{name: True})
+    with pytest.raises(ZooError, match="`vec_env_cls` is `env.vectorization` here"):
+        zoo.make_vec_env(ENV, vec_env_cls=object)
+
+
+def test_recurrent_ppo_needs_a_policy_that_remembers(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match="MlpPolicy does not: policy=MlpLstmPolicy does"):
+        zoo.RecurrentPPO("MlpPolicy", ENV, compile=False, threads=1)
+    recurrent = zoo.RecurrentPPO("MlpLstmPolicy", ENV, compile=False, threads=1)
+    assert zoo.RecurrentPPO.load(recurrent.save(tmp_path / "agent")).config == recurrent.config
+
+
+def test_names_of_the_package_are_listed() -> None:
+    names = dir(zoo)
+    assert {"PPO", "TRPO", "train", "load", "evaluate_policy"} <= set(names)
+    assert not {"Any", "TYPE_CHECKING", "importlib"} & set(names)
+    with pytest.raises(AttributeError, match="monitor_dir"):
+        zoo.Monitor  # noqa: B018

@@ -93,9 +93,9 @@ def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
         zipped = given.with_name(f"{given.name}.zip")
         if _is_file(zipped):
             return zipped
-        raise ZooError(
-            f"there is no agent at {one_line(given)}{_hint(given)}; `zoo agents` lists those there are"
-        )
+        folder = given.with_suffix("") if given.suffix == ".zip" else given
+        hint = f"; did you mean the folder {one_line(folder)}?" if folder.is_dir() else _hint(given)
+        raise ZooError(f"there is no agent at {one_line(given)}{hint}; `zoo agents` lists those there are")
     in_run = _agent_of_run(given, which)
     if in_run is not None and not _is_agent(given):
         return in_run

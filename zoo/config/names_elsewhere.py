@@ -47,7 +47,6 @@ OLD_NAMES = {
     "hidden_size_adversary": "d_net_arch",
     "adversary_entcoeff": "d_ent_coef",
     "d_stepsize": "d_learning_rate",
-    "mask": "episode_start",
 }
 """Stable-Baselines' names and the ones that replaced them, with their section where it is another."""
 
@@ -158,6 +157,7 @@ NOT_CHOSEN = {
 
 OTHER_NAMES = {
     "observation": "observations",
+    "mask": "episode_start",
     "lr": "learning_rate",
     "save_freq": "every",
     "eval_freq": "every",

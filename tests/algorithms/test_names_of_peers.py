@@ -160,7 +160,7 @@ def test_arguments_of_peers_load_and_make_vec_env_are_answered(model: zoo.PPO2, 
     }.items():
         with pytest.raises(ZooError, match=meant):
             zoo.load(path, **{name: True})
-    with pytest.raises(ZooError, match="`vec_env_cls` is `env.vectorization` here"):
+    with pytest.raises(ZooError, match="`vec_env_cls` is"):
         zoo.make_vec_env(ENV, vec_env_cls=object)
 
 

@@ -90,7 +90,16 @@ def load(path: str | Path, env: Any = None, *, trust: bool = False, **options: A
     return algorithm_class(files.config["algo"]["name"]).from_files(files, env, **options)
 
 
+def __dir__() -> list[str]:
+    """Name what there is to use, for whoever completes names at a prompt."""
+    return sorted(__all__)
+
+
 NAMES_ELSEWHERE = {
+    **dict.fromkeys(("Monitor", "VecMonitor"), "zoo.make_vec_env(env, n_envs, monitor_dir=DIR), if at all"),
+    "VecVideoRecorder": "zoo record agent=PATH, or callbacks=video of zoo train",
+    "HerReplayBuffer": "memory={'hindsight': {}} of an off-policy algorithm, or zoo.HerSAC and its like",
+    "CallbackList": "a list of callbacks",
     "HER": "memory={'hindsight': {}} of an off-policy algorithm, or zoo.HerSAC and its like",
     "DummyVecEnv": "zoo.make_vec_env(env, n_envs)",
     "SubprocVecEnv": "zoo.make_vec_env(env, n_envs, vectorization='workers')",

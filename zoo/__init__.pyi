@@ -23,6 +23,7 @@ from zoo.algorithms.ddpg import DDPGConfig
 from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig
 from zoo.algorithms.gail import GAIL as _GAIL
+from zoo.algorithms.gail import GAILOnTRPOConfig
 from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.ppo1 import PPO1 as _PPO1
 from zoo.algorithms.ppo1 import PPO1Config
@@ -487,8 +488,8 @@ class GAIL(_GAIL):
             −log(1 − D), negative: log D, logit: their difference
         absorbing_states (bool, default False): an end by itself leads to a state for ever, whose reward
             is learned; needs gamma < 1
-        generator (str, default 'trpo'): the algorithm that learns from the imitation reward; its
-            hyperparameters stand beside these
+        generator (str, default 'trpo', one of 'trpo', 'ppo2', 'ppo1', 'a2c', 'acktr'): the algorithm
+            that learns from the imitation reward; its hyperparameters stand beside these
         g_step (int, default 3, ≥ 1): updates of the generator, each on a new rollout, between those of
             the discriminator
         learning_rate (Schedule, default 0.001, ≥ 0): step size of the critic's optimizer
@@ -533,7 +534,7 @@ class GAIL(_GAIL):
         compile: bool | str = "auto",
         threads: int | str = "auto",
         precision: str = "float32",
-        config: TRPOConfig | None = None,
+        config: GAILOnTRPOConfig | None = None,
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         n_episodes: int | None = None,

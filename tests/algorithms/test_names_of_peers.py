@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import zoo
+from zoo.algorithms.callback import Callback
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback
 
@@ -34,13 +37,55 @@ def test_model_is_pickled_after_it_learned_and_acted(model: zoo.PPO2, copied: ob
     assert again.num_timesteps == 96
 
 
+@pytest.mark.parametrize("generator", ["trpo", "ppo2", "ppo1", "a2c", "acktr"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_model_of_gail_is_pickled(generator: str, copied: object) -> None:
+    model = zoo.GAIL("MlpPolicy", ENV, generator=generator, seed=0, compile=False, threads=1)
+    again, config = copied((model, model.config))  # type: ignore[operator]
+    assert type(again) is type(model)
+    assert config == model.config
+    observations = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    assert np.array_equal(again.predict(observations)[0], model.predict(observations)[0])
+
+
+def test_fourth_argument_of_predict_is_deterministic(model: zoo.PPO2) -> None:
+    observations = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
+    likeliest, _ = model.predict(observations, None, None, True)
+    drawn, _ = model.predict(observations, None, None, False)
+    assert np.array_equal(likeliest, model.predict(observations)[0])
+    assert not np.array_equal(likeliest, drawn)
+    with pytest.raises(ZooError, match="masks are given by name: action_masks="):
+        model.predict(observations, None, None, np.ones((500, 2), np.bool_))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ({"observation": [0, 0, 0, 0]}, "it is `predict.observations` here"),
+        ({"observations": [0, 0, 0, 0], "mask": [False]}, "it is `predict.episode_start` here"),
+        ({}, "predict needs observations"),
+    ],
+)
+def test_arguments_of_predict_are_answered(
+    model: zoo.PPO2, arguments: dict[str, list[float]], meant: str
+) -> None:
+    with pytest.raises(ZooError, match=meant):
+        model.predict(**arguments)  # type: ignore[arg-type]
+
+
+def test_arguments_of_learn_without_a_name_are_answered(model: zoo.PPO2) -> None:
+    with pytest.raises(ZooError, match="not 5 arguments; anything else is given by name"):
+        model.learn(64, None, 1, "PPO", True)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
         ("logger", "LoggingCallback"),
         ("env", "get_env"),
         ("rollout_buffer", "model.memory"),
-        ("nothing", "nothing'"),
+        *(("n_steps", "model.config.n_steps"), ("learning_rate", "model.config.learning_rate")),
+        ("nothing", "nothing'$"),
     ],
 )
 def test_attributes_of_peers_are_answered(model: zoo.PPO2, name: str, meant: str) -> None:
@@ -72,3 +117,63 @@ def test_arguments_of_checkpoints_are_answered(name: str, meant: str) -> None:
 def test_callback_that_is_none_is_told(model: zoo.PPO2, callback: object) -> None:
     with pytest.raises(ZooError, match="callback is a "):
         model.learn(64, callback)  # type: ignore[arg-type]
+
+
+class OfPeers(Callback):
+    def _on_step(self) -> bool:
+        return True
+
+
+class OfBoth(OfPeers):
+    def on_training_end(self, algorithm: object) -> None:
+        """Has a method that is called, and one of its own."""
+
+
+def test_callback_whose_methods_are_never_called_is_told(model: zoo.PPO2) -> None:
+    with pytest.raises(ZooError, match=r"OfPeers._on_step is never called: here it is on_steps\(self"):
+        model.learn(64, OfPeers())
+    model.learn(32, OfBoth())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "meant"),
+    [
+        (zoo.TRPO, {"n_epochs": 3}, "hyperparameter of ppo1, ppo2, not of trpo, which has n_critic_updates"),
+        (zoo.ACKTR, {"n_epochs": 3}, "not of acktr, which has nothing: it takes one step a rollout"),
+        (zoo.ARS, {"gamma": 0.9}, "not of ars, which has nothing: returns are not discounted"),
+        (zoo.TRPO, {"workers": 2}, "a setting of zoo train, and of zoo.train, not of TRPO"),
+        (zoo.PPO2, {"clip_rang": 2}, "did you mean `ppo2.clip_range`"),
+    ],
+)
+def test_hyperparameters_of_other_algorithms_are_told(
+    algorithm: type[Any], given: dict[str, Any], meant: str
+) -> None:
+    with pytest.raises(ZooError, match=meant):
+        algorithm("MlpPolicy", ENV, compile=False, threads=1, **given)
+
+
+def test_arguments_of_peers_load_and_make_vec_env_are_answered(model: zoo.PPO2, tmp_path: Path) -> None:
+    path = model.save(tmp_path / "agent")
+    for name, meant in {
+        "custom_objects": "its spaces are those of env=",
+        "print_system_info": "zoo doctor",
+    }.items():
+        with pytest.raises(ZooError, match=meant):
+            zoo.load(path, **{name: True})
+    with pytest.raises(ZooError, match="`vec_env_cls` is"):
+        zoo.make_vec_env(ENV, vec_env_cls=object)
+
+
+def test_recurrent_ppo_needs_a_policy_that_remembers(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match="MlpPolicy does not: policy=MlpLstmPolicy does"):
+        zoo.RecurrentPPO("MlpPolicy", ENV, compile=False, threads=1)
+    recurrent = zoo.RecurrentPPO("MlpLstmPolicy", ENV, compile=False, threads=1)
+    assert zoo.RecurrentPPO.load(recurrent.save(tmp_path / "agent")).config == recurrent.config
+
+
+def test_names_of_the_package_are_listed() -> None:
+    names = dir(zoo)
+    assert {"PPO", "TRPO", "train", "load", "evaluate_policy"} <= set(names)
+    assert not {"Any", "TYPE_CHECKING", "importlib"} & set(names)
+    with pytest.raises(AttributeError, match="monitor_dir"):
+        zoo.Monitor  # noqa: B018

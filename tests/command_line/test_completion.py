@@ -53,3 +53,28 @@ def test_each_script_asks_zoo(shell: str, capsys: pytest.CaptureFixture[str]) ->
 def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["--completion", "csh"]) == 2
     assert "bash, zsh, fish" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["algo=recurrent_ppo", "policy.critic_lstm=s"], ["separate", "shared"]),
+        (["init_with=o"], ["optimizer"]),
+        (["algo=gail", "algo.generator=p"], ["ppo1", "ppo2"]),
+        (["algo=acktr", "algo.kfac_inverse="], ["cholesky", "eigen"]),
+        (["compile=f"], ["false"]),
+        (["algo=dqn", "algo.double="], ["false", "true"]),
+        (["algo=ppo2", "algo.gamma="], []),
+    ],
+)
+def test_values_of_closed_sets_are_completed(words: list[str], expected: list[str]) -> None:
+    key = words[-1].partition("=")[0]
+    assert candidates(["train", *words], VERBS) == [f"{key}={value}" for value in expected]
+
+
+def test_hyperparameters_of_a_generator_are_completed() -> None:
+    assert candidates(["train", "algo=gail", "algo.generator=ppo2", "algo.clip"], VERBS) == [
+        "algo.clip_range=",
+        "algo.clip_range_vf=",
+    ]
+    assert candidates(["train", "algo=gail", "algo.clip"], VERBS) == []

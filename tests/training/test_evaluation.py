@@ -60,8 +60,9 @@ class Recorder:
         observations: Any,
         state: Any = None,
         episode_start: Any = None,
-        action_masks: Any = None,
         deterministic: bool = True,
+        *,
+        action_masks: Any = None,
     ) -> tuple[Any, Any]:
         self.observations.append(np.copy(observations)[:, 0])
         self.starts.append(np.copy(episode_start))

@@ -31,7 +31,7 @@ from zoo.training.checkpoint import read_checkpoint
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.experiment import Experiment
 from zoo.training.run_folder import FolderWatch, RunFolder
-from zoo.training.train import train
+from zoo.training.train import TrainingInterrupted, train
 
 SHORT = [
     "n_timesteps=256",
@@ -374,9 +374,13 @@ def test_signal_before_the_first_step_is_not_forgotten(monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patched:
         patched.setattr(Experiment, "_learn_evaluate_save", learn_after_a_signal)
-        result = zoo.train(config_of())
+        with pytest.raises(TrainingInterrupted) as raised:
+            zoo.train(config_of())
+        result = raised.value.result
         assert (result.is_complete, result.algorithm.num_timesteps) == (False, 0)
-        again = zoo.train(zoo.compose("train", [f"resume={result.run.path}"]))
+        with pytest.raises(TrainingInterrupted) as raised:
+            zoo.train(zoo.compose("train", [f"resume={result.run.path}"]))
+        again = raised.value.result
         assert (again.is_complete, again.algorithm.num_timesteps) == (False, 0)
     resumed = zoo.train(zoo.compose("train", [f"resume={result.run.path}"]))
     assert same(resumed.algorithm.get_parameters(), whole)

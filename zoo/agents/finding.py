@@ -84,7 +84,7 @@ def list_agents(*, runs: str | os.PathLike[str] = "runs", which: Which = "best")
 def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
     """Return the agent's own folder or zip; the path may also be a zip's without its ending, or a run's.
 
-    ``trained_agents/…`` is Zoo's own where the working folder has none. Raises `ZooError` if there is no agent.
+    ``trained_agents/…`` is Zoo's own where the working folder has none. Raises `ZooError` if there is none.
     """
     given = Path(path).expanduser()
     if _is_file(given):
@@ -96,9 +96,9 @@ def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
         zipped = given.with_name(f"{given.name}.zip")
         if _is_file(zipped):
             return zipped
-        raise ZooError(
-            f"there is no agent at {one_line(given)}{_hint(given)}; `zoo agents` lists those there are"
-        )
+        folder = given.with_suffix("") if given.suffix == ".zip" else given
+        hint = f"; did you mean the folder {one_line(folder)}?" if folder.is_dir() else _hint(given)
+        raise ZooError(f"there is no agent at {one_line(given)}{hint}; `zoo agents` lists those there are")
     if _is_agent(given):
         return given
     in_run = _agent_of_run(given, which)

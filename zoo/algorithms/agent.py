@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import nn
-from typing_extensions import Self
+from typing_extensions import Never, Self
 
 from zoo.agents.agent_folder import AgentFiles, MisfitError, check_tensors, read_agent, write_agent
+from zoo.algorithms.arguments import check_predict, no_attribute
 from zoo.algorithms.constructor_help import described, signature_of
 from zoo.algorithms.foreseen import check_foreseen, having
 from zoo.algorithms.given_masks import rows_of_masks, tell_of_missing_masks
@@ -27,7 +28,6 @@ from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
-from zoo.config.names_elsewhere import ATTRIBUTES
 from zoo.envs.composite_spaces import row
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
@@ -151,19 +151,19 @@ class Agent(ABC, Generic[Config]):
     if not TYPE_CHECKING:  # to type checkers there is nothing but what there is
 
         def __getattr__(self, name: str) -> Any:
-            place = ATTRIBUTES.get(name)
-            hint = f"; here it is {place}" if place is not None else ""
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
+            raise AttributeError(no_attribute(self, name))
 
     # -- acting -----------------------------------------------------------------------------------------
 
     def predict(
         self,
-        observations: Column,
+        observations: Column = None,
         state: Any = None,
         episode_start: Array | None = None,
-        action_masks: Any = None,
         deterministic: bool = True,
+        *,
+        action_masks: Any = None,
+        **unknown: Never,
     ) -> tuple[Any, Any]:
         """Return actions that the environment takes, and the policy's next state (None without memory).
 
@@ -172,6 +172,7 @@ class Agent(ABC, Generic[Config]):
         environment may give; those of a batch are an array (n, size), or n such masks. Random actions come
         from a generator of their own, so that asking for them changes nothing about a training.
         """
+        check_predict(observations, deterministic, unknown)
         seen, is_single = self._asked(observations, state, episode_start, action_masks)
         with self._drawing_apart():
             actions, state = self._act(seen, state, deterministic=deterministic)
@@ -192,6 +193,7 @@ class Agent(ABC, Generic[Config]):
         observations: Column,
         state: Any = None,
         episode_start: Array | None = None,
+        *,
         action_masks: Any = None,
     ) -> Any:
         """Return probabilities (n, actions) of Discrete actions, mean and standard deviation of Box.

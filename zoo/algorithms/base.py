@@ -15,6 +15,7 @@ from torch import Tensor
 from typing_extensions import Never, Self
 
 from zoo.algorithms.agent import Array
+from zoo.algorithms.arguments import as_callbacks, built_config, check_learn
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
 from zoo.algorithms.cloning import Epoch
 from zoo.algorithms.finite import Memory, check_finite, check_policy_first
@@ -22,12 +23,12 @@ from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.interaction import Act, envs_for
 from zoo.algorithms.policy_choice import Policy, tell_of_unread_images
 from zoo.algorithms.pretraining import PretrainConfig, Pretraining
+from zoo.algorithms.registry import sharing
 from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
 from zoo.config.fields import build, scheduled
 from zoo.config.intervals import whole_steps
-from zoo.config.unknown_keys import refuse_arguments
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
@@ -79,7 +80,7 @@ class Algorithm(AgentInEnvs[Config]):
         **hyperparameters: Any,
     ) -> None:
         if config is None:
-            config = build(self.config_class, hyperparameters, self.name)
+            config = built_config(type(self), hyperparameters)
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         self.schedules = {name: schedules.parse(value) for name, value in scheduled(config).items()}
@@ -141,7 +142,9 @@ class Algorithm(AgentInEnvs[Config]):
     def check_workers(cls, config: Any, n_workers: int) -> None:
         """Raise `ZooError` if so many processes can't learn as one with this config."""
         if n_workers > 1 and not cls.can_share:
-            raise ZooError(f"workers={n_workers}: {cls.name} can't learn as several processes")
+            raise ZooError(
+                f"workers={n_workers}: {cls.name} can't learn as several processes; {sharing()} can"
+            )
 
     def _foresee(self, n_steps: int) -> None:
         """Warn of what so many steps, from now on, will not do; by default of nothing."""
@@ -152,7 +155,7 @@ class Algorithm(AgentInEnvs[Config]):
         self,
         total_timesteps: int,
         callback: Callback | Iterable[Callback] | None = None,
-        *,
+        *others: Never,
         reset_num_timesteps: bool = True,
         **unknown: Never,
     ) -> Self:
@@ -161,7 +164,7 @@ class Algorithm(AgentInEnvs[Config]):
         With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
         episodes are counted anew. Raises `ZooError` where the hyperparameters don't fit the environments.
         """
-        refuse_arguments(unknown, "learn", ["total_timesteps", "callback", "reset_num_timesteps"])
+        check_learn(others, unknown)
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
@@ -179,7 +182,7 @@ class Algorithm(AgentInEnvs[Config]):
         if not self.interaction.is_under_way:
             self._reset_envs()
             self.team.share_statistics()
-        callbacks = _as_list(callback)
+        callbacks = as_callbacks(callback)
         self._callbacks = CallbackSchedule(callbacks, self.num_timesteps, self._still_due)
         self._still_due = {}
         with self.runtime.in_force(), self.generators.torch_of_this_run():
@@ -379,16 +382,3 @@ class Algorithm(AgentInEnvs[Config]):
         self._cut_episodes(cut)
         self._still_due = state["still_due"]
         self._ended_by = self._stops_again = state["ended_by"]
-
-
-def _as_list(callback: Callback | Iterable[Callback] | None) -> list[Callback]:
-    """Return the callbacks. Raises `ZooError` for anything else, such as a function."""
-    several = callback if isinstance(callback, Iterable) else [callback] if callback is not None else []
-    callbacks = list(several)
-    for each in callbacks:
-        if not isinstance(each, Callback):
-            raise ZooError(
-                f"callback is a {type(each).__name__}; expected a zoo.algorithms.callback.Callback with"
-                " on_steps(self, algorithm), or a list of such"
-            )
-    return callbacks

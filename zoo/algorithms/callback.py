@@ -53,8 +53,9 @@ class Training(Protocol):
         observations: Any,
         state: Any = None,
         episode_start: np.ndarray | None = None,
-        action_masks: np.ndarray | None = None,
         deterministic: bool = True,
+        *,
+        action_masks: np.ndarray | None = None,
     ) -> tuple[Any, Any]:
         """Return actions for raw observations, and the policy's next state."""
 

@@ -26,7 +26,7 @@ from zoo.algorithms.adversary import Adversary, AdversaryConfig, by_path
 from zoo.algorithms.expert_episodes import chosen_episodes
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
-from zoo.algorithms.registry import algorithm_class
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.config.variants import Variants
@@ -51,7 +51,9 @@ class GAILConfig(AdversaryConfig, Variants):
     """Hyperparameters of GAIL, beside those of its generator."""
 
     generator: str = hyperparameter(
-        "trpo", "the algorithm that learns from the imitation reward; its hyperparameters stand beside these"
+        "trpo",
+        "the algorithm that learns from the imitation reward; its hyperparameters stand beside these",
+        choices=GENERATORS,
     )
     g_step: int = hyperparameter(
         3, "updates of the generator, each on a new rollout, between those of the discriminator", ge=1
@@ -67,7 +69,7 @@ class GAILConfig(AdversaryConfig, Variants):
         known = ", ".join(GENERATORS)
         raise ZooError(
             f"`{where}.generator={name}`: a generator learns from its own rollouts; expected one of {known}"
-            f"{nearest(str(name), GENERATORS)}"
+            f"{nearest(str(name), GENERATORS) if name not in ALGORITHMS else ''}"
         )
 
 
@@ -298,6 +300,15 @@ def generated_by(name: str) -> type[GAIL]:
         "supported_actions": generator.supported_actions,
     }
     return type(title, (GAIL, generator), members)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a class that `generated_by` makes, or its config, by the name under which pickles have it."""
+    for generator in GENERATORS if name.startswith("GAILOn") else ():
+        for made in (generated_by(generator), generated_by(generator).config_class):
+            if made.__name__ == name:
+                return made
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 GAIL.config_class = generated_by(GAILConfig.generator).config_class

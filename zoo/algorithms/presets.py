@@ -19,6 +19,7 @@ from zoo.algorithms.td3 import TD3
 from zoo.algorithms.tqc import TQC
 from zoo.config.fields import with_defaults
 from zoo.memory.config import MemoryConfig
+from zoo.policies.config import refuse_no_memory
 
 
 @dataclass
@@ -68,6 +69,8 @@ class RecurrentPPO(PPO2):
         **options: Any,
     ) -> None:
         super().__init__(policy, env, **options)
+        if options.get("config") is None:  # agents that were saved act as they do
+            refuse_no_memory(self.policy_config)
 
 
 class _WithHindsight(OffPolicyAlgorithm[Any]):

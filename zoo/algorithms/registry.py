@@ -59,6 +59,11 @@ def algorithm_class(name: str) -> type[Any]:
     return found
 
 
+def sharing() -> str:
+    """Return, for a message, which algorithms can learn as several processes."""
+    return ", ".join(name for name in ALGORITHMS if algorithm_class(name).can_share)
+
+
 def acting_in(space: spaces.Space[Any]) -> str:
     """Return, for the end of a message, which algorithms take actions of a space."""
     names = [name for name in ALGORITHMS if isinstance(space, algorithm_class(name).supported_actions)]

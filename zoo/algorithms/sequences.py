@@ -10,7 +10,7 @@ from torch import nn
 
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.errors import ZooError
-from zoo.policies.config import PolicyConfig
+from zoo.policies.config import PolicyConfig, refuse_options_of_memory
 from zoo.policies.exploration import n_rows
 
 Array = np.ndarray
@@ -47,14 +47,7 @@ def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> Non
             f"{name} has no policies that remember (`policy.recurrent={policy.recurrent}`, {policy.name});"
             f" {', '.join(remembering())} have"
         )
-    if policy.recurrent is None:
-        usual = PolicyConfig()
-        for option in ("lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm"):
-            if getattr(policy, option) != getattr(usual, option):
-                raise ZooError(
-                    f"`policy.{option}` is of policies that remember: policy=MlpLstmPolicy, or"
-                    " policy.recurrent=lstm"
-                )
+    refuse_options_of_memory(policy)
 
 
 def check_state(policy: nn.Module, seen: Mapping[str, Any], state: Any) -> None:

@@ -103,7 +103,7 @@ def _conclude(result: Result, experiment: Experiment) -> None:
     elif result.run.has_checkpoint or algorithm.num_timesteps == 0:
         say(f"resume  zoo train {shlex.quote(f'resume={run}')}")
     else:
-        say(f"go on   zoo train … {shlex.quote(f'init_from={run}')} (the run has no checkpoint)")
+        say(f"go on   {_anew(run)} (the run has no checkpoint)")
 
 
 def _how_to_go_on(result: Result, experiment: Experiment, run: str) -> str:
@@ -111,13 +111,18 @@ def _how_to_go_on(result: Result, experiment: Experiment, run: str) -> str:
     if result.run.has_checkpoint and experiment.can_be_extended:
         more = 2 * experiment.config["n_timesteps"]
         return f"zoo train {shlex.quote(f'resume={run}')} n_timesteps={more}"
-    anew = f"zoo train … {shlex.quote(f'init_from={run}')}"
+    anew = _anew(run)
     if result.run.has_checkpoint:
         return f"{anew} init_with=all"
     if not experiment.n_bytes_removed:
         return anew
     size = f"{experiment.n_bytes_removed / 2**20:,.0f} MiB"
     return f"{anew} (its checkpoint of {size} is removed; callbacks.checkpoint.keep=true keeps it)"
+
+
+def _anew(run: str) -> str:
+    """Return the command of a new run with the settings and the weights of this one."""
+    return f"zoo train {shlex.quote(f'experiment={run}/config.yaml')} {shlex.quote(f'init_from={run}')}"
 
 
 def _shown(path: str | Path) -> str:

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from zoo.config.bare_words import as_overrides
 from zoo.config.hydra_internals import hydra_part, hydra_with, register_launcher
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.jobs import Job, Outcome
 from zoo.config.loading import ConfigLoader
 from zoo.config.local_launcher import LocalLauncher
@@ -86,7 +87,8 @@ def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
 
 
 def _run(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
-    done = hydra_with(loader).run(loader.command, Job(function), overrides, with_log_configuration=False)
+    with interrupts_kept():
+        done = hydra_with(loader).run(loader.command, Job(function), overrides, with_log_configuration=False)
     outcome: Outcome = done.return_value
     if outcome.error is not None:
         raise outcome.error

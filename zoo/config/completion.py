@@ -54,13 +54,15 @@ def candidates(words: Sequence[str], verbs: Iterable[str]) -> list[str]:
     if not before:
         return [verb for verb in verbs if verb.startswith(word)]
     key, equals, _ = word.partition("=")
-    found = _values(before[0], key) if equals else _keys(before)
+    found = _values(before, key) if equals else _keys(before)
     return sorted(each for each in found if each.startswith(word))
 
 
-def _values(command: str, key: str) -> list[str]:
+def _values(words: Sequence[str], key: str) -> list[str]:
+    from zoo.config.all_keys import choices
     from zoo.config.loading import ConfigLoader
 
+    command = words[0]
     options = ConfigLoader(command).get_group_options(key) if "." not in key else []
     if key == "env":
         import gymnasium
@@ -70,15 +72,23 @@ def _values(command: str, key: str) -> list[str]:
         from zoo.config.source import algorithm_options
 
         options = algorithm_options()
+    options = [*options, *choices(command, key, _algorithms(words))]
     return [f"{key}={option}" for option in options]
 
 
 def _keys(words: Sequence[str]) -> list[str]:
-    from zoo.config import sections
     from zoo.config.all_keys import all_keys
+
+    generator = [word.partition("=")[2] for word in words if word.startswith("algo.generator=")]
+    chosen = {"generator": generator[-1]} if generator and _algorithms(words) == ["gail"] else {}
+    return [f"{key}=" for key in all_keys(words[0], _algorithms(words), chosen)]
+
+
+def _algorithms(words: Sequence[str]) -> list[str]:
+    """Return the algorithm that is chosen, that on which a preset builds; none where there is none."""
+    from zoo.config import sections
     from zoo.config.loading import ConfigLoader
 
     chosen = [word.partition("=")[2] for word in words if word.startswith("algo=")]
     source = ConfigLoader(words[0]).source
-    algorithms = [base for base in map(source.base_of, chosen) if base in sections.algorithm_names()]
-    return [f"{key}=" for key in all_keys(words[0], algorithms)]
+    return [base for base in map(source.base_of, chosen) if base in sections.algorithm_names()]

@@ -12,6 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from zoo.config.bare_words import quoted
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.loading import ConfigLoader
 from zoo.config.paths import search_folders
 from zoo.errors import ZooError, nearest
@@ -21,6 +22,7 @@ SECTIONS = ("algo", "env", "policy", "memory", "pretrain", "callbacks", "logger"
 """Keys that may be given a dictionary of what is within."""
 
 
+@interrupts_kept()
 def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig:
     """Return the checked config of ``zoo <command> <overrides>``, with every interpolation resolved.
 

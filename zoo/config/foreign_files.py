@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.paths import shown
 from zoo.errors import ZooError
 from zoo.files.opening import CONFIG_LIMIT, Folder
@@ -122,7 +123,8 @@ def _leads_out(runs: str) -> bool:
 def read_of_others(file: Path) -> DictConfig:
     """Return what a file holds that may be a stranger's. Raises `ZooError`."""
     try:
-        content = Folder(file.parent, follow_links=True).read(file.name, CONFIG_LIMIT)
-        return OmegaConf.create(parse_hydra_config(content or b""))
+        with interrupts_kept():
+            content = Folder(file.parent, follow_links=True).read(file.name, CONFIG_LIMIT)
+            return OmegaConf.create(parse_hydra_config(content or b""))
     except (OSError, ValueError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {one_line(error)}") from error

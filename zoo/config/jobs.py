@@ -67,5 +67,10 @@ def outcome_of(run: Callable[[], int | None]) -> Outcome:
 
 
 def spelled(overrides: Iterable[Any]) -> str:
-    """Return overrides as the user would write them, without Hydra's backslashes."""
-    return " ".join(re.sub(r"\\(.)", r"\1", override) for override in overrides)
+    """Return overrides as the user would write them, without Hydra's backslashes and Python's constants."""
+    plain = (re.sub(r"\\(.)", r"\1", str(override)) for override in overrides)
+    return " ".join(re.sub(r"=(True|False|None)$", _as_typed, each) for each in plain)
+
+
+def _as_typed(match: re.Match[str]) -> str:
+    return {"None": "=null"}.get(match[1], match[0].lower())

@@ -9,10 +9,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config import sections
-from zoo.config.all_keys import TRAINING, all_keys, having
+from zoo.config.all_keys import TRAINING, all_keys, not_of
 from zoo.config.bare_words import as_typed, spelled
 from zoo.config.environment_values import resolved
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.config.own_modules import name_own
 from zoo.config.paths import shown
@@ -54,9 +55,10 @@ class ConfigLoader(PluggedLoader):
         """Compose; for a run (not for the frame of a multirun) also check. Raises `ZooError`."""
         overrides = spelled(self.command, overrides)
         try:
-            return self._composed_and_checked(
-                config_name, overrides, run_mode, from_shell, validate_sweep_overrides
-            )
+            with interrupts_kept():
+                return self._composed_and_checked(
+                    config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+                )
         except UnknownKeyError as error:
             raise self._placed(error, self._algorithms(overrides)) from error
 
@@ -126,10 +128,7 @@ class ConfigLoader(PluggedLoader):
             return f"; what the environment itself takes: `env.kwargs.{error.key}`"
         if error.section not in ("", "algo") or self.command not in TRAINING:
             return ""
-        others = [name for name in having(error.key) if name not in chosen]
-        if not others:
-            return ""
-        return f": `algo.{error.key}` is a hyperparameter of {', '.join(others)}, not of {', '.join(chosen)}"
+        return not_of(error.key, chosen)
 
     def _with_what_is_fixed(self, plain: dict[str, object]) -> dict[str, object]:
         """Add to the list ``fixed`` of a search the hyperparameters that the command line sets."""

@@ -84,6 +84,11 @@ OTHER_PLACES = {
     "env_wrapper": "env.wrappers",
     "vec_env_wrapper": "env.wrappers",
     "vec_env_class": "env.vectorization",
+    "vec_env_cls": "env.vectorization",
+    "vec_env_kwargs": "env.vectorization",
+    "wrapper_class": "env.wrappers",
+    "wrapper_kwargs": "env.wrappers",
+    "start_index": "seed",
     "frame_stack": "env.frame_stack",
     "normalize": "env.normalize",
     "normalize_kwargs": "env.normalize",
@@ -134,6 +139,9 @@ NOT_CHOSEN = {
     "shared_lstm": "`policy.critic_lstm=detached` lets the critic read the actor's memory",
     "use_masking": "`env.mask_actions=false` leaves masks out; in Python make_vec_env(mask_actions=False)",
     "mask_actions": "it is `env.mask_actions`; in Python make_vec_env(mask_actions=False)",
+    "custom_objects": "nothing of an agent's files is executed; its spaces are those of env=",
+    "print_system_info": "zoo doctor says what a bug report needs",
+    "force_reset": "environments are reset when an agent begins to learn",
     "sde_net_arch": "noise is a function of the actor's last features",
     "render": "zoo enjoy opens a window; in Python make_vec_env(env, render_mode='human')",
     "warn": "episodes are always those of the environment as the agent sees it, with their true returns",
@@ -148,6 +156,8 @@ NOT_CHOSEN = {
 """What Stable-Baselines lets choose by these names, and what is there instead."""
 
 OTHER_NAMES = {
+    "observation": "observations",
+    "mask": "episode_start",
     "lr": "learning_rate",
     "save_freq": "every",
     "eval_freq": "every",
@@ -173,6 +183,10 @@ OTHER_NAMES = {
     "total_timesteps": "n_timesteps",
     "timesteps": "n_timesteps",
     "num_timesteps": "n_timesteps",
+    "expert": "dataset",
+    "expert_data": "dataset",
+    "expert_path": "dataset",
+    "demonstrations": "dataset",
     "num_envs": "n_envs",
     "nenvs": "n_envs",
     "hidden_sizes": "net_arch",
@@ -186,7 +200,25 @@ OTHER_NAMES = {
 }
 """Names that other libraries have for a key that is called otherwise here, wherever that stands."""
 
-OPTIONS = {"ppo_lstm": "recurrent_ppo", "ppo_mask": "maskable_ppo"}
+INSTEAD = {
+    ("trpo", "n_epochs"): "{}n_critic_updates",
+    ("bc", "n_epochs"): "n_timesteps, the observations that it learns from in all",
+    ("bc", "gamma"): "nothing: it learns no values",
+    ("ars", "batch_size"): "{0}n_delta × {0}n_eval_episodes, the episodes of an update",
+    ("ars", "n_steps"): "{0}n_delta × {0}n_eval_episodes, the episodes of an update",
+    ("ars", "gamma"): "nothing: returns are not discounted",
+    ("acktr", "n_epochs"): "nothing: it takes one step a rollout",
+    ("a2c", "n_epochs"): "nothing: it takes one step a rollout",
+    ("acer", "n_epochs"): "{}replay_ratio",
+    **{(name, "n_epochs"): "{}gradient_steps" for name in ("dqn", "qrdqn", "ddpg", "td3", "sac", "tqc")},
+}
+"""What an algorithm has in the place of another one's hyperparameter; {} is what paths begin with."""
+
+OPTIONS = {
+    **dict.fromkeys(("ppo_lstm", "ppo-lstm", "lstm_ppo", "recurrentppo"), "recurrent_ppo"),
+    **dict.fromkeys(("ppo_mask", "ppo-mask", "mask_ppo", "maskableppo"), "maskable_ppo"),
+    **dict.fromkeys(("qr_dqn", "qr-dqn"), "qrdqn"),
+}
 """What options of a group are called elsewhere."""
 
 ATTRIBUTES = {

@@ -82,6 +82,8 @@ class _Meant:
 
     def add(self, key: str, value: str, typed: str) -> None:
         """Take a setting, or note that the command has none for what was typed."""
+        if key == "algo":
+            value = _algorithm(value) or value
         if key.partition(".")[0] in _tops(self.verb):
             self.words.append(f"{key}={VALUES.get(key, {}).get(value, value)}")
         else:
@@ -238,14 +240,19 @@ def _values(waiting: list[str]) -> Iterator[str]:
         yield waiting.pop(0)
 
 
+def _algorithm(name: str) -> str | None:
+    """Return what an algorithm is called here, or None for a name that is none's."""
+    return ({each.lower(): each for each in algorithm_options()} | OPTIONS).get(name.lower())
+
+
 def _setting_of(word: str, command: str) -> str | None:
     """Return the setting that a word alone stands for, or None if that is not clear."""
     key, colon, value = word.partition(":")
     if colon and key in ("algo", "env", *_tops(command)) and value:
         return f"{key}={value}"
-    algorithms = {name.lower(): name for name in algorithm_options()} | OPTIONS
-    if word.lower() in algorithms:
-        return f"algo={algorithms[word.lower()]}"
+    algorithm = _algorithm(word)
+    if algorithm is not None:
+        return f"algo={algorithm}"
     if ENV_ID.fullmatch(word) and "runs/" not in word:
         return f"env={word}"
     if "agent" in _tops(command) and ("/" in word or word.endswith(".zip")):

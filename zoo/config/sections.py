@@ -41,6 +41,9 @@ _CHECKED_PRUNER = "zoo.tuning.pruners:checked_pruner"
 
 _REFUSE_FOREIGN_RUN = "zoo.agents.foreign_runs:refuse_foreign_run"
 _CONFIG_OF_OWN_RUN = "zoo.agents.own_runs:config_of_own_run"
+_REMEMBERS = "zoo.policies.config:REMEMBERS"
+_REFUSE_NO_MEMORY = "zoo.policies.config:refuse_no_memory"
+_REFUSE_OPTIONS_OF_MEMORY = "zoo.policies.config:refuse_options_of_memory"
 
 USUAL_POLICY = "MlpPolicy"
 
@@ -119,6 +122,14 @@ def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pruner's settings with every default filled in. Raises `ZooError` for wrong ones."""
     settings: dict[str, Any] = _imported(_CHECKED_PRUNER)(values)
     return settings
+
+
+def check_memory_of_policy(policy: Mapping[str, Any], preset: Any) -> None:
+    """Raise `ZooError` for a policy without a memory where there has to be one, or where its options are."""
+    config = section_class("policy")(**policy)
+    if preset == _imported(_REMEMBERS):
+        _imported(_REFUSE_NO_MEMORY)(config)
+    _imported(_REFUSE_OPTIONS_OF_MEMORY)(config)
 
 
 def refuse_foreign_run(config: Mapping[str, Any], origin: str) -> None:

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
 from zoo.config.hydra_internals import header_of
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.paths import search_folders, shown
 from zoo.errors import ZooError, nearest
 
@@ -64,16 +65,19 @@ def chosen_policy(default: Any) -> str | None:
 def read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
     """Return what a file of the user's own holds, and what Hydra reads at its top. Raises `ZooError`."""
     try:
-        return parsed_yaml(file.read_bytes(), file)
+        with interrupts_kept():
+            content = file.read_bytes()
     except OSError as error:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
+    return parsed_yaml(content, file)
 
 
 def parsed_yaml(content: bytes, file: Path) -> tuple[DictConfig, dict[str, str | None]]:
     """The same of a file's content; ``file`` is for messages."""
     try:
-        text = content.decode()
-        config = OmegaConf.create(text)
+        with interrupts_kept():
+            text = content.decode()
+            config = OmegaConf.create(text)
     except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):

@@ -60,8 +60,12 @@ def placed(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str
     if error.is_answered:
         return error
     path = _path(error.section, error.key)
+    is_of_algorithms = error.section == "algo" or set(_places(error.key, path, keys)) == {
+        f"pretrain.{error.key}"
+    }
     hint = (
-        _in_other_sections(error.key, error.section, keys, error.rest)
+        (others() if is_of_algorithms else "")
+        or _in_other_sections(error.key, error.section, keys, error.rest)
         or _near_here(error.key, error.known, error.section, CLOSE)
         or others()
         or _near_anywhere(error.key, keys)
@@ -110,12 +114,17 @@ def _in_other_sections(key: str, section: str, keys: Sequence[str], rest: str) -
     path = _path(section, key)
     names = (key, OTHER_NAMES.get(key), OLD_NAMES.get(key))
     for name in filter(None, names):
-        places = [each for each in keys if _last(each) == name and each != path]
+        places = _places(name, path, keys)
         of_algorithm = [each for each in places if each.startswith("algo.")]
         places = of_algorithm if len(of_algorithm) == 1 and not section else places
         if 0 < len(places) <= MOST_PLACES:
             return f": it is {_listed([place + rest for place in places])} here"
     return ""
+
+
+def _places(name: str, path: str, keys: Sequence[str]) -> list[str]:
+    """Return where else than at ``path`` a name stands."""
+    return [each for each in keys if _last(each) == name and each != path]
 
 
 def _near_anywhere(key: str, keys: Sequence[str]) -> str:

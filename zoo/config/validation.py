@@ -131,6 +131,8 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     _choose_how_to_evaluate(values)
     _refuse_random_steps_alone(values)
     _refuse_taking_from_nothing(values)
+    if isinstance(values.get("algo"), Mapping) and isinstance(values.get("policy"), Mapping):
+        sections.check_memory_of_policy(values["policy"], values["algo"].get("preset"))
     return {key: values[key] for key in [*config, *known] if key in values}
 
 

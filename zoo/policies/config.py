@@ -90,6 +90,33 @@ POLICIES: dict[str, PolicyConfig] = {
 """The named policies."""
 
 
+REMEMBERS = "recurrent_ppo"
+"""The preset that is for policies that remember, and nothing else."""
+
+
+def refuse_no_memory(policy: PolicyConfig) -> None:
+    """Raise `ZooError` for a policy of `REMEMBERS` that remembers nothing."""
+    if policy.recurrent is None and policy._target_ is None:
+        multi = {"cnn": "CnnLstmPolicy", "multi": "MultiInputLstmPolicy"}
+        raise ZooError(
+            f"{REMEMBERS} is for policies that remember, {policy.name} does not:"
+            f" policy={multi.get(policy.encoder, 'MlpLstmPolicy')} does; without a memory it is algo=ppo"
+        )
+
+
+def refuse_options_of_memory(policy: PolicyConfig) -> None:
+    """Raise `ZooError` for what is set of a memory where there is none."""
+    if policy.recurrent is not None or policy._target_ is not None:
+        return
+    usual = PolicyConfig()
+    for option in ("lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm"):
+        if getattr(policy, option) != getattr(usual, option):
+            raise ZooError(
+                f"`policy.{option}` is of policies that remember: policy=MlpLstmPolicy, or"
+                " policy.recurrent=lstm"
+            )
+
+
 def policy_preset(name: str) -> PolicyConfig:
     """Return the fields of a named policy. Raises `ZooError` with the nearest name."""
     if name not in POLICIES:

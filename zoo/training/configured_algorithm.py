@@ -30,7 +30,7 @@ def make_algorithm(
 ) -> Algorithm[Any]:
     """Make it, and its environments, which are closed with ``closing``. Raises `ZooError`."""
     found = algorithm_class(config["algo"]["name"])
-    _check_dataset(found, config.get("dataset"))
+    _check_dataset(found, config.get("dataset"), (config.get("pretrain") or {}).get("dataset"))
     values = {key: value for key, value in config["algo"].items() if key not in ALGO_LABELS}
     hyperparameters = build(found.config_class, values, "algo")
     found.check_workers(hyperparameters, config.get("workers", 1))
@@ -64,7 +64,7 @@ def make_algorithm(
     return algorithm
 
 
-def _check_dataset(found: type[Algorithm[Any]], dataset: str | None) -> None:
+def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str | None) -> None:
     """Raise `ZooError` for expert data that nobody learns from, or where there are none to learn from."""
     if dataset is not None and not found.learns_from_experts:
         raise ZooError(
@@ -72,6 +72,11 @@ def _check_dataset(found: type[Algorithm[Any]], dataset: str | None) -> None:
             f" pretrain.dataset={dataset} lets it start as the clone of an expert"
         )
     if dataset is None and found.learns_from_experts:
+        if cloned is not None:
+            raise ZooError(
+                f"{found.name} learns from expert data: dataset={cloned}; pretrain.dataset is what other"
+                " algorithms begin with"
+            )
         raise ZooError(
             f"{found.name} learns from expert data: dataset=PATH"
             " (zoo expert agent=… records what an agent does)"

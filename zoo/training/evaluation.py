@@ -48,8 +48,9 @@ class Predictor(Protocol):
         observations: Any,
         state: Any = None,
         episode_start: NDArray[np.bool_] | None = None,
-        action_masks: NDArray[np.bool_] | None = None,
         deterministic: bool = True,
+        *,
+        action_masks: NDArray[np.bool_] | None = None,
     ) -> tuple[Any, Any]:
         """Return actions for raw observations (num_envs, …), and the policy's next state."""
 

@@ -18,6 +18,7 @@ from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.algorithm_names import asked_for
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import build
+from zoo.config.interrupts import interrupts_kept
 from zoo.config.resuming import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.errors import ZooError
 from zoo.training.checkpoint import go_back, refuse_unfit_barriers
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 Config = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What came out of an experiment."""
 
@@ -62,6 +63,11 @@ class Result:
     def is_complete(self) -> bool:
         """Whether the run ended by itself; one that a signal ended can be resumed."""
         return self.run.status == FINISHED
+
+    def __repr__(self) -> str:
+        how = "complete" if self.is_complete else "not complete"
+        best = "" if self.best_mean is None else f", best mean return {self.best_mean:.6g}"
+        return f"<Result: {how} after {self.algorithm.num_timesteps:,} steps{best}, in {self.run.path}>"
 
 
 class Experiment:
@@ -351,6 +357,7 @@ class Experiment:
         return ours == theirs
 
 
+@interrupts_kept()
 def _plain(config: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 
@@ -363,8 +370,7 @@ def _without(config: Mapping[str, Any], keys: Sequence[str]) -> Config:
 
 def _without_kept(config: Mapping[str, Any]) -> Config:
     """Return the config without what of checkpoints may differ when a run goes on."""
-    checkpoint = config["callbacks"].get("checkpoint")
-    if not isinstance(checkpoint, Mapping):
+    if not isinstance(checkpoint := config["callbacks"].get("checkpoint"), Mapping):
         return dict(config)
     callbacks = {**config["callbacks"], "checkpoint": _without(checkpoint, FREE_OF_CHECKPOINTS)}
     return {**config, "callbacks": callbacks}
@@ -390,6 +396,5 @@ def _no_folder_after_a_mistake(run: RunFolder, *, is_new: bool) -> Iterator[None
 def _close_all(callbacks: Sequence[Callback]) -> None:
     """Close what callbacks keep open, which they do themselves only if the training comes to its end."""
     for each in callbacks:
-        close = getattr(each, "close", None)
-        if close is not None:
+        if (close := getattr(each, "close", None)) is not None:
             close()

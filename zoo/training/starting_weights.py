@@ -64,6 +64,11 @@ def _take_weights(
     try:
         algorithm.set_parameters(files.tensors)
     except ZooError as error:
+        theirs, ours = (files.config.get("policy") or {}), algorithm.policy_config
+        if theirs.get("recurrent") and ours.recurrent is None:
+            raise ZooError(
+                f"{agent} has a memory, {ours.name} has none; policy={one_line(theirs.get('name'))} has one"
+            ) from error
         raise ZooError(f"the weights of {agent} don't fit {config['algo']['name']}: {error}") from error
     if algorithm.normalizer is not None and files.normalization is not None:
         arrays, values = files.normalization

@@ -1,0 +1,93 @@
+"""Keys, and names, that belong elsewhere are answered with whose they are and with what there is instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import zoo
+from zoo.cli import status_of
+from zoo.config.jobs import spelled
+from zoo.errors import ZooError
+
+ENV = "env=CartPole-v1"
+
+ANSWERS = {
+    "algo=trpo algo.n_epochs=3": "of ppo1, ppo2, not of trpo, which has algo.n_critic_updates",
+    "algo=trpo n_epochs=3": "of ppo1, ppo2, not of trpo, which has algo.n_critic_updates",
+    "algo=acktr algo.n_epochs=3": "not of acktr, which has nothing",
+    "algo=bc algo.n_epochs=4": "not of bc, which has n_timesteps",
+    "algo=ars algo.batch_size=5": "not of ars, which has algo.n_delta × algo.n_eval_episodes",
+    "algo=ars algo.gamma=0.9": "not of ars, which has nothing: returns are not discounted",
+    "algo=ppo2 algo.learning_starts=9": "of ddpg, dqn, qrdqn, sac, td3, tqc, not of ppo2",
+    "algo=ppo2 algo.max_episode_steps=9": "it is `env.max_episode_steps` here",
+    "algo=bc expert=FILE": "unknown key `expert`: it is `dataset` here",
+    "algo=recurrent_ppo policy=MlpPolicy tuned=none": "MlpPolicy does not: policy=MlpLstm",
+    "algo=recurrent_ppo env=CartPoleNoVel-v1 policy=MlpPolicy": "MlpPolicy does not: policy=MlpLstm",
+    "algo=ppo2 env=CartPoleNoVel-v1 tuned=recurrent_ppo/CartPoleNoVel-v1 policy=MlpPolicy": "NoVel-v1.yaml)",
+}
+
+
+@pytest.mark.parametrize("given", ANSWERS)
+def test_key_of_others_is_answered(given: str) -> None:
+    with pytest.raises(ZooError) as raised:
+        zoo.compose("train", [*([] if "env=" in given else [ENV]), *given.split()])
+    assert ANSWERS[given] in str(raised.value)
+
+
+LINES = {
+    "train --algo ppo_lstm --env CartPole-v1": "zoo train algo=recurrent_ppo env=CartPole-v1",
+    "train --algo PPO --env CartPole-v1": "zoo train algo=ppo env=CartPole-v1",
+    "train algo=gail env=CartPole-v1 algo.generator=sac": "expected one of trpo, ppo2, ppo1, a2c, acktr\n",
+    "train algo=acer env=CartPole-v1 workers=2 tuned=none": "as several processes; a2c, acktr, ars",
+    "train algo=bc env=CartPole-v1 pretrain.dataset=some.npz tuned=none": "dataset=some.npz; pretrain",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_command_of_others_is_answered(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    assert status_of(line.split()) == 2
+    assert LINES[line] in capsys.readouterr().err
+
+
+SHORT = [
+    *(
+        "n_timesteps=64",
+        "n_envs=1",
+        "tuned=none",
+        "compile=false",
+        "threads=1",
+        "callbacks=none",
+        "logger=none",
+    ),
+    *("progress_bar=false", "algo.n_steps=32", "algo.batch_size=32", "algo.n_epochs=1", ENV),
+]
+
+
+def test_weights_of_a_policy_that_remembers_are_told_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert status_of(["train", "algo=recurrent_ppo", *SHORT, "policy.lstm_hidden_size=8"]) == 0
+    (run,) = Path("runs").glob("*/*/*")
+    more = capsys.readouterr().out.splitlines()[-1]
+    assert more == f"more    zoo train experiment={run}/config.yaml init_from={run}"
+    assert status_of([*more.split()[2:], "progress_bar=false"]) == 0
+    assert status_of(["train", "algo=ppo2", *SHORT, f"init_from={run}"]) == 2
+    assert "has a memory, MlpPolicy has none; policy=MlpLstmPolicy has one" in capsys.readouterr().err
+
+
+def test_folder_is_named_where_a_zip_is_asked_for(tmp_path: Path) -> None:
+    zoo.PPO2("MlpPolicy", "CartPole-v1", compile=False, threads=1).save(tmp_path / "r")
+    with pytest.raises(ZooError, match=f"there is no agent at .*; did you mean the folder {tmp_path / 'r'}"):
+        zoo.load(tmp_path / "r.zip")
+
+
+def test_overrides_are_shown_as_they_are_typed() -> None:
+    assert spelled(["compile=False", "callbacks.eval=None", "env.id=True-v0"]) == (
+        "compile=false callbacks.eval=null env.id=True-v0"
+    )

@@ -42,16 +42,28 @@ MEMORY = 16 * 1024**3
 """Bytes of addresses that tests may use: a mutant may ask for any number."""
 
 TESTS_OF = {
-    "algorithms/a2c.py": "test_on_policy_",
-    "algorithms/base.py": "test_agents_in_python",
-    "algorithms/dqn.py": "test_off_policy_updates",
-    "algorithms/finite.py": "test_not_finite",
-    "algorithms/ppo2.py": "test_on_policy_",
-    "algorithms/resuming.py": "test_reproducibility",
-    "algorithms/sac.py": "test_off_policy_updates",
-    "envs/env_states.py": "test_env_replay",
-    "optim/tracing.py": "test_program",
-    "policies/numpy_forward.py": "test_acting",
+    "algorithms/a2c.py": ("test_on_policy_",),
+    "algorithms/acer_terms.py": ("test_acer",),
+    "algorithms/agent.py": ("test_agents_in_python",),
+    "algorithms/base.py": ("test_callbacks", "test_agents_in_python"),
+    "algorithms/demonstrations.py": ("test_cloning",),
+    "algorithms/dqn.py": ("test_off_policy_", "test_q_learning_steps"),
+    "algorithms/episodes_apart.py": ("test_ars",),
+    "algorithms/finite.py": ("test_not_finite",),
+    "algorithms/in_envs.py": ("test_on_policy_collection", "test_learning_with_masks"),
+    "algorithms/on_policy.py": ("test_recurrent_rollouts",),
+    "algorithms/ppo2.py": ("test_on_policy_",),
+    "algorithms/resuming.py": ("test_reproducibility",),
+    "algorithms/sac.py": ("test_off_policy_updates",),
+    "algorithms/sde_options.py": ("test_sde_in_algorithms",),
+    "algorithms/sequences.py": ("test_recurrent_rollouts",),
+    "algorithms/team.py": ("test_learning_together",),
+    "envs/env_states.py": ("test_env_replay",),
+    "memory/expert_files.py": ("test_expert_data",),
+    "memory/expert_summary.py": ("test_expert_data",),
+    "memory/sampling.py": ("test_replay",),
+    "optim/tracing.py": ("test_program",),
+    "policies/numpy_forward.py": ("test_acting",),
 }
 """Files of tests that look first, though they are called otherwise than what they test."""
 
@@ -179,7 +191,7 @@ class Exhibition:
         What torch compiles is seen to be run by nobody: those reach it that make the function.
         """
         _, room, name = mutant["file"].split("/")
-        own = (f"_{name.removesuffix('.py')}", TESTS_OF.get(f"{room}/{name}", "::none"))
+        own = (f"_{name.removesuffix('.py')}", *TESTS_OF.get(f"{room}/{name}", ()))
         lines = self._reached.get(mutant["file"], {})
         first, last = mutant["lines"]
         if mutant["in_function"]:

@@ -30,6 +30,6 @@ BOX, CHOICE = spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2)
     ids=str,
 )
 def test_a_deviation_is_of_actions_some_of_which_are_numbers(space: Any, has_deviation: bool) -> None:
-    refused = pytest.raises(ZooError, match="`policy.log_std_init` is of the deviation of Box actions")
+    refused = pytest.raises(ZooError, match=r"`policy\.log_std_init` is of the deviation of Box actions")
     with nullcontext() if has_deviation else refused:
         check_sde_options("ppo2", SimpleNamespace(), PolicyConfig(log_std_init=-1.0), space, squashes=False)

@@ -460,6 +460,21 @@ EQUIVALENT = {
     ("zoo/memory/sum_tree.py", "WIDEST_TOP = 2048", "2048", "2049"): (
         "at which size a level is added changes how fast a number is found, and not which"
     ),
+    ("zoo/algorithms/agent.py", "self.n_envs = 1", "1", "2"): (
+        "an algorithm, which every agent is, sets it anew before it is read"
+    ),
+    (
+        "zoo/algorithms/cloning.py",
+        "sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()",
+        "sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()",
+        "sums -= torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()",
+    ): "both sums have the other sign, and their quotient is the same",
+    (
+        "zoo/algorithms/episodes_apart.py",
+        "steps = np.zeros(envs.num_envs, np.int64)",
+        "np.zeros",
+        "np.ones",
+    ): "it is 0 wherever an episode begins, and elsewhere far from what is too long",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

@@ -70,6 +70,12 @@ def test_observations_and_infos_of_a_reset_are_told_from_observations() -> None:
     assert actions.shape == (2,)
 
 
+def test_no_masks_at_all_are_none_of_the_masks_that_are_expected() -> None:
+    model = PPO2(SMALL, compile=False, **SPACES)
+    with pytest.raises(ZooError, match=r"`action_masks` of shape \(0, 0\) don't fit: expected 3 × 2"):
+        model.predict(np.zeros((3, 2), np.float32), action_masks=[])
+
+
 def test_one_worker_is_what_every_algorithm_can_be() -> None:
     ACER.check_workers(None, 1)
     with pytest.raises(ZooError, match="workers=2: acer can't learn as several processes"):

@@ -475,6 +475,18 @@ EQUIVALENT = {
         "np.zeros",
         "np.ones",
     ): "it is 0 wherever an episode begins, and elsewhere far from what is too long",
+    (
+        "zoo/algorithms/gail.py",
+        "self.n_rollouts += 1",
+        "self.n_rollouts += 1",
+        "self.n_rollouts -= 1",
+    ): "only whether it is a multiple is looked at, which is the same if it is counted downwards",
+    (
+        "zoo/algorithms/gail.py",
+        "sums, lengths = np.zeros(rewards.shape), np.zeros(rewards.shape, np.int64)",
+        "np.zeros",
+        "np.ones",
+    ): "each row is written before it is read",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

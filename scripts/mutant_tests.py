@@ -51,7 +51,7 @@ TESTS_OF = {
     "algorithms/dqn.py": ("test_off_policy_",),
     "algorithms/episodes_apart.py": ("test_ars",),
     "algorithms/finite.py": ("test_not_finite",),
-    "algorithms/in_envs.py": ("test_on_policy_collection", "test_learning_with_masks"),
+    "algorithms/in_envs.py": ("test_in_envs", "test_on_policy_collection"),
     "algorithms/off_policy.py": ("test_off_policy_counts",),
     "algorithms/on_policy.py": ("test_on_policy_means", "test_on_policy_", "test_recurrent_rollouts"),
     "algorithms/ppo1.py": ("test_on_policy_means",),

@@ -118,6 +118,14 @@ def test_an_update_is_foreseen(
     assert model._learns_within(n_steps, before) == learns
 
 
+@pytest.mark.parametrize("settings", [{"gradient_steps": -1}, {"train_freq": [1, "episode"]}], ids=str)
+@pytest.mark.parametrize(("n_steps", "learns"), [(8, False), (9, True)])
+def test_an_update_that_may_come_at_any_step_is_foreseen(
+    settings: dict[str, Any], n_steps: int, learns: bool
+) -> None:
+    assert dqn(learning_starts=8, **settings)._learns_within(n_steps, 0) == learns
+
+
 def test_episodes_of_one_step_are_counted_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a collection until two of them have ended takes two steps, and not one."""
     model = dqn(train_freq=[2, "episode"])

@@ -487,6 +487,18 @@ EQUIVALENT = {
         "np.zeros",
         "np.ones",
     ): "each row is written before it is read",
+    (
+        "zoo/algorithms/ppo2.py",
+        "state[STOPPED] = torch.zeros((), dtype=torch.bool, device=self.device)",
+        "torch.zeros",
+        "torch.ones",
+    ): "each step writes it before it is read",
+    (
+        "zoo/algorithms/pretraining.py",
+        "runtime.expect(config.n_epochs * len(demonstrations.train), float(weights * config.batch_size))",
+        "config.n_epochs * len(demonstrations.train)",
+        "config.n_epochs / len(demonstrations.train)",
+    ): "whether to compile is decided by it, and here it is decided beforehand",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

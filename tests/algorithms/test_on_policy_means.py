@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from logged_envs import Logged
 from torch import Tensor
 
-from zoo import A2C, PPO1, make_vec_env
+from zoo import A2C, PPO1, PPO2, make_vec_env
 from zoo.algorithms import on_policy
 from zoo.algorithms.on_policy import standardized
 
@@ -51,6 +52,31 @@ def test_a_piece_holds_fewer_sequences_than_steps() -> None:
     recurrent = {"recurrent": "lstm", "lstm_hidden_size": 4, "net_arch": [4]}
     assert A2C(recurrent, "CartPole-v1", chunk_length=8, **options)._rows_at_once == 2**19
     assert A2C({"net_arch": [4]}, "CartPole-v1", **options)._rows_at_once == 2**22
+
+
+@pytest.mark.parametrize(
+    ("truncated", "envs"), [([False, True, False], [3]), ([True, False, True], [1, 4]), ([False] * 3, None)]
+)
+def test_only_episodes_that_were_cut_short_are_remembered(truncated: list[bool], envs: Any) -> None:
+    """Of three that end at once, in environments 1, 3 and 4; what each of them ends with is its number."""
+    model = A2C({"net_arch": [4]}, "CartPole-v1", n_steps=4, n_envs=5, compile=False)
+    finished, is_cut = np.array([1, 3, 4]), np.zeros(5, np.bool_)
+    is_cut[finished] = truncated
+    final = np.repeat(finished[:, None], 4, axis=1).astype(np.float32)
+    outcome = SimpleNamespace(truncated=is_cut, finished=finished, final_observations=final)
+    experience: Any = SimpleNamespace(outcome=outcome)
+    model._keep_truncations(experience)
+    found = model.memory.truncations()
+    assert (None if found is None else found.envs.tolist()) == envs
+    if found is not None:
+        assert found.final_observations[:, 0].tolist() == envs
+
+
+def test_a_minibatch_may_be_one_sequence() -> None:
+    recurrent = {"recurrent": "lstm", "lstm_hidden_size": 4, "net_arch": [4]}
+    options: dict[str, Any] = {"n_envs": 2, "n_steps": 16, "chunk_length": 8, "compile": False}
+    assert PPO2(recurrent, "CartPole-v1", n_minibatches=4, **options)._minibatches() == (4, 1)
+    assert PPO2(recurrent, "CartPole-v1", n_minibatches=2, **options)._minibatches() == (2, 2)
 
 
 class Changed(PPO1):

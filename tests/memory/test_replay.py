@@ -572,3 +572,14 @@ def test_a_cut_is_written_into_the_next_checkpoint(monkeypatch: pytest.MonkeyPat
     memory.cut()
     after = memory.state()["segments"]
     assert [first for first, part in after.items() if part.name != before[first].name] == ["6"]
+
+
+def test_environments_whose_rings_stand_elsewhere_go_on_where_each_of_them_stood() -> None:
+    """The second was merely reset in one of three steps, so its fourth reward is its third transition."""
+    memory = of_rewards([1.0, 10.0], [2.0, None], [3.0, 30.0])
+    again = of_rewards()
+    again.load_state(memory.state())
+    add_rewards(again, [4.0, 40.0])
+    rewards = again.columns["rewards"]
+    assert rewards[:4, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert rewards[:3, 1].tolist() == [10.0, 30.0, 40.0]

@@ -106,7 +106,7 @@ def test_nothing_is_said_of_episodes_where_none_has_ended(monkeypatch: pytest.Mo
 def test_weights_of_the_discriminator_are_drawn_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     from zoo.algorithms import gail as module
 
-    counts, adversary = [], module.Adversary
+    counts, adversary = [], module.Adversary  # type: ignore[attr-defined]
 
     def noted(*arguments: Any) -> Any:
         counts.append(torch.get_num_threads())

@@ -12,7 +12,6 @@ from logged_envs import Logged
 from torch import Tensor
 
 from zoo import A2C, PPO1, PPO2, make_vec_env
-from zoo.algorithms import on_policy
 from zoo.algorithms.on_policy import standardized
 
 N_STEPS, N_ENVS = 8, 2
@@ -32,8 +31,8 @@ def test_two_workers_standardise_by_the_mean_and_deviation_of_all_their_steps(
         others = [count.sum(), (count * other).sum(), (count * other**2).sum()]
         return (sums + torch.tensor(others)) / 2
 
-    monkeypatch.setattr(on_policy.workers, "count", lambda: 2)
-    monkeypatch.setattr(on_policy.workers, "averaged", averaged)
+    monkeypatch.setattr("zoo.algorithms.on_policy.workers.count", lambda: 2)
+    monkeypatch.setattr("zoo.algorithms.on_policy.workers.averaged", averaged)
     batch = {} if weights is None else {"weights": torch.tensor(counts[0])}
     found = standardized(torch.tensor(both[0]), batch)
     expected = (both[0] - chosen.mean()) / chosen.std(ddof=1)
@@ -91,7 +90,7 @@ class Changed(PPO1):
 
 
 def metrics_of(log_ratio: float, clip_range: float) -> dict[str, float]:
-    settings = {"n_steps": N_STEPS, "batch_size": 8, "n_epochs": 1, "learning_rate": 0.0}
+    settings: dict[str, Any] = {"n_steps": N_STEPS, "batch_size": 8, "n_epochs": 1, "learning_rate": 0.0}
     env = make_vec_env(lambda: Logged(), N_ENVS, check=False)
     model = Changed({"net_arch": [4]}, env, seed=1, compile=False, clip_range=clip_range, **settings)
     model.log_ratio = log_ratio

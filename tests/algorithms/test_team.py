@@ -73,7 +73,7 @@ def record(env_index: int, seconds: float) -> EpisodeRecord:
 
 def test_a_total_is_that_of_all_workers() -> None:
     member = Member()
-    assert Team(member).total(4) == 4  # type: ignore[arg-type]
+    assert Team(member).total(4) == 4
     assert Team(member, Two((5,))).total(4) == 9  # type: ignore[arg-type]
 
 

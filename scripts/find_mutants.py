@@ -343,6 +343,162 @@ EQUIVALENT = {
         "np.zeros",
         "np.ones",
     ): "each row is written when its episode ends",
+    (
+        "zoo/algorithms/agent.py",
+        "return np.stack(masks) if masks else np.zeros((0, 0), np.bool_)",
+        "np.zeros",
+        "np.ones",
+    ): "there is nothing in it",
+    ("zoo/memory/expert_data.py", "return np.zeros(0, np.int64)", "np.zeros", "np.ones"): (
+        "there is nothing in it"
+    ),
+    (
+        "zoo/memory/stable_baselines_data.py",
+        "return np.zeros((0, 1, 1, 1), np.uint8)",
+        "np.zeros",
+        "np.ones",
+    ): "there is nothing in it",
+    ("zoo/algorithms/adversary.py", "self.order = np.zeros(0, np.int64)", "np.zeros", "np.ones"): (
+        "there is nothing in it"
+    ),
+    ("zoo/algorithms/base.py", "self._callbacks = CallbackSchedule([], 0)", "0", "1"): (
+        "without callbacks nothing is due at any step"
+    ),
+    ("zoo/algorithms/episodes_apart.py", "LONGEST_EPISODE = 1_000_000", "1000000", "1000001"): (
+        "how long is too long is a matter of taste; no test plays that many steps"
+    ),
+    (
+        "zoo/algorithms/finite.py",
+        "if tensor.is_floating_point() and not torch.isfinite(tensor.sum()) and not tensor.isfinite().all():",
+        "tensor.sum",
+        "tensor.mean",
+    ): "a mean is finite where all numbers are, as their sum is; where it is not, each number is looked at",
+    ("zoo/algorithms/interaction.py", "self._n_steps = 0", "0", "1"): (
+        "only how much later one step is than another is looked at"
+    ),
+    (
+        "zoo/algorithms/on_policy.py",
+        "real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])",
+        "1",
+        "2",
+    ): "of two epochs the first is taken, which is as random as that of one",
+    (
+        "zoo/algorithms/on_policy.py",
+        "return {name: torch.cat([part[name] for part in judged]) for name in judged[0]}",
+        "0",
+        "1",
+    ): "there are two parts at least, which have the same names",
+    (
+        "zoo/algorithms/on_policy.py",
+        "if workers.count() > 1:",
+        "workers.count() > 1",
+        "workers.count() >= 1",
+    ): ("of the steps of one worker both ways give the same mean and deviation but for rounding"),
+    (
+        "zoo/algorithms/retrace.py",
+        "weights = torch.cat([weights[..., :-1], torch.zeros_like(weights[..., :1])], dim=-1)",
+        "torch.zeros_like",
+        "torch.ones_like",
+    ): "what comes after the last step is 0, whatever finite number it is multiplied by",
+    ("zoo/algorithms/retrace.py", "while reach < length:", "reach < length", "reach <= length"): (
+        "nothing stands that many steps later: what a further round adds is 0"
+    ),
+    (
+        "zoo/algorithms/sequences.py",
+        'problem = "is longer than" if asked > n_steps else "does not divide"',
+        "asked > n_steps",
+        "asked >= n_steps",
+    ): "a length divides itself: that one is no problem",
+    ("zoo/algorithms/trpo.py", "first = transform(lambda column: column[:1], rollout)", "1", "2"): (
+        "on which parameters actions depend is the same in any rows"
+    ),
+    (
+        "zoo/algorithms/trpo.py",
+        "slopes = torch.autograd.grad(outputs.sum(), list(parameters.leaves.values()), allow_unused=True)",
+        "outputs.sum",
+        "outputs.mean",
+    ): "only whether there is a slope is looked at",
+    (
+        "zoo/algorithms/cloning.py",
+        'loss = self.head.imitation_loss(parameters, batch["actions"]).mean()',
+        "self.head.imitation_loss(parameters, batch['actions']).mean",
+        "self.head.imitation_loss(parameters, batch['actions']).sum",
+    ): "only where the slope is not 0 is looked at",
+    ("zoo/algorithms/cloning.py", "VALIDATED_AT_ONCE = 4096", "4096", "4097"): (
+        "how many rows are judged at once changes no mean of theirs"
+    ),
+    ("zoo/algorithms/pretraining.py", "OWN_GENERATOR = 2", "2", "3"): "any number gives draws of its own",
+    (
+        "zoo/algorithms/adversary.py",
+        "return rng.choice(n, wanted, replace=False) if wanted <= n"
+        " else np.resize(rng.permutation(n), wanted)",
+        "wanted <= n",
+        "wanted < n",
+    ): "where all are wanted both are a random order of them",
+    ("zoo/algorithms/adversary.py", "checksum = 0", "0", "1"): "any number is as good to start from",
+    ("zoo/memory/prioritized.py", "self._drawn = np.empty(0, np.int64)", "0", "1"): (
+        "nothing is learned before something was drawn, which takes its place"
+    ),
+    (
+        "zoo/memory/prioritized.py",
+        "if len(self._new) == MOST_NEW:",
+        "len(self._new) == MOST_NEW",
+        "len(self._new) != MOST_NEW",
+    ): "they all get the same priority, whenever that is",
+    (
+        "zoo/memory/replay.py",
+        "self._heads_are_equal = bool((self._heads == self._heads[0]).all())",
+        "self._heads == self._heads[0]",
+        "self._heads != self._heads[0]",
+    ): "the first is never another than itself; what is written row by row stands where it would have",
+    (
+        "zoo/memory/sampling.py",
+        "if (sizes == sizes[0]).all():",
+        "sizes == sizes[0]",
+        "sizes != sizes[0]",
+    ): "rings of one size are numbered in another order, in which all are as likely",
+    ("zoo/memory/sum_tree.py", "WIDEST_TOP = 2048", "2048", "2049"): (
+        "at which size a level is added changes how fast a number is found, and not which"
+    ),
+    ("zoo/algorithms/agent.py", "self.n_envs = 1", "1", "2"): (
+        "an algorithm, which every agent is, sets it anew before it is read"
+    ),
+    (
+        "zoo/algorithms/cloning.py",
+        "sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()",
+        "sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()",
+        "sums -= torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()",
+    ): "both sums have the other sign, and their quotient is the same",
+    (
+        "zoo/algorithms/episodes_apart.py",
+        "steps = np.zeros(envs.num_envs, np.int64)",
+        "np.zeros",
+        "np.ones",
+    ): "it is 0 wherever an episode begins, and elsewhere far from what is too long",
+    (
+        "zoo/algorithms/gail.py",
+        "self.n_rollouts += 1",
+        "self.n_rollouts += 1",
+        "self.n_rollouts -= 1",
+    ): "only whether it is a multiple is looked at, which is the same if it is counted downwards",
+    (
+        "zoo/algorithms/gail.py",
+        "sums, lengths = np.zeros(rewards.shape), np.zeros(rewards.shape, np.int64)",
+        "np.zeros",
+        "np.ones",
+    ): "each row is written before it is read",
+    (
+        "zoo/algorithms/ppo2.py",
+        "state[STOPPED] = torch.zeros((), dtype=torch.bool, device=self.device)",
+        "torch.zeros",
+        "torch.ones",
+    ): "each step writes it before it is read",
+    (
+        "zoo/algorithms/pretraining.py",
+        "runtime.expect(config.n_epochs * len(demonstrations.train), float(weights * config.batch_size))",
+        "config.n_epochs * len(demonstrations.train)",
+        "config.n_epochs / len(demonstrations.train)",
+    ): "whether to compile is decided by it, and here it is decided beforehand",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

@@ -313,6 +313,47 @@ def test_without_replay_each_rollout_is_learned_from_once(monkeypatch: pytest.Mo
     assert counts == [1] * 20
 
 
+def test_replay_starts_with_as_many_transitions_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small(replay_ratio=30.0, replay_start=10)
+    counts = counted(model, monkeypatch)
+    model.learn(10)
+    assert len(counts) == 1
+    assert counts[0] > 10
+
+
+def test_gradient_steps_are_foreseen_with_those_from_replay() -> None:
+    """A rollout is 5 steps of 2 environments: 10 of them, each with 3 more steps on average."""
+    assert small(replay_ratio=3.0).gradient_steps_in(100) == 40.0
+    assert small(replay_ratio=0.0).gradient_steps_in(100) == 10.0
+
+
+def test_an_update_is_on_one_batch_with_an_action_to_judge_and_five_for_the_mean_advantage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = small("Pendulum-v1", replay_ratio=0.0)
+    batches: list[dict[str, Tensor]] = []
+    monkeypatch.setattr(model, "_take_steps", lambda step, rates, batch: batches.append(batch))
+    model.learn(10)
+    (batch,) = batches
+    assert batch["noise"].shape == (1, 1 + 5, 2, 5, 1)
+    assert batch["rewards"].shape == (1, 2, 5)
+
+
+def test_metrics_of_an_update_are_means_over_its_steps() -> None:
+    statistics = torch.tensor([[[0.2, 0.8], [0.5, 0.5], [0.6, 0.4]]])
+    terms = Terms(
+        statistics,
+        objective=lambda each: each[..., 0] * torch.tensor([1.0, 2.0, 3.0]),
+        entropy=lambda each: each.square().sum(-1),
+        divergence=lambda each: each[..., 1],
+        critic_loss=torch.tensor(0.0),
+    )
+    _, metrics = small()._slope(terms)
+    assert metrics["policy_loss"].item() == pytest.approx(-(0.2 + 1.0 + 1.8) / 3)
+    assert metrics["entropy_loss"].item() == pytest.approx(-(0.68 + 0.5 + 0.52) / 3)
+    assert metrics["average_kl"].item() == pytest.approx((0.8 + 0.5 + 0.4) / 3)
+
+
 def test_first_update_is_on_the_newest_rollout_the_others_on_older_windows() -> None:
     model = small(replay_ratio=20.0)
     windows = model.memory.windows

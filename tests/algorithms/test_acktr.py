@@ -328,6 +328,32 @@ def test_without_a_gradient_there_is_no_step_and_nothing_infinite() -> None:
     assert model.step_size(torch.ones(3), torch.ones(3), torch.tensor(0.0)) == 0
 
 
+def test_factors_of_weighted_steps_are_those_of_the_steps_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = acktr().learn(N_ROWS)
+    rollout = model.finished_rollout()
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=N_ROWS).astype(np.float32))
+    counts = torch.arange(N_ROWS) % 3 > 0
+    factors, found = model.kfac.factors, []
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        found.append(factors(*arguments, **options))
+        return found[-1]
+
+    monkeypatch.setattr(model.kfac, "factors", noted)
+    rates = model.rates(0.0)
+    for columns, drawn in [
+        ({**rollout, "weights": counts.float()}, noise),
+        ({name: column[counts] for name, column in rollout.items()}, noise[counts]),
+    ]:
+        before = {name: tensor.clone() for name, tensor in model.program.state.items()}
+        model._gradient_step(model.program.state, {"rollout": columns, **rates}, drawn)
+        model.program.state.replaced(before)
+    weighted, expected = found
+    assert weighted.keys() == expected.keys()
+    for name, factor in expected.items():
+        torch.testing.assert_close(weighted[name], factor, rtol=1e-4, atol=1e-7)
+
+
 def test_first_updates_are_plain_ones_with_a_bounded_gradient() -> None:
     model = acktr(learning_rate=0.1, max_grad_norm=0.01, cold_updates=3)
     for n_updates in (1, 2, 3):

@@ -181,7 +181,8 @@ def test_td_errors_come_for_every_sample_in_the_order_of_the_steps(n_before: int
     assert not model._learn_from(rows, 5)
 
 
-def test_losses_are_means_over_updates_with_and_without_a_step_of_the_actor() -> None:
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_losses_are_means_over_updates_with_and_without_a_step_of_the_actor(at_once: int) -> None:
     model = make(learning_rate=0.0, target_policy_noise=0.0)
     rows = batches(2)
     losses, q_values = [], []
@@ -191,7 +192,8 @@ def test_losses_are_means_over_updates_with_and_without_a_step_of_the_actor() ->
         values = model.policy.critics(batch["observations"], batch["actions"])
         losses.append((values - targets).square().mean(1).sum().item())
         q_values.append(values.mean().item())
-        model._learn_from(part(rows, step, step + 1), 1)
+    for step in range(0, 2, at_once):
+        model._learn_from(part(rows, step, step + at_once), at_once)
     metrics = model.read_metrics()
     assert metrics["train/critic_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert metrics["train/q_value"] == pytest.approx(np.mean(q_values), rel=1e-5)

@@ -12,7 +12,9 @@ from experiences import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoo.errors import ZooError
 from zoo.files.trees import join, split
+from zoo.memory import segments
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.replay import ReplayMemory, replay_bytes, ring_length
 from zoo.memory.sampling import Drawn, Rings, UniformSampler
@@ -543,3 +545,41 @@ def test_a_memory_in_which_some_environment_has_nothing_is_taken_over() -> None:
         loaded = of_rewards()
         loaded.load_state(copy.deepcopy(memory.state()))
         assert loaded.sizes.tolist() == memory.sizes.tolist()
+
+
+def test_nothing_is_unchecked_before_anything_is_added() -> None:
+    assert of_rewards().n_unchecked == 0
+    assert of_rewards([1.0, 2.0], [3.0, 4.0]).n_unchecked == 2
+
+
+@pytest.mark.parametrize(("once", "longest"), [(False, 12), (True, 11)])
+def test_a_return_is_of_as_many_steps_as_the_memory_keeps(once: bool, longest: int) -> None:
+    """Of 12 rows an environment, one is kept free where observations are stored once."""
+    options: dict[str, Any] = {"optimize_memory_usage": once}
+    length = ReplayMemory(24, 2, PLAIN, **options).length
+    longest += length - 12
+    ReplayMemory(24, 2, PLAIN, n_step=longest, **options)
+    with pytest.raises(ZooError, match=f"keeps {longest} steps of each environment"):
+        ReplayMemory(24, 2, PLAIN, n_step=longest + 1, **options)
+
+
+def test_a_cut_is_written_into_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of segments of two rows only that is written again whose last transition is an end from now on."""
+    monkeypatch.setattr(segments, "SMALLEST_SEGMENT", 1)
+    memory = of_rewards(*[[1.0, 2.0]] * 7, capacity=300)
+    assert memory._segments.n_rows == 2
+    before = memory.state()["segments"]
+    memory.cut()
+    after = memory.state()["segments"]
+    assert [first for first, part in after.items() if part.name != before[first].name] == ["6"]
+
+
+def test_environments_whose_rings_stand_elsewhere_go_on_where_each_of_them_stood() -> None:
+    """The second was merely reset in one of three steps, so its fourth reward is its third transition."""
+    memory = of_rewards([1.0, 10.0], [2.0, None], [3.0, 30.0])
+    again = of_rewards()
+    again.load_state(memory.state())
+    add_rewards(again, [4.0, 40.0])
+    rewards = again.columns["rewards"]
+    assert rewards[:4, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert rewards[:3, 1].tolist() == [10.0, 30.0, 40.0]

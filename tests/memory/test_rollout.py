@@ -10,6 +10,7 @@ from experiences import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoo.errors import ZooError
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.rollout import RolloutMemory, generalized_advantages
 
@@ -258,3 +259,11 @@ def test_of_an_unfinished_rollout_only_what_is_there_counts() -> None:
     found = memory.first_not_finite()
     assert found is not None
     assert found[:3] == ("rewards", 0, 0)
+
+
+def test_a_rollout_that_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of an environment takes 17 bytes: two floats, a byte, and an action of 8."""
+    monkeypatch.setattr("zoo.files.free_memory.free_bytes", lambda: 100_000)
+    RolloutMemory(10, 100, SPECS)
+    with pytest.raises(ZooError, match="a rollout of n_steps × n_envs = 100 × 100 steps"):
+        RolloutMemory(100, 100, SPECS)

@@ -119,3 +119,12 @@ def test_the_smallest_positive_number_may_be_smaller_than_1(size: int) -> None:
     assert tree.smallest == np.inf
     tree.set(np.array([0, 1, size - 1]), np.array([0.0, 2.0, 0.25]))
     assert tree.smallest == 0.25
+
+
+@pytest.mark.parametrize("size", [24, 48])
+def test_last_number_of_a_whole_group_can_be_drawn(size: int) -> None:
+    tree = SumTree(size)
+    tree.set(np.arange(size), np.ones(size))
+    places, numbers = tree.draw(lambda: (np.arange(size) + 0.5) / size)
+    assert places.tolist() == list(range(size))
+    assert numbers.tolist() == [1.0] * size

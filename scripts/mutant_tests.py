@@ -56,7 +56,7 @@ TESTS_OF = {
     "algorithms/on_policy.py": ("test_on_policy_means", "test_on_policy_", "test_recurrent_rollouts"),
     "algorithms/ppo1.py": ("test_on_policy_means",),
     "algorithms/ppo2.py": ("test_on_policy_",),
-    "algorithms/resuming.py": ("test_resuming", "test_reproducibility"),
+    "algorithms/resuming.py": ("test_attributes_resumed", "test_reproducibility"),
     "algorithms/sac.py": ("test_off_policy_updates",),
     "algorithms/sde_options.py": ("test_sde_options", "test_sde_in_algorithms"),
     "algorithms/sequences.py": ("test_sequences", "test_recurrent_rollouts"),

@@ -134,7 +134,9 @@ def test_a_long_rollout_is_valued_in_pieces(
     observation_space: spaces.Space[Any], encoder: str, masks: bool, algorithm: Any, share_encoder: bool
 ) -> None:
     env = make_vec_env(lambda: Shown(observation_space, masks=masks), N_ENVS, check=False)
-    policy = {"encoder": encoder, "features_dim": 8, "share_encoder": share_encoder}
+    policy = {"encoder": encoder, "share_encoder": share_encoder}
+    if encoder != "mlp":
+        policy["features_dim"] = 8
     model = algorithm(policy, env, seed=0, compile=False, n_steps=N_STEPS, learning_rate=0.0)
     model.learn(N_STEPS * N_ENVS)
     sizes: list[int] = []

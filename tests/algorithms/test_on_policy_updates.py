@@ -179,7 +179,7 @@ def test_at_the_first_minibatch_nothing_has_changed_yet() -> None:
 
 
 def test_target_kl_ends_the_update_before_the_step_that_goes_too_far() -> None:
-    one_step = {"n_epochs": 1, "n_minibatches": 1, "batch_size": N_STEPS * N_ENVS, "learning_rate": 0.05}
+    one_step = {"n_epochs": 1, "n_minibatches": 1, "learning_rate": 0.05}
     whole = ppo2(**{**one_step, "n_epochs": 6}).learn(N_STEPS * N_ENVS)
     stopped = ppo2(**{**one_step, "n_epochs": 6}, target_kl=1e-5).learn(N_STEPS * N_ENVS)
     single = ppo2(**one_step).learn(N_STEPS * N_ENVS)
@@ -299,7 +299,7 @@ def test_as_many_minibatches_as_asked_for_whether_they_divide_the_rollout_or_not
 
 
 def test_a_size_of_minibatches_decides_how_many_there_are() -> None:
-    model = ppo2(batch_size=12, n_minibatches=7).learn(N_STEPS * N_ENVS)
+    model = ppo2(batch_size=12).learn(N_STEPS * N_ENVS)
     assert model.n_updates == 3 * 3 == model.gradient_steps_in(N_STEPS * N_ENVS)
 
 

@@ -181,10 +181,10 @@ def test_evaluations_are_equal_bit_for_bit(tmp_path: Path) -> None:
     for folder in folders:
         folder.path.mkdir()
         np.savez(folder.evaluations, timesteps=[128, 256], results=[[np.nan, 1.0], [2.0, 3.0]])
-    theirs, ours = (reproducing._evaluations(each) for each in folders)
+    theirs, ours = (reproducing._evaluations(each, False) for each in folders)
     assert reproducing._compare_evaluations(theirs, ours, 256, None).equal
     np.savez(folders[1].evaluations, timesteps=[128, 256], results=[[np.nan, 1.0], [2.0, 4.0]])
-    found = reproducing._compare_evaluations(theirs, reproducing._evaluations(folders[1]), 256, None)
+    found = reproducing._compare_evaluations(theirs, reproducing._evaluations(folders[1], False), 256, None)
     assert (found.equal, found.detail) == (False, "they differ from step 256 on")
 
 

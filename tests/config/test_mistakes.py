@@ -121,7 +121,7 @@ MISTAKES = {
     "enjoy runs/ppo2/CartPole-v1/x": "what is meant: zoo enjoy agent=runs/ppo2/CartPole-v1/x\n",
     "play algo=ppo2": "unknown verb 'play'; it is `zoo enjoy` here",
     "--algo ppo": "the verb comes first, and settings have no dashes",
-    f"train {CARTPOLE} learning_rate=1e-3": "it is `algo.learning_rate` or `pretrain.learning_rate` here",
+    f"train {CARTPOLE} learning_rate=1e-3": "it is `algo.learning_rate` here",
     f"train {CARTPOLE} algo.lr=3": "it is `algo.learning_rate` here",
     f"train {CARTPOLE} pretrain.n_epochs=20 pretrain.n_episodes=3": (
         "`pretrain.n_epochs=20` does nothing by itself: it needs pretrain.dataset=PATH"
@@ -317,7 +317,7 @@ def test_debug_variable_shows_where_the_error_came_from(monkeypatch: pytest.Monk
         ("env: {kwargs: {'${oc.env:HOME}': 1}}", "`${oc.env:HOME}` in theirs.yaml is an interpolation"),
         ("defaults: [override /logger: wandb]", "`override /logger` in theirs.yaml"),
         ("defaults: [evil]", "`evil` in theirs.yaml"),
-        ("defaults: [override /policy: '${oc.env:HOME}']", "`${oc.env:HOME}` in theirs.yaml"),
+        ("defaults: [override /policy: '${oc.env:HOME}']", "'${oc.env:HOME}'}` in theirs.yaml chooses"),
     ],
 )
 @pytest.mark.parametrize("chosen", [True, False])

@@ -24,6 +24,7 @@ from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import write_expert
 from zoo.training.expert_recording import record_expert
 from zoo.training.run_folder import RunFolder
+from zoo.training.train import TrainingInterrupted
 
 SHORT = [
     *("n_timesteps=128", "n_envs=2", "algo.n_steps=32", "algo.batch_size=64", "algo.n_epochs=1"),
@@ -107,7 +108,9 @@ def train_and_kill(config: dict[str, Any], number: int, epoch: int) -> Any:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        return zoo.train(config)
+        with pytest.raises(TrainingInterrupted) as raised:
+            zoo.train(config)
+        return raised.value.result
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

@@ -108,10 +108,8 @@ def _whole(file: BufferedReader, name: str, limit: int) -> bytes:
     size = os.fstat(file.fileno()).st_size
     if size > limit:
         raise DamagedFileError(name, f"it has {size:,} bytes, more than {limit:,}")
-    content = file.read(limit + 1)
-    if len(content) > limit:  # it grew meanwhile
-        raise DamagedFileError(name, f"it has more than {limit:,} bytes")
-    return content
+    refuse_holes(os.fstat(file.fileno()), name)
+    return file.read(size)  # and not what it grows by meanwhile
 
 
 def refuse_holes(status: os.stat_result, name: str) -> None:
@@ -140,7 +138,6 @@ class Folder:
         if file is None:
             return None
         with file:
-            refuse_holes(os.fstat(file.fileno()), name)
             return _whole(file, name, limit)
 
     def opened(self, name: str) -> BufferedReader | None:

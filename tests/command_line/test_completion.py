@@ -75,7 +75,7 @@ def test_zsh_completes(line: str, expected: str) -> None:
 
 
 def typed(terminal: int, text: str, awaited: str) -> str:
-    """Type something, and return what the terminal then shows, once what is awaited is there, or after 20 s."""
+    """Type something, and return what the terminal shows until what is awaited is there, or for 20 s."""
     os.write(terminal, text.encode())
     shown, deadline = "", time.monotonic() + 20
     while awaited not in shown and time.monotonic() < deadline:

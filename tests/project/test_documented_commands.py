@@ -63,7 +63,10 @@ BEFORE = {
         A_SWEEP,
         "zoo train algo=a2c env=CartPole-v1 seed=1",
     ],
-    "resume.md": [A_SAC, "zoo train algo=ppo2 env=CartPole-v1 callbacks.ends._target_=my_module.Interrupts"],
+    "resume.md": [
+        A_SAC,
+        "zoo train algo=ppo2 env=CartPole-v1 seed=1 callbacks.ends._target_=my_module.Interrupts",
+    ],
     "sharing.md": [A_RUN],
     "sweeps.md": [A_SWEEP],
     "tracking-and-video.md": [A_RUN],

@@ -295,7 +295,7 @@ SAME_AS_PEERS: dict[str, dict[str, Any]] = {
     "maskable_ppo": {"clip_range_vf": None},
     "ppo1": {"max_grad_norm": 0.5},
     "a2c": {"rms_prop_tensorflow": False},
-    "acer": {},
+    "acer": {"replay_start": 1_000},  # replays are in what is measured, and their compilation is not
     "ars": {},
     "acktr": {"learning_rate": 0.25},
     "trpo": {},

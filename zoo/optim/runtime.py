@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from zoo.errors import ZooError
+from zoo.optim.allocator import keep_freed_memory
 from zoo.optim.compile_clock import CompileClock
 
 COMPILE_SECONDS = 30.0
@@ -99,6 +100,7 @@ class Runtime:
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Within the block torch computes as these choices say; see `computing_with`."""
+        keep_freed_memory()
         with computing_with(self._decided_threads(), self.precision):
             yield
 

@@ -61,16 +61,17 @@ LEFT_OUT = {
         *("training/opened_agent.py", "training/own_classes.py", "training/progress.py"),
         *("training/recording.py", "training/signals.py", "training/tensorboard_logger.py"),
         *("training/trackers.py", "training/video_callback.py", "training/wandb_files.py"),
-        "training/wandb_logger.py",
+        *("training/wandb_logger.py", "training/git_state.py", "training/process_limits.py"),
+        *("training/speed.py", "optim/allocator.py", "optim/compiled_cache.py"),
     ),
     "it speaks with other processes, whose lines no test in this process reaches": (
         *("envs/workers.py", "envs/worker_process.py", "envs/denormals.py"),
-        *("training/workers.py", "training/worker_process.py"),
+        *("training/workers.py", "training/worker_process.py", "optim/workers.py"),
     ),
     "EnvPool is not installed where this runs": ("envs/envpool.py",),
     "it keeps and compares files; killed runs and damaged files are its tests": (
         *("training/checkpoint.py", "training/checkpoint_files.py", "training/experiment.py"),
-        "training/configured_pretraining.py",
+        *("training/configured_pretraining.py", "training/last_checkpoint.py", "training/worker_folder.py"),
         *("training/reproducing.py", "training/run_folder.py", "training/starting_weights.py"),
     ),
     "what comes out is held against another system's, number by number": (
@@ -344,7 +345,7 @@ EQUIVALENT = {
         "np.ones",
     ): "each row is written when its episode ends",
     (
-        "zoo/algorithms/agent.py",
+        "zoo/algorithms/given_masks.py",
         "return np.stack(masks) if masks else np.zeros((0, 0), np.bool_)",
         "np.zeros",
         "np.ones",
@@ -376,12 +377,6 @@ EQUIVALENT = {
     ("zoo/algorithms/interaction.py", "self._n_steps = 0", "0", "1"): (
         "only how much later one step is than another is looked at"
     ),
-    (
-        "zoo/algorithms/on_policy.py",
-        "real = self._tensors(memory.minibatch_rows(self.rng, 1, 1, memory.valid.size)[0])",
-        "1",
-        "2",
-    ): "of two epochs the first is taken, which is as random as that of one",
     (
         "zoo/algorithms/on_policy.py",
         "return {name: torch.cat([part[name] for part in judged]) for name in judged[0]}",
@@ -427,7 +422,7 @@ EQUIVALENT = {
     ("zoo/algorithms/cloning.py", "VALIDATED_AT_ONCE = 4096", "4096", "4097"): (
         "how many rows are judged at once changes no mean of theirs"
     ),
-    ("zoo/algorithms/pretraining.py", "OWN_GENERATOR = 2", "2", "3"): "any number gives draws of its own",
+    ("zoo/algorithms/demonstrations.py", "OWN_GENERATOR = 2", "2", "3"): "any number gives draws of its own",
     (
         "zoo/algorithms/adversary.py",
         "return rng.choice(n, wanted, replace=False) if wanted <= n"
@@ -435,7 +430,7 @@ EQUIVALENT = {
         "wanted <= n",
         "wanted < n",
     ): "where all are wanted both are a random order of them",
-    ("zoo/algorithms/adversary.py", "checksum = 0", "0", "1"): "any number is as good to start from",
+    ("zoo/algorithms/expert_episodes.py", "checksum = 0", "0", "1"): "any number is as good to start from",
     ("zoo/memory/prioritized.py", "self._drawn = np.empty(0, np.int64)", "0", "1"): (
         "nothing is learned before something was drawn, which takes its place"
     ),
@@ -471,7 +466,7 @@ EQUIVALENT = {
     ): "both sums have the other sign, and their quotient is the same",
     (
         "zoo/algorithms/episodes_apart.py",
-        "steps = np.zeros(envs.num_envs, np.int64)",
+        "steps, rewards = np.zeros(envs.num_envs, np.int64), np.zeros(envs.num_envs)",
         "np.zeros",
         "np.ones",
     ): "it is 0 wherever an episode begins, and elsewhere far from what is too long",
@@ -493,12 +488,6 @@ EQUIVALENT = {
         "torch.zeros",
         "torch.ones",
     ): "each step writes it before it is read",
-    (
-        "zoo/algorithms/pretraining.py",
-        "runtime.expect(config.n_epochs * len(demonstrations.train), float(weights * config.batch_size))",
-        "config.n_epochs * len(demonstrations.train)",
-        "config.n_epochs / len(demonstrations.train)",
-    ): "whether to compile is decided by it, and here it is decided beforehand",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

@@ -63,9 +63,10 @@ TESTS_OF = {
     "algorithms/team.py": ("test_team", "test_learning_together"),
     "envs/env_states.py": ("test_env_replay",),
     "memory/expert_files.py": ("test_expert_files", "test_expert_data"),
+    "memory/expert_problems.py": ("test_expert_data",),
     "memory/expert_summary.py": ("test_expert_summary", "test_expert_data"),
     "memory/sampling.py": ("test_replay",),
-    "optim/tracing.py": ("test_program",),
+    "optim/tracing.py": ("test_tracing", "test_program"),
     "policies/numpy_forward.py": ("test_acting",),
 }
 """Files of tests that look before those that are called after a file, in this order."""

@@ -8,8 +8,8 @@ round, so that a machine that slows down slows all of them. Measured is the wall
 that a real run has on: episode monitor, CSV and TensorBoard loggers, an evaluation of five episodes each
 interval. Imports, compilation and everything before the end of the first interval are left out.
 
-Each system first shows which of the numbers of threads in `--threads` it runs faster with, and keeps it.
-Prints a table of medians with their ranges and ratios, and writes every measurement as JSON.
+In the first round each system shows which of the numbers of threads in `--threads` it runs faster with, and
+keeps it. Prints a table of medians with their ranges and ratios, and writes every measurement as JSON.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ def main() -> None:
         for system in arguments.systems
         if system in systems_for(work)
     ]
-    threads = {contestant: choose_threads(*contestant, arguments) for contestant in contestants}
     measurements: Measurements = {contestant: [] for contestant in contestants}
     for turn in range(arguments.rounds):
         for contestant in contestants:
-            result = measure(*contestant, threads[contestant], arguments.seconds, seed=turn)
+            if turn == 0:
+                result = fastest(*contestant, arguments)
+            else:
+                threads = measurements[contestant][0]["threads"]
+                result = measure(*contestant, threads, arguments.seconds, seed=turn)
             measurements[contestant].append(result)
             report(f"round {turn + 1}/{arguments.rounds}", result)
     console = Console(width=max(Console().width, 110))
@@ -87,14 +90,13 @@ def names_among(known: Any) -> Any:
     return parse
 
 
-def choose_threads(work: str, system: str, arguments: argparse.Namespace) -> int:
-    """Return the number of threads with which the system is fastest at this work, from one try each."""
-    if len(arguments.threads) == 1:
-        return int(arguments.threads[0])
+def fastest(work: str, system: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure the system with each number of threads; return what it does with the one it keeps."""
     tries = [measure(work, system, threads, arguments.seconds, seed=0) for threads in arguments.threads]
-    for result in tries:
-        report("threads", result)
-    return int(max(tries, key=lambda result: float(result["steps_per_second"]))["threads"])
+    if len(tries) > 1:
+        for result in tries:
+            report("threads", result)
+    return max(tries, key=lambda result: float(result["steps_per_second"]))
 
 
 def measure(work: str, system: str, threads: int, seconds: float, seed: int) -> dict[str, Any]:

@@ -9,7 +9,8 @@ that a real run has on: episode monitor, CSV and TensorBoard loggers, an evaluat
 interval. Imports, compilation and everything before the end of the first interval are left out.
 
 In the first round each system shows which of the numbers of threads in `--threads` it runs faster with, and
-keeps it. Prints a table of medians with their ranges and ratios, and writes every measurement as JSON.
+keeps it; the faster try is its first measurement. Prints a table of medians with their ranges and ratios, and
+writes the measurements as JSON.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main() -> None:
     for turn in range(arguments.rounds):
         for contestant in contestants:
             if turn == 0:
-                result = fastest(*contestant, arguments)
+                result = measured_with_best_threads(*contestant, arguments)
             else:
                 threads = measurements[contestant][0]["threads"]
                 result = measure(*contestant, threads, arguments.seconds, seed=turn)
@@ -90,7 +91,7 @@ def names_among(known: Any) -> Any:
     return parse
 
 
-def fastest(work: str, system: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def measured_with_best_threads(work: str, system: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure the system with each number of threads; return what it does with the one it keeps."""
     tries = [measure(work, system, threads, arguments.seconds, seed=0) for threads in arguments.threads]
     if len(tries) > 1:

@@ -66,7 +66,7 @@ LEFT_OUT = {
     ),
     "it speaks with other processes, whose lines no test in this process reaches": (
         *("envs/workers.py", "envs/worker_process.py", "envs/denormals.py"),
-        *("training/workers.py", "training/worker_process.py", "optim/workers.py"),
+        *("training/workers.py", "training/worker_process.py"),
     ),
     "EnvPool is not installed where this runs": ("envs/envpool.py",),
     "it keeps and compares files; killed runs and damaged files are its tests": (

@@ -93,6 +93,19 @@ def test_same_seed_and_exact_resume(cartpole: ExpertData, policy: Any, normalize
         assert numbers(resumed) == numbers(model)
 
 
+def test_run_goes_on_with_the_data_that_it_learned_from_alone(cartpole: ExpertData) -> None:
+    state = clone(cartpole).learn(400).state()
+    other = clone(cartpole.filtered(n_episodes=4))
+    before = numbers(other)
+    with pytest.raises(ZooError, match="not those that the run has learned from"):
+        other.load_state(state)
+    assert numbers(other) == before
+    clone(None).load_state(state)  # an agent acts without them
+    clone(cartpole).load_state({**state, "expert": None})
+    del state["expert"]  # as before it was kept
+    clone(cartpole).load_state(state)
+
+
 def test_run_ends_with_the_best_parameters_where_validation_gets_no_better(cartpole: ExpertData) -> None:
     losses: list[tuple[float, dict[str, np.ndarray]]] = []
 

@@ -170,6 +170,14 @@ def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     torch.testing.assert_close(compiled.network(values), eager.network(values), rtol=1e-3, atol=1e-4)
 
 
+def test_calls_that_grow_from_a_single_step_are_compiled_twice_in_all() -> None:
+    eager, compiled = Regression(), Regression(compiled=True)
+    for n_steps in (1, 3, 7, 1, SMALLEST_CAPACITY + 1):
+        assert_same(compiled.run(n_steps), eager.run(n_steps))
+    assert len(compiled.program._graphs) == 2
+    assert_same_state(compiled.program, eager.program)
+
+
 class DelayedActor:
     """Deterministic policy gradients as in TD3: a row is ``delay`` batches, then one step of the actor."""
 
@@ -494,3 +502,16 @@ assert not [name for name in sys.modules if name.startswith("torch._inductor.com
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
+
+
+def test_what_a_narrow_product_gives_can_be_viewed_in_another_form() -> None:
+    # Such products are computed the other way round in a graph, and lie in memory as if they were not.
+    entities, weights = torch.randn(30, 4, 6), torch.randn(6, 5)
+    program = Program(State({"weights": weights.clone()}), runtime(True))
+
+    def merged(state: State, seen: Tensor) -> Tensor:
+        return (seen.view(-1, 6) @ state["weights"]).view(30, -1)
+
+    result = program.call(merged, entities)
+    assert program.runtime.compiles
+    torch.testing.assert_close(result, (entities @ weights).flatten(1))

@@ -18,7 +18,13 @@ for shape in sys.argv[1:]:
     graph = make_fx(torch.mm, tracing._DECOMPOSITIONS, tracing_mode="fake")(left, right)
     products = [node for node in graph.graph.nodes if node.target == torch.ops.aten.mm.default]
     print(*("x".join(map(str, node.meta["val"].shape)) for node in products))
-    torch.testing.assert_close(graph(left, right), left @ right)
+    product = graph(left, right)
+    torch.testing.assert_close(product, left @ right)
+    assert product.is_contiguous()
+
+elsewhere = torch.randn(64, 32, device="meta"), torch.randn(32, 2, device="meta")
+graph = make_fx(torch.mm, tracing._DECOMPOSITIONS, tracing_mode="fake")(*elsewhere)
+assert [node.meta["val"].shape for node in graph.graph.nodes if node.op == "call_function"] == [(64, 2)]
 """
 
 PRODUCTS = {

@@ -166,4 +166,4 @@ def test_interrupted_pretraining_says_how_to_go_on(capsys: pytest.CaptureFixture
     assert RunFolder(run).has_pretraining
     write_expert("expert.npz", record_expert(lambda _: 0, "CartPole-v1", 5, seed=1))
     assert status_of(["train", f"resume={run}"]) == 2
-    assert "the expert data are not those that it has learned from so far" in capsys.readouterr().err
+    assert "the expert data are not those that the run has learned from so far" in capsys.readouterr().err

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.agent import Agent
-from zoo.algorithms.expert_episodes import EpisodeChoice, arrays_of, checksum_of
+from zoo.algorithms.expert_episodes import EpisodeChoice, arrays_of, expert_checksum, refuse_other_expert
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.composite_spaces import is_composite
 from zoo.envs.composite_spaces import leaves as parts_of
@@ -295,7 +295,7 @@ class ExpertOrder:
         """Steps of the longest episode; those that end by themselves are filled up to that."""
         lengths = data.lengths[data.terminated] if with_ends and data.terminated is not None else []
         self.n_steps, self.n = data.n_steps, data.n_steps + self.absorbed(lengths)
-        self.checksum = checksum_of(data)
+        self.checksum = expert_checksum(data)
         self.order = np.zeros(0, np.int64)
         self.position = 0
 
@@ -321,8 +321,7 @@ class ExpertOrder:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there. Raises `ZooError` if it is the order of other steps."""
-        if state["checksum"] != self.checksum:
-            raise ZooError("the expert data are not those that the run has learned from so far")
+        refuse_other_expert(self.checksum, state["checksum"])
         self.order, self.position = np.array(state["order"], np.int64), int(state["position"])
 
 

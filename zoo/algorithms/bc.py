@@ -9,6 +9,7 @@ can go on from there.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import nn
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.cloning import Cloning, CloningTerms
 from zoo.algorithms.demonstrations import Demonstrations, own_generator, take_in_statistics
-from zoo.algorithms.expert_episodes import chosen_episodes
+from zoo.algorithms.expert_episodes import chosen_episodes, expert_checksum, refuse_other_expert
 from zoo.algorithms.on_policy import ANY_ACTIONS
 from zoo.algorithms.policy_choice import Policy
 from zoo.config.fields import Schedule, hyperparameter
@@ -61,6 +62,7 @@ class BC(Algorithm[BCConfig]):
         super().__init__(policy, env, **options)
         if dataset is not None:
             self._data = chosen_episodes(dataset, self, self.config)
+        self._checksum = None if self._data is None else expert_checksum(self._data)
 
     def _make_policy(self) -> nn.Module:
         return make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)
@@ -116,6 +118,13 @@ class BC(Algorithm[BCConfig]):
 
     def _batch_size(self) -> int:
         return self.config.batch_size
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "expert": self._checksum}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        refuse_other_expert(self._checksum, state.get("expert"))
+        super().load_state(state)
 
     def _parts(self) -> dict[str, Any]:
         return {**super()._parts(), "patience": self.cloning.patience}

@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.config.fields import hyperparameter
 from zoo.envs.ids import task_name
-from zoo.errors import ZooWarning
+from zoo.errors import ZooError, ZooWarning
 from zoo.files.printing import one_line
 from zoo.memory.columns import Column
 from zoo.memory.expert_data import ExpertData
@@ -62,13 +62,21 @@ def _env_id(agent: Agent[Any]) -> str | None:
     return config.id if config is not None and envs is None else None
 
 
-def checksum_of(data: ExpertData) -> int:
+def expert_checksum(data: ExpertData) -> int:
     """Return a number that other expert data hardly have."""
     checksum = 0
     for column in (data.observations, data.actions, data.lengths):
         for array in arrays_of(column):
             checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
     return checksum
+
+
+def refuse_other_expert(own: int | None, learned_from: int | None) -> None:
+    """Raise `ZooError` if the checksums are of different data; None is of none."""
+    if None not in (own, learned_from) and own != learned_from:
+        raise ZooError(
+            "the expert data are not those that the run has learned from so far; give it the same dataset"
+        )
 
 
 def arrays_of(column: Column) -> list[Any]:

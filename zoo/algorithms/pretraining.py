@@ -14,11 +14,11 @@ import torch
 
 from zoo.algorithms.cloning import Cloning, CloningTerms, Epoch
 from zoo.algorithms.demonstrations import Demonstrations, own_generator, take_in_statistics
-from zoo.algorithms.expert_episodes import checksum_of, chosen_episodes
+from zoo.algorithms.expert_episodes import chosen_episodes, expert_checksum, refuse_other_expert
 from zoo.algorithms.in_envs import AgentInEnvs
 from zoo.algorithms.resuming import Tensors
 from zoo.config.fields import hyperparameter
-from zoo.errors import NotFiniteError, ZooError
+from zoo.errors import NotFiniteError
 from zoo.memory.expert_data import ExpertData
 from zoo.optim.program import Program, Step
 from zoo.optim.runtime import Runtime
@@ -47,10 +47,11 @@ class Pretraining:
         self.algorithm, self.config = algorithm, config
         self.epochs: list[Epoch] = []
         """How the losses went."""
-        self._data = chosen_episodes(dataset, algorithm, config)
-        take_in_statistics(algorithm, self._data)
+        data = chosen_episodes(dataset, algorithm, config)
+        self._checksum = expert_checksum(data)
+        take_in_statistics(algorithm, data)
         self._rng = own_generator(algorithm.seed)
-        self._demonstrations = Demonstrations(self._data, algorithm, config.validation_fraction, self._rng)
+        self._demonstrations = Demonstrations(data, algorithm, config.validation_fraction, self._rng)
         self._policy = copy.deepcopy(algorithm.acting.policy)
         self._cloning = Cloning(self._policy, config)
         self._runtime = Runtime(
@@ -125,13 +126,12 @@ class Pretraining:
             "rng": self._rng.bit_generator.state,
             "generators": self.algorithm.generators.state(),
             "epochs": np.array(self.epochs, np.float64).reshape(-1, len(Epoch._fields)),
-            "expert": checksum_of(self._data),
+            "expert": self._checksum,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to there. Raises `ZooError` if it was of another expert, or of other networks."""
-        if state["expert"] != checksum_of(self._data):
-            raise ZooError("the expert data are not those that it has learned from so far")
+        refuse_other_expert(self._checksum, state["expert"])
         Tensors(self._program.state, self._policy).load_state(state["tensors"])
         self._cloning.patience.load_state(state["patience"])
         self._runtime.load_state(state["runtime"])

@@ -156,13 +156,12 @@ class Program:
         Compiling takes many seconds, so the longer calls after that are taken in pieces. One step needs no
         loop, and a CUDA graph can't hold any.
         """
-        if n_rows == 1 or next(iter(self.state.values())).device.type != "cpu":
+        if next(iter(self.state.values())).device.type != "cpu":
             return 1
-        capacity = self._capacities.get(step, 1)
-        if capacity < min(n_rows, SMALLEST_CAPACITY):
-            capacity = n_rows if capacity == 1 else max(n_rows, SMALLEST_CAPACITY)
-        self._capacities[step] = capacity
-        return capacity
+        known = self._capacities.setdefault(step, n_rows)
+        if n_rows > 1 and known < min(n_rows, SMALLEST_CAPACITY):
+            known = self._capacities[step] = max(n_rows, SMALLEST_CAPACITY)
+        return 1 if n_rows == 1 else known
 
     def _stopped(self) -> bool:
         """Return whether the last step asked for an end, and forget it."""

@@ -99,7 +99,10 @@ class Runtime:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Within the block torch computes as these choices say; see `computing_with`."""
+        """Within the block torch computes as these choices say; see `computing_with`.
+
+        That freed memory is kept outlasts it.
+        """
         keep_freed_memory()
         with computing_with(self._decided_threads(), self.precision):
             yield

@@ -31,7 +31,7 @@ def lstm(
     normalisation also what came out of it, and by which it divided.
     """
     n_steps, n_rows, size = read.shape[0], read.shape[1], read.shape[2] // 4
-    weight, half, rest = weights[0].T, *_halves(size, keep.dtype)
+    weight, half, rest = _transposed(weights[0]), *_halves(size, keep.dtype)
     outputs = np.empty((n_steps, n_rows, size), read.dtype)
     tape = np.empty(n_steps * n_rows * lstm_tape(size, normalized), read.dtype)
     gates, cells, shown, white_gates, white_cells, scales = _lstm_parts(tape, outputs.shape, normalized)
@@ -124,6 +124,11 @@ def _lstm_parts(tape: Array, shape: tuple[int, ...], normalized: bool) -> list[A
     return _parts(tape, shape[:2], widths)
 
 
+def _transposed(weight: Array) -> Array:
+    """Return the transpose, lying in memory as products of a few rows are fastest with."""
+    return np.ascontiguousarray(weight.T)
+
+
 def _halves(size: int, dtype: np.dtype) -> tuple[Array, Array]:
     """Return ½ for the sigmoid gates and 1 for the new cell, and what adds up to 1."""
     half = np.full(4 * size, 0.5, dtype)
@@ -134,7 +139,7 @@ def _halves(size: int, dtype: np.dtype) -> tuple[Array, Array]:
 def gru(read: Array, state: Array, keep: Array, weights: Sequence[Array]) -> tuple[Array, Array, Array]:
     """Run a GRU, see `GruLayer`. The tape holds reset and update (2 h), new, and what is recalled for it."""
     n_steps, n_rows, size = read.shape[0], read.shape[1], read.shape[2] // 3
-    weight, bias = weights[0].T, weights[1]
+    weight, bias = _transposed(weights[0]), weights[1]
     outputs = np.empty((n_steps, n_rows, size), read.dtype)
     tape = np.empty(n_steps * n_rows * gru_tape(size), read.dtype)
     gates, news, olds = _parts(tape, outputs.shape[:2], [2 * size, size, size])

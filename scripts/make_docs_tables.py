@@ -31,6 +31,7 @@ MEASURED = REPOSITORY / "docs" / "measured"
 TABLE = re.compile(
     r"<!-- (?P<what>fields|old names|scores|speed)(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->", re.DOTALL
 )
+PEERS = ("sb3", "sbx")
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -141,8 +142,9 @@ def speed_table() -> str:
     """Return the medians that `compare_speed.py` measured, and their ratios to the peers'."""
     file = MEASURED / "speed.json"
     medians = json.loads(file.read_text())["median_steps_per_second"] if file.exists() else {}
-    systems = ("zoo-eager", "zoo-compiled", "sb3", "sbx")
-    ratios = [(own, peer) for peer in ("sb3", "sbx") for own in ("zoo-eager", "zoo-compiled")]
+    found = {system for speeds in medians.values() for system in speeds}
+    systems = [system for system in ("zoo-eager", "zoo-compiled", "sb3", "sbx") if system in found]
+    ratios = [(own, peer) for peer in systems for own in systems if peer in PEERS and own not in PEERS]
     rows = []
     for work, speeds in medians.items():
         columns = [f"{speeds[system]:,.0f}" if system in speeds else "–" for system in systems]

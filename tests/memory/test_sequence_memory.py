@@ -224,7 +224,8 @@ def test_places_for_what_followed_only_grow() -> None:
         memory.add(experience({"observations": shown}, shown + 1, np.zeros(2), ended & False, ended))
         if memory.has_windows:
             shapes.append(memory.windows(memory.newest())["next_observations"].shape)
-    assert [shape[1] for shape in shapes] == [2] * 6 + [4] * 1 + [8] * 14
+    assert [shape[1] for shape in shapes] == [4] * 7 + [8] * 14
+    assert SequenceMemory(80, 2, SPECS, 1).n_places == 2  # what follows a single step alone
 
 
 def test_columns_pass_through_transforms() -> None:

@@ -297,6 +297,55 @@ EQUIVALENT = {
         "2",
     ): "any number but another stream's gives a stream of its own; its first word is the same in all lengths",
     (
+        "zoo/envs/seeds.py",
+        "return [int(word) for word in np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(n)]",
+        "0",
+        "1",
+    ): "any number gives streams of their own, as the workers' keys have two",
+    (
+        "zoo/envs/seeds.py",
+        "return int(np.random.SeedSequence().generate_state(1)[0]) >> 1",
+        "1",
+        "2",
+    ): "the first word is the same in all lengths, and a smaller seed by chance is as good",
+    ("zoo/envs/native.py", "env.action_space.seed(derived_seeds(seed, 1)[0])", "1", "2"): (
+        "the first of two derived seeds is the one that is derived alone"
+    ),
+    (
+        "zoo/envs/same_step.py",
+        "self.action_space.seed(None if seed is None else derived_seeds(seed, 1)[0])",
+        "1",
+        "2",
+    ): "the first of two derived seeds is the one that is derived alone",
+    (
+        "zoo/envs/same_step.py",
+        "records = np.zeros_like(self._arrays.actions)",
+        "np.zeros_like",
+        "np.ones_like",
+    ): ("every field is written"),
+    ("zoo/envs/env_states.py", 'actions = np.zeros(len(columns["0"]), dtype)', "np.zeros", "np.ones"): (
+        "every field is written"
+    ),
+    ("zoo/envs/env_group.py", "i = 0", "0", "1"): "the loop sets it before any environment is stepped",
+    ("zoo/envs/stepper.py", "self._n_steps = 0", "0", "1"): "only how much it grows is looked at",
+    ("zoo/envs/vec_env.py", "ENV_BYTES = 4096", "4096", "4097"): "it is an estimate from below",
+    ("zoo/envs/atari.py", "self._lives = 0", "0", "1"): "a reset counts them, and comes before any step",
+    ("zoo/envs/wrappers.py", "self._return = 0.0", "0.0", "1.0"): (
+        "a reset makes it zero, and comes before any step"
+    ),
+    (
+        "zoo/envs/wrappers.py",
+        "self._length = 0",
+        "0",
+        "1",
+    ): "a reset makes it zero, and comes before any step",
+    (
+        "zoo/envs/wrappers.py",
+        "self._frames = np.zeros(low.shape, dtype=space.dtype)",
+        "np.zeros",
+        "np.ones",
+    ): "a reset makes them zeros, and comes before anything is shown",
+    (
         "zoo/training/statistics.py",
         "rows = max(1, _ELEMENTS // sum(len(scores) for scores in [*first, *second]))",
         "max",

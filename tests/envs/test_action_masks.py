@@ -125,6 +125,13 @@ def test_masks_of_environments_in_other_processes(make: Any) -> None:
     )
 
 
+def test_masks_of_one_environment_alone_in_another_process() -> None:
+    envs = EnvStepper(AsyncVectorEnv([Asked]))
+    shown = envs.reset([7])
+    assert np.array_equal(envs.action_masks(), shown)
+    envs.close()
+
+
 class Vectorised(VectorEnv[Any, Any, Any]):
     """Two environments in one array, which hold their masks themselves; each step ends an episode of one."""
 
@@ -252,6 +259,12 @@ def test_state_that_allows_no_action_names_env_and_step(make: Any, options: dict
     with pytest.raises(ZooError, match=r"^env 0 \(step 3 after seed 7\) allows no action: its mask is all"):
         stepped(envs, 4)
     envs.close()
+
+
+def test_one_of_several_states_that_allows_no_action_is_enough() -> None:
+    envs = EnvStepper(InProcessVectorEnv([lambda: Telling(in_info=True), Closing]))
+    with pytest.raises(ZooError, match=r"^env 1 \(step 3 after seed 8\) allows no action"):
+        stepped(envs, 4)
 
 
 def test_choice_that_is_left_nothing_is_numbered() -> None:
@@ -413,6 +426,13 @@ def test_one_mask_that_is_left_out_of_the_reset_is_missed(ours: bool) -> None:
             envs.reset([7, 8])
 
 
+def test_that_actions_have_no_masks_comes_before_that_one_is_left_out() -> None:
+    box = spaces.Box(-1.0, 1.0, (2,))
+    envs = InProcessVectorEnv([lambda: Telling(box), lambda: Telling(box, in_info=True)])
+    with pytest.raises(ZooError, match=r"actions of Box\(2,\) float32 cannot be masked"):
+        envs.reset(seed=0)
+
+
 def test_masks_that_were_there_before_are_missed() -> None:
     others = EnvStepper(SyncVectorEnv([lambda: Silent()] * 2))
     ours = EnvStepper(make_vec_env(lambda: Silent(), 2, check=False))
@@ -439,6 +459,12 @@ def test_masks_of_parts_may_be_nested_as_the_action_is() -> None:
     assert flat_mask(expected, PARTS).astype(int).tolist() == expected
     assert flat_mask({"arm": None}, PARTS).all()
     assert flat_mask({"arm": (None, None), "bits": [1, 0, 0, 1]}, PARTS).sum() == 10
+
+
+def test_list_of_masks_may_hold_one_number_for_a_part_with_one_alternative() -> None:
+    parts = (spaces.Discrete(1), spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,)))
+    assert flat_mask([1, [1, 0, 1], None], spaces.Tuple(parts)).astype(int).tolist() == [1, 1, 0, 1]
+    assert flat_mask([1, 1, 0, 1], spaces.Tuple(parts)).astype(int).tolist() == [1, 1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.atari import FireOnReset, LifeLoss
+from zoo.envs.atari import FireOnReset, LifeLoss, preprocessed
+from zoo.envs.config import AtariConfig
 from zoo.envs.wrappers import find_wrapper
 
 pytest.importorskip("ale_py")
@@ -141,3 +142,55 @@ def test_worker_processes_play_the_same_games() -> None:
             assert np.array_equal(one.observations, other.observations)
             assert np.array_equal(one.rewards, other.rewards)
             assert np.array_equal(one.terminated, other.terminated)
+
+
+class Written(gym.Env[Any, Any]):
+    """A game whose lives are written down, step by step."""
+
+    observation_space, action_space = gym.spaces.Box(0, 255, (1,), np.uint8), gym.spaces.Discrete(3)
+
+    def __init__(self, lives: list[int]) -> None:
+        self.ale, self._lives, self._n = self, lives, 0
+
+    def lives(self) -> int:
+        return self._lives[self._n]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._n = 0
+        return np.zeros(1, np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        self._n += 1
+        return np.zeros(1, np.uint8), 0.0, False, False, {}
+
+
+def test_last_life_ends_an_episode_only_with_the_game() -> None:
+    """Some games show no life for a while before they are over."""
+    game = LifeLoss(Written([3, 3, 2, 2, 1, 0, 0]))
+    game.reset()
+    assert [game.step(0)[2] for _ in range(6)] == [False, True, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("meanings", "waits"),
+    [
+        (["NOOP", "FIRE", "RIGHT"], True),
+        (["NOOP", "FIRE"], False),
+        (["NOOP", "UP", "DOWN"], False),
+    ],
+)
+def test_game_waits_for_fire_if_there_is_another_button_to_press_then(
+    meanings: list[str], waits: bool
+) -> None:
+    game = gym.make(BREAKOUT)
+    game.unwrapped.get_action_meanings = lambda: meanings  # type: ignore[attr-defined]
+    assert (find_wrapper(preprocessed(game, AtariConfig(), None), FireOnReset) is not None) == waits
+
+
+def test_games_leave_one_thread_to_opencv() -> None:
+    """Many run side by side."""
+    import cv2
+
+    cv2.setNumThreads(3)
+    make_vec_env("ALE/Pong-v5", 1)
+    assert cv2.getNumThreads() == 1

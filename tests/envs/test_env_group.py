@@ -65,3 +65,33 @@ def test_every_part_of_an_observation_says_whether_a_replay_came_out_the_same(to
     Told.told = told
     assert group.load_states(state) == ([0] if told == 1.0 else [])
     Told.told = 0.0
+
+
+def test_it_is_known_which_step_is_repeated_while_it_is() -> None:
+    at_work: list[str | None] = []
+
+    class Looking(Counting):
+        def step(self, action: Any) -> Any:
+            at_work.append(whereabouts.at_work())
+            return super().step(action)
+
+    group = EnvGroup([Looking, Looking], 3, reseed_every=1000, renew=False)
+    arrays = StepArrays.allocate(2, group.observation_space, group.action_space)
+    group.use_arrays(arrays)
+    whereabouts = Whereabouts(arrays.whereabouts, 3)
+    group.reset([7, 8], None, [0, 1])
+    for _ in range(2):
+        group.step(np.zeros(2, np.int64))
+    states = group.states()
+    at_work.clear()
+    again = EnvGroup([Looking, Looking], 3, reseed_every=1000, renew=False)
+    again.use_arrays(arrays)
+    again.load_states(states)
+    assert at_work == [f"env {i} (step {n} after seed {i + 4})" for i in (3, 4) for n in (1, 2)]
+    assert whereabouts.at_work() is None
+
+
+def test_nothing_is_gained_before_the_first_reset() -> None:
+    group = EnvGroup([Counting, Counting], reseed_every=1000, renew=False)
+    group.use_arrays(StepArrays.allocate(2, group.observation_space, group.action_space))
+    assert [(state.episode_return, state.length) for state in group.states()] == [(0.0, 0)] * 2

@@ -289,6 +289,21 @@ def test_env_that_ignores_its_seed_is_named_and_its_episode_cut(where: dict[str,
     again.close()
 
 
+def test_episode_that_was_cut_below_a_wrapper_counts_from_nothing() -> None:
+    options = {"nan_check": True}
+    envs = stepper(Careless, 2, **options)
+    envs.reset([0, 1])
+    walked(envs, [[1] * 2] * 3)
+    state = envs.state()
+    again = stepper(Careless, 2, **options)
+    with pytest.warns(UserWarning, match="env 1 came out different"):
+        again.load_state(state)
+    assert again.longest_unfinished_episode() == 3
+    records = [record for step in range(5) for record in again.step([1] * 2).episodes]
+    found = [(record.env_index, record.episode_return, record.length) for record in records]
+    assert found == [(0, 5.0, 5), (1, 5.0, 5)]
+
+
 def test_returns_of_an_episode_that_was_cut_are_not_those_that_rewards_are_divided_by() -> None:
     envs = stepper(Careless, 3, normalize=True)
     envs.reset([0, 1, 2])
@@ -411,6 +426,17 @@ def test_log_of_actions_grows_for_long_episodes_and_forgets_what_nobody_needs() 
     for n in range(2 * INITIAL_CAPACITY):
         again.add(np.array([n, n]))
     assert again.since_start(0).tolist() == [*range(3 * INITIAL_CAPACITY), 7, *range(2 * INITIAL_CAPACITY)]
+
+
+def test_log_of_actions_grows_where_it_began_late_too() -> None:
+    log = ActionLog(1, spaces.Discrete(5000))
+    for n in range(3 * INITIAL_CAPACITY):
+        log.add(np.array([n]))
+        if n == INITIAL_CAPACITY // 2 - 1:
+            log.start(0)
+    begun = INITIAL_CAPACITY // 2
+    assert log.steps_since_start(0) == 3 * INITIAL_CAPACITY - begun
+    assert log.since_start(0).tolist() == list(range(begun, 3 * INITIAL_CAPACITY))
 
 
 @pytest.mark.parametrize("n_steps", [4095, 4096, 20_000])

@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from zoo.envs.spaces import (
+    action_array,
     check_supported,
     choice_sizes,
     describe,
@@ -164,3 +165,48 @@ def test_long_bounds_are_shortened() -> None:
     assert told is not None
     assert "..." in told
     assert "-5." not in told
+
+
+def test_bounds_that_are_the_same_everywhere_become_one_number() -> None:
+    described = space_to_dict(spaces.Box(-1.0, np.array([2.0, 3.0]), dtype=np.float64))
+    assert (described["low"], described["high"]) == (-1.0, [2.0, 3.0])
+    assert space_to_dict(spaces.Box(-np.inf, 5.0, (2, 2)))["low"] == "-inf"
+
+
+def test_array_of_composite_actions_is_of_zeros_by_the_paths_of_their_parts() -> None:
+    space = spaces.Tuple((spaces.Discrete(3, start=1), spaces.Dict({"force": spaces.Box(1.0, 2.0, (2,))})))
+    actions = action_array(space, 4, 5)
+    assert actions.shape == (4, 5)
+    assert actions.dtype.names == ("0", "1/force")
+    assert not actions["0"].any()
+    assert not actions["1/force"].any()
+    assert actions["1/force"].shape == (4, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("described", "end"),
+    [
+        ({"type": "Discrete", "n": 2**62}, 2**62),
+        ({"type": "MultiDiscrete", "nvec": [2**62, 2]}, [2**62, 0]),
+    ],
+)
+def test_choices_may_end_with_the_largest_number_of_64_bits(described: dict[str, Any], end: Any) -> None:
+    start = np.array(end)
+    space: Any = space_from_dict({**described, "start": (start - (start > 0)).tolist()})
+    assert np.max(space.start) == 2**62 - 1
+    with pytest.raises(ZooError, match="choices with numbers above those of 64 bits"):
+        space_from_dict({**described, "start": end})
+
+
+def test_number_without_a_shape_counts_once() -> None:
+    bits = {"type": "MultiBinary", "shape": [2**24 - 1]}
+    choice = {"type": "Discrete", "n": 2, "start": 0}
+    assert len(space_from_dict({"type": "Tuple", "spaces": [bits, choice]})) == 2  # type: ignore[arg-type]
+    with pytest.raises(ZooError, match="more than 16,777,216 numbers"):
+        space_from_dict({"type": "Tuple", "spaces": [bits, choice, choice]})
+
+
+@pytest.mark.parametrize("shape", [[0], [3, 0], [1] * 32])
+def test_shapes_without_numbers_or_of_32_dimensions_are_taken(shape: list[int]) -> None:
+    space = spaces.Box(-1.0, 1.0, tuple(shape))
+    assert space_from_dict(json.loads(json.dumps(space_to_dict(space)))).shape == tuple(shape)

@@ -13,7 +13,8 @@ from gymnasium import spaces
 from scripted import Counting, Noisy
 
 from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.wrappers import FrameStack, History, wrapper_class
+from zoo.envs.config import EnvConfig
+from zoo.envs.wrappers import FrameStack, History, wrapped, wrapper_class
 from zoo.errors import ZooError
 
 BOX2D = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")
@@ -407,3 +408,8 @@ def test_nan_check_keeps_the_monitor_and_masks() -> None:
     stepper.reset([0, 1])
     assert stepper.action_masks().shape == (2, 6)
     assert stepper._info_keywords == ("x",)
+
+
+def test_env_is_left_as_it_is_where_nothing_is_asked_for() -> None:
+    env = Counting()
+    assert wrapped(env, EnvConfig(id="X-v0")) is env

@@ -89,6 +89,24 @@ def goals(n: int = 40) -> tuple[Array, Array]:
     return achieved, desired
 
 
+def test_goals_need_no_observation_beside_them() -> None:
+    place = spaces.Box(-1.0, 1.0, (2,))
+    assert is_goal_space(spaces.Dict({"achieved_goal": place, "desired_goal": place}))
+    assert not is_goal_space(spaces.Dict({"achieved_goal": place, "observation": place}))
+
+
+@pytest.mark.parametrize(("kind", "tried"), [("f8", "f4"), ("f4", "f4"), ("u1", "u1"), ("i8", "i8")])
+def test_goals_are_tried_in_the_type_in_which_they_will_be_asked_about(kind: str, tried: str) -> None:
+    types = set()
+
+    def answer(achieved: Any, desired: Any, info: Any) -> Any:
+        types.update((achieved.dtype.str[1:], desired.dtype.str[1:]))
+        return np.zeros(achieved.shape[:-1])
+
+    Asked(answer, spaces.Box(0, 9, (2,), np.dtype(kind).type), "compute_reward").try_out()
+    assert types == {tried}
+
+
 @pytest.mark.parametrize(("env", "n_calls"), [(Walk, 1), (OneByOne, 40), (Picky, 40)])
 def test_many_goals_are_one_call_where_that_gives_the_same(env: type[Walk], n_calls: int) -> None:
     envs = make_vec_env(env, 2, check=False)

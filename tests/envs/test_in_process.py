@@ -225,3 +225,9 @@ def test_unknown_render_mode_is_refused() -> None:
 def test_zero_envs_are_refused() -> None:
     with pytest.raises(ZooError, match="n_envs=0"):
         make_vec_env("CartPole-v1", 0)
+
+
+def test_more_envs_than_memory_could_hold_are_refused_beforehand() -> None:
+    """Ten million millions of them, of four kibibytes each at least."""
+    with pytest.raises(ZooError, match=r"`n_envs=10000000000000` needs at least 38,146,972\.7 GiB of memory"):
+        make_vec_env("CartPole-v1", 10**13)

@@ -13,6 +13,7 @@ import pytest
 from scripted import Counting
 
 from zoo.envs import EnvStepper, EpisodeMonitor, EpisodeRecord, make_vec_env
+from zoo.envs import monitor as monitoring
 from zoo.errors import ZooError
 
 
@@ -198,3 +199,19 @@ def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
     (line,) = caplog.messages
     assert "can't write" in line
     assert "the run goes on" in line
+
+
+def test_rows_after_a_checkpoint_are_dropped_from_a_file_of_many_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only as much as a line may have is read of its end, here 40 bytes."""
+    monitor = EpisodeMonitor(tmp_path, 1)
+    for length in range(10, 40):
+        monitor.write(EpisodeRecord(0, 1.0, length, 0.1))
+    (saved,) = monitor.offsets()
+    for length in range(40, 60):
+        monitor.write(EpisodeRecord(0, 1.0, length, 0.1))
+    monkeypatch.setattr(monitoring, "_LINE_LIMIT", 40)
+    monitor.truncate([saved])
+    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == [str(n) for n in range(10, 40)]
+    assert not caplog.messages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,16 @@ class TestEnvPool:
         with pytest.raises(ZooError) as caught:
             make_vec_env(env_id, 2, **options)
         assert message in str(caught.value)
+
+
+def test_envpool_that_is_not_installed_is_named_unless_its_env_is_to_be_stepped_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(ZooError, match=r"^envpool:CartPole-v1 needs: pip install envpool"):
+        make_vec_env("envpool:CartPole-v1", 2)
+    with pytest.raises(ZooError, match=r"use env\.vectorization=native"):
+        make_vec_env("envpool:CartPole-v1", 2, vectorization="sync")
 
 
 class Games(VectorEnv[Any, Any, Any]):

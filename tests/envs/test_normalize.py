@@ -323,3 +323,14 @@ def test_switched_off_halves_do_nothing() -> None:
 def test_wrong_keys_are_refused(keys: list[str], message: str) -> None:
     with pytest.raises(ZooError, match=message):
         make_vec_env(Noisy, normalize={"keys": keys}, check=False)
+
+
+def test_observations_are_seen_once_one_is_taken_in_or_waits() -> None:
+    alone, sharing = Normalizer(DICT, gamma=0.0), Normalizer(DICT, gamma=0.0)
+    sharing.share()
+    for each in (alone, sharing):
+        assert not each.has_seen_observations
+        each.update_returns(np.ones(3), np.zeros(3, np.bool_))
+        assert not each.has_seen_observations
+        each.update_observations(seen_by(0, 0)[0])
+        assert each.has_seen_observations

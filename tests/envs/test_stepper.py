@@ -158,6 +158,15 @@ def test_longest_unfinished_episode_is_counted() -> None:
     assert stepper.longest_unfinished_episode() == 7
 
 
+def test_longest_unfinished_episode_begins_with_the_last_reset() -> None:
+    stepper = EnvStepper(own_env(2, lambda: Counting((9,))))
+    for n in (4, 3):
+        stepper.reset([0, 1])
+        for _ in range(n):
+            stepper.step(np.zeros(2, np.int64))
+        assert stepper.longest_unfinished_episode() == n
+
+
 def test_dictionary_observations_and_their_ends_are_dicts_of_rows() -> None:
     stepper = EnvStepper(own_env(3, Noisy))
     observations = stepper.reset([0, 1, 2])
@@ -416,6 +425,16 @@ def test_episodes_that_are_begun_anew_count_from_nothing_and_stand_still_at_thei
             ended[episode.env_index].append(episode.episode_return)
     assert ended == {0: [6.0], 1: [6.0]}
     assert outcome.rewards.tolist() == [0.0, 0.0]
+
+
+def test_episodes_that_are_begun_anew_below_a_wrapper_count_from_nothing() -> None:
+    envs = EnvStepper(make_vec_env(lambda: Counting((3,)), 2, check=False, nan_check=True))
+    envs.reset([0, 1])
+    envs.step(np.zeros(2, np.int64))
+    envs.begin({0: 7})
+    records = [record for _ in range(3) for record in envs.step(np.zeros(2, np.int64)).episodes]
+    found = [(record.env_index, record.episode_return, record.length) for record in records]
+    assert found == [(1, 6.0, 3), (0, 6.0, 3)]
 
 
 class Choosy(SyncVectorEnv):

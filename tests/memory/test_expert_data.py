@@ -299,6 +299,12 @@ def test_filters() -> None:
         expert(successes=None).filtered(successes_only=True)
 
 
+@pytest.mark.filterwarnings("error")
+def test_just_as_many_good_episodes_as_are_wanted_are_enough() -> None:
+    assert expert().filtered(n_episodes=3).lengths.tolist() == [2, 1, 3]
+    assert expert().filtered(n_episodes=1, min_return=15).lengths.tolist() == [3]
+
+
 def test_lengths_follow_from_starts() -> None:
     assert episode_lengths(np.array([True, False, False, True])).tolist() == [3, 1]
     assert episode_lengths(np.zeros(0, np.bool_)).tolist() == []

@@ -19,8 +19,8 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import is_training
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
-from zoo.training.eval_callback import EvalCallback, read_evaluations
-from zoo.training.evaluation import evaluate
+from zoo.training.eval_callback import EvalCallback, read_evaluations, write_evaluations
+from zoo.training.evaluation import Evaluation, evaluate
 from zoo.training.run_folder import RunFolder
 
 
@@ -163,6 +163,21 @@ def test_damaged_evaluations_are_kept_and_told(tmp_path: Path, capsys: pytest.Ca
     told = capsys.readouterr().err
     assert "evaluations.npz is damaged" in told
     assert "evaluations.npz.damaged" in told
+
+
+def test_evaluations_of_which_none_is_lost_are_taken_over_without_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = [(steps, Evaluation(np.array([steps / 10]), np.array([steps]))) for steps in (10, 20, 30)]
+    write_evaluations(tmp_path / "evaluations.npz", history)
+    for rows in (3, 2):
+        callback = EvalCallback("CartPole-v1", every=10, n_eval_episodes=1, run=tmp_path)
+        callback.load_state(
+            {"n_evaluations": rows, "best_mean": 2.0, "rows": rows, "evaluated_at": 10 * rows, "last": LAST}
+        )
+        found = read_evaluations(tmp_path / "evaluations.npz", 1)
+        assert [(steps, each.mean) for steps, each in found] == [(10, 1.0), (20, 2.0), (30, 3.0)][:rows]
+    assert not capsys.readouterr().err
 
 
 def test_lost_evaluations_are_told_in_one_line(

@@ -178,6 +178,17 @@ class Forbidden:
         return np.argmin(action_masks, axis=1), None
 
 
+def test_environment_whose_mask_forbids_is_named_among_others_that_allow() -> None:
+    class OneForbidden:
+        def predict(self, observations: Any, *others: Any, action_masks: Any = None, **more: Any) -> Any:
+            actions = np.argmax(action_masks, axis=1)
+            actions[1] = np.argmin(action_masks[1])
+            return actions, None
+
+    with pytest.raises(ZooError, match=r"at step 0 of an episode is one that environment 1 forbids"):
+        record_expert(OneForbidden(), "Zoo/Masked-v0", 3, n_envs=3, seed=0)
+
+
 def test_only_good_episodes_are_kept() -> None:
     told: list[bool] = []
     data = record_expert(
@@ -224,6 +235,39 @@ def test_single_step_is_recorded() -> None:
     data = record_expert(by_parity, One, 1, seed=0)
     assert data.observations.tolist() == [1]
     assert data.actions.tolist() == [4]
+
+
+def test_single_step_of_several_observations_is_recorded() -> None:
+    class Two(gym.Env[Any, Any]):
+        observation_space = spaces.Dict({"a": spaces.Discrete(9), "b": spaces.MultiDiscrete([5, 7])})
+        action_space = spaces.Discrete(2)
+        seen = {"a": np.int64(8), "b": np.array([4, 6])}  # noqa: RUF012
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            return self.seen, {}
+
+        def step(self, action: Any) -> Any:
+            return self.seen, 1.0, True, False, {}
+
+    data = record_expert(lambda _: 1, Two, 1, seed=0)
+    assert isinstance(data.observations, dict)
+    assert {key: array.tolist() for key, array in data.observations.items()} == {"a": [8], "b": [[4, 6]]}
+
+
+@pytest.mark.parametrize(("n_episodes", "n_envs", "made"), [(4, 1, 1), (4, 3, 3), (2, 3, 2)])
+def test_no_more_environments_record_than_there_are_episodes(n_episodes: int, n_envs: int, made: int) -> None:
+    played: list[int] = []
+    record_expert(
+        by_parity,
+        Three,
+        n_episodes,
+        n_envs=n_envs,
+        seed=0,
+        on_episode=lambda each, _: played.append(each.env_index),
+    )
+    assert sorted(set(played)) == list(range(made))
+    assert len(played) == n_episodes
 
 
 def test_successes_are_known_only_if_every_episode_tells() -> None:
@@ -364,6 +408,12 @@ def test_action_of_a_transposed_shape_is_refused() -> None:
     with pytest.raises(ZooError, match=r"returned an action of shape \(3, 2\), expected \(2, 3\)"):
         record_expert(lambda _: np.zeros((3, 2)), Table, 1, seed=0)
     assert record_expert(lambda _: np.zeros((1, 2, 3)), Table, 1, seed=0).actions.shape[1:] == (2, 3)
+
+
+def test_one_of_several_actions_that_is_missing_is_named() -> None:
+    returned = iter([3, None])
+    with pytest.raises(ZooError, match=r"the expert returned None, no action of Discrete"):
+        record_expert(lambda _: next(returned), Countdown, 2, n_envs=2, seed=0)
 
 
 def test_long_episode_is_told_as_one_of_a_recording(

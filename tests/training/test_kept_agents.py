@@ -13,10 +13,11 @@ import pytest
 
 import zoo
 from zoo.agents.agent_folder import read_agent
-from zoo.agents.finding import kept_agents
+from zoo.agents.finding import kept_agents, kept_name
 from zoo.config.composing import compose
 from zoo.files import atomic
 from zoo.training.experiment import Experiment, Result
+from zoo.training.kept_agents import KeepAgentsCallback
 from zoo.training.run_folder import RunFolder
 from zoo.training.train import train
 
@@ -87,6 +88,21 @@ def test_interrupted_run_keeps_the_same_agents_as_one_that_never_stopped() -> No
         each.name for each in kept_agents(whole.run.path).values()
     ]
     assert_same_agents(run, whole.run.path)
+
+
+@pytest.mark.parametrize(("kept_at", "left"), [(None, []), (0, []), (1, [1]), (2, [1, 2]), (9, [1, 2, 3])])
+def test_agents_up_to_the_newest_of_the_checkpoint_stay(
+    tmp_path: Path, kept_at: int | None, left: list[int]
+) -> None:
+    """None: of a callback that has kept none yet."""
+    run = RunFolder.create(tmp_path / "runs", "ppo2", "CartPole-v1", 0)
+    for steps in (1, 2, 3):
+        folder = run.kept_agents / kept_name(steps)
+        folder.mkdir(parents=True)
+        (folder / "policy.safetensors").touch()
+    callback = KeepAgentsCallback(run, every=1)
+    callback.load_state(callback.state() if kept_at is None else {"kept_at": kept_at})
+    assert list(kept_agents(run.path)) == left
 
 
 def test_run_that_starts_anew_drops_what_it_had_kept() -> None:

@@ -111,6 +111,21 @@ def test_pieces_of_resamples_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert statistics.bootstrapped(statistics.mean_of_means, FIVE_ENVS, n_resamples=101).shape == (101,)
 
 
+@pytest.mark.parametrize(("width", "rows"), [(1, 4), (2, 2), (3, 1), (100, 1)])
+def test_no_more_scores_are_resampled_at_a_time_than_memory_is_meant_for(
+    width: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "_ELEMENTS", 35 * 4 + 34)
+    seen: list[int] = []
+
+    def mean(strata: statistics.Strata) -> Any:
+        seen.append(len(strata[0]))
+        return statistics.mean_of_means(strata)
+
+    assert statistics.bootstrapped(mean, FIVE_ENVS, n_resamples=9, width=width).shape == (9,)
+    assert seen == [rows] * (9 // rows) + [1] * (9 % rows > 0)
+
+
 def test_numbers_are_those_of_the_reference_implementation() -> None:
     """What `rliable` 1.2.0 made of these matrices; its bootstrap can't be imported with pandas 3."""
     first = [np.array([((run * 7 + env * 3) % 11) / 10 for run in range(7)]) for env in range(5)]

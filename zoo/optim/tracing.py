@@ -185,7 +185,10 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     )
 
 
-_DECOMPOSITIONS = {torch.ops.aten.addmm.default: _addmm, torch.ops.aten.mm.default: _mm}
+_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.addmm.default: _addmm,
+    torch.ops.aten.mm.default: _mm,
+}
 
 
 def _apart(result: Tensor, tensors: Sequence[Tensor]) -> Tensor:

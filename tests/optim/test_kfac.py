@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from zoo.errors import ZooError
 from zoo.optim.descent import Descent
 from zoo.optim.kfac import COUNT, KFac
+from zoo.optim.kfac_layers import Layer
 from zoo.optim.optimizers import Momentum
 from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome, Program
@@ -418,6 +419,17 @@ def test_a_module_may_have_several_layers() -> None:
     assert shapes == {"ih.inputs": (4, 4), "ih.outputs": (2, 2), "hh.inputs": (3, 3), "hh.outputs": (2, 2)}
 
 
+def test_a_normalisation_whose_bias_is_not_trained_has_the_block_of_its_scale() -> None:
+    frozen = nn.LayerNorm(2).double()
+    frozen.bias.requires_grad_(False)
+    values, weights = torch.randn(N_SAMPLES, 2, dtype=torch.float64), weights_of()
+    normal = torch.nn.functional.layer_norm(values, (2,))
+    expected = torch.stack([torch.outer(g, g) for g in weights * normal]).mean(0)
+    for module in (frozen, nn.LayerNorm(2, bias=False).double()):
+        found = factors_of(kfac_of(module), values, weights)
+        torch.testing.assert_close(found, {"kfac.weight.outputs": expected})
+
+
 def test_samples_that_a_weighted_loss_leaves_out_are_left_out_of_the_factors() -> None:
     module = small()
     kfac = kfac_of(module)
@@ -445,6 +457,22 @@ def test_samples_without_a_gradient_count_as_others_do() -> None:
     found = kfac.factors(watch, loss, everything.sum(), everything)
     for name, factor in expected.items():
         assert torch.equal(found[name], factor), name
+
+
+def test_rows_of_input_have_the_weights_of_their_samples_in_the_order_in_which_they_stand() -> None:
+    linear, of_steps = nn.Linear(2, 3), nn.Linear(2, 3)
+    of_steps.is_time_first = True  # type: ignore[assignment]
+    layer, recurrent = (Layer(each, "weight", "weight", []) for each in (linear, of_steps))
+    weights = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    step_by_step = [1, 4, 2, 5, 3, 6]
+    assert layer.weights_of_rows(weights, [6]).tolist() == [1, 2, 3, 4, 5, 6]
+    assert layer.weights_of_rows(weights, [12]).tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+    assert layer.weights_of_rows(weights, [2, 2, 2]).tolist() == step_by_step
+    assert layer.weights_of_rows(weights, [2] * 6).tolist() == 2 * step_by_step
+    assert recurrent.weights_of_rows(weights, [6]).tolist() == step_by_step
+    for each, lengths in ((layer, [2, 2]), (layer, [6, 7]), (recurrent, [6, 1])):
+        with pytest.raises(ZooError, match="can't tell which steps `weight` is used for"):
+            each.weights_of_rows(weights, lengths)
 
 
 def test_a_layer_of_which_it_is_not_known_when_it_is_used_is_refused_where_steps_do_not_count() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
+from zoo.optim import workers
 from zoo.optim.parameters import Parameters
 from zoo.optim.pop_art import RunningUnits, output_layer
 from zoo.optim.program import Outcome, Program
@@ -85,6 +86,19 @@ def test_moments_are_those_of_all_targets_so_far_and_of_a_hundredth_of_a_standar
     torch.testing.assert_close(part.to_returns(state, part.to_units(state, returns)), returns)
     expected = (returns.double() - mean) / np.sqrt(variance)
     torch.testing.assert_close(part.to_units(state, returns), expected.float())
+
+
+def test_targets_of_other_workers_count_as_own_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three workers with the same targets, whose means are then those of each."""
+    (alone, _, expected), (together, _, state) = units(), units()
+    with monkeypatch.context() as within:
+        within.setattr(workers, "count", lambda: 3)
+        for batch in batches(3):
+            state = together.update(state, batch)
+    for batch in batches(3):
+        expected = alone.update(expected, batch.repeat(3))
+    for name in ("returns.mean", "returns.squares", "returns.count"):
+        torch.testing.assert_close(state[name], expected[name])
 
 
 @pytest.mark.parametrize("constant", [0.0, -7.5, 1e6])

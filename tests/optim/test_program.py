@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,54 @@ def test_calls_that_grow_from_a_single_step_are_compiled_twice_in_all() -> None:
         assert_same(compiled.run(n_steps), eager.run(n_steps))
     assert len(compiled.program._graphs) == 2
     assert_same_state(compiled.program, eager.program)
+
+
+def summed(state: State, shared: Any, row: Any) -> Outcome:
+    return Outcome(state, {"sum": row["x"].sum()}, {})
+
+
+@pytest.mark.parametrize(
+    ("calls", "capacities"),
+    [
+        ([(1, 4), (3, 4), (7, 4), (1, 4), (40, 4)], [1, SMALLEST_CAPACITY]),
+        ([(3, 4), (2, 4), (3, 4), (7, 4), (40, 4)], [3, SMALLEST_CAPACITY]),
+        ([(20, 4), (3, 4), (50, 4), (1, 4), (20, 4)], [20, 1]),
+        ([(3, 4), (3, 5), (2, 5), (3, 4)], [3, 3]),
+    ],
+    ids=["from one step", "from a few", "from many", "of other batches"],
+)
+def test_a_graph_has_room_for_the_steps_of_the_first_call_and_for_more_once_calls_have_grown(
+    calls: list[tuple[int, int]], capacities: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all calls (steps, size of a batch); what is compiled is only noted here, and steps taken eagerly."""
+    program = Program(State(x=torch.zeros(1)), runtime(True))
+    made: list[int] = []
+
+    def noted(step: Any, state: Any, shared: Any, row: Any, capacity: int = 1) -> Any:
+        made.append(capacity)
+        return partial(program._take_one, step)
+
+    monkeypatch.setattr("zoo.optim.tracing.compile_single", noted)
+    monkeypatch.setattr("zoo.optim.tracing.compile_loop", noted)
+    for n_steps, size in calls:
+        ran = program.run(summed, {}, {"x": torch.ones(n_steps, size)})
+        assert (ran.n_steps, ran.metrics.tolist()) == (n_steps, [size])
+    assert made == capacities
+
+
+def test_a_graph_of_what_is_on_no_processor_has_room_for_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(State(x=torch.zeros(1, device="meta")), runtime(True))
+    made: list[int] = []
+
+    def noted(step: Any, state: Any, shared: Any, row: Any, capacity: int = 1) -> Any:
+        made.append(capacity)
+        return partial(program._take_one, step)
+
+    monkeypatch.setattr("zoo.optim.tracing.compile_single", noted)
+    monkeypatch.setattr("zoo.optim.tracing.compile_loop", noted)
+    for n_steps in (3, 7):
+        assert program.run(summed, {}, {"x": torch.ones(n_steps, 4)}).n_steps == n_steps
+    assert made == [1]
 
 
 class DelayedActor:

@@ -102,8 +102,17 @@ def test_large_networks_get_what_the_environment_allows_and_not_what_torch_had_b
 
 def test_without_a_limit_large_networks_get_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 7})
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 7} if process == 0 else {0})
     assert threads(told(1, LARGE, compile=False)) == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "0")
+    assert threads(told(1, LARGE, compile=False)) == 3
+
+
+def test_more_than_four_threads_for_each_core_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert runtime(threads=12).threads == 12
+    with pytest.raises(ZooError, match="`threads=13` are too many for the 3 cores"):
+        runtime(threads=13)
 
 
 def test_a_resumed_run_takes_the_decisions_of_the_first_part() -> None:

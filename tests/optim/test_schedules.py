@@ -36,6 +36,12 @@ def test_value_of_each_type_as_training_goes_on(kind: str, values: dict[float, f
         assert schedule(done) == pytest.approx(expected), done
 
 
+def test_only_what_never_changes_is_constant() -> None:
+    assert parse({"type": "constant", "start": 2.0}).is_constant
+    assert parse({"type": "linear", "start": 2.0, "end": 2.0}).is_constant
+    assert not parse("lin_3e-4").is_constant
+
+
 @pytest.mark.parametrize(
     ("text", "schedule"),
     [

@@ -161,6 +161,12 @@ def test_without_choices_nothing_can_be_masked() -> None:
     assert head(spaces.Tuple((PARTS["arm/1"], PARTS["arm/1"]))).mask_size is None
 
 
+def test_cloning_settles_the_entropy_where_it_settles_that_of_any_part() -> None:
+    choice, numbers = PARTS["arm/0"], PARTS["arm/1"]
+    for parts, settles in (((choice, choice), True), ((choice, numbers), True), ((numbers, numbers), False)):
+        assert head(spaces.Tuple(parts)).cloning_settles_entropy == settles
+
+
 def test_a_space_without_a_head_is_refused() -> None:
     for space in (spaces.Text(3), spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))):
         with pytest.raises(ZooError, match="not supported"):

@@ -77,6 +77,16 @@ def test_widths_by_network() -> None:
         layer_sizes(PolicyConfig(net_arch={"pi": [8]}), ("qf",), [64])
 
 
+def test_widths_that_no_layer_can_have_are_refused() -> None:
+    assert layer_sizes(PolicyConfig(net_arch=[1]), ("pi",), [64]) == {"pi": [1]}
+    with pytest.raises(ZooError, match="a layer of 0 units; expected at least 1"):
+        layer_sizes(PolicyConfig(net_arch=[8, 0]), ("pi",), [64])
+    million = 10**6
+    for net_arch in ([2 * million, 3 * million], {"pi": [4], "vf": [2 * million, 3 * million]}):
+        with pytest.raises(ZooError, match=r"a policy of these `policy.net_arch`"):
+            layer_sizes(PolicyConfig(net_arch=net_arch), ("pi", "vf"), [64])
+
+
 def test_style_is_the_configs_where_it_says_anything() -> None:
     assert LayerStyle.of(PolicyConfig(), "tanh") == LayerStyle("tanh", False)
     assert LayerStyle.of(PolicyConfig(activation="elu", layer_norm=True), "tanh") == LayerStyle("elu", True)

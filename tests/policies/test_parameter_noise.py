@@ -258,6 +258,14 @@ def test_noise_of_a_q_network_grows_as_long_as_it_explores_less_than_its_rate(
     assert part.perturbed.std == pytest.approx(0.01 * factor)
 
 
+def test_noise_of_a_q_network_goes_on_shrinking_where_nothing_is_to_be_explored() -> None:
+    """Also where it is so small already that it moves no value."""
+    part, _ = noisy_greedy(0.0)
+    part.perturbed.std = 1e-30
+    part.act(seen(2), np.random.default_rng(0), 0.0)
+    assert part.perturbed.std == 1e-30 / 1.01
+
+
 def test_noise_of_a_q_network_settles_where_it_explores_as_much_as_its_rate() -> None:
     part, _ = noisy_greedy(0.3)
     rng = np.random.default_rng(0)

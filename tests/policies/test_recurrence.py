@@ -63,6 +63,27 @@ def test_a_core_is_what_pytorch_calls_so(kind: str, n_layers: int) -> None:
     torch.testing.assert_close(found_last, last_parts.permute(2, 1, 0, 3).reshape(ROWS, -1))
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_first_weights_are_drawn_as_pytorch_draws_them(kind: str) -> None:
+    """Uniformly between ±1/√hidden."""
+    torch.manual_seed(0)
+    core = make_core(PolicyConfig(recurrent=kind, lstm_hidden_size=64), 8)
+    assert core is not None
+    for parameter in core.parameters():
+        assert 0.9 / 8 < parameter.max() <= 1 / 8
+        assert -1 / 8 <= parameter.min() < -0.9 / 8
+        assert parameter.std().item() == pytest.approx(1 / 8 / 3**0.5, rel=0.1)
+
+
+@KINDS
+def test_a_single_step_is_left_to_pytorchs_own_operations(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    core, (features, _) = core_of(kind), given()
+    state = torch.zeros(ROWS, core.state_size, dtype=torch.float64)
+    expected, _ = core(features, state)
+    monkeypatch.delattr(recurrence, "run")
+    torch.testing.assert_close(core(features[:, 0], state)[0], expected[:, 0])
+
+
 def test_layer_normalisation_is_where_the_paper_has_it() -> None:
     """Equations 20 to 22 of Ba et al. 2016, written out for one step."""
     core, (features, _) = core_of("normalized_lstm"), given()

@@ -63,3 +63,15 @@ def test_numbers_are_those_of_64_bits() -> None:
     for beyond in (2.0**63, -(2.0**63), float("inf"), float("nan")):
         with pytest.raises(TypeError, match="`best` is "):
             attributes.load_state({"seconds": {}, "best": beyond})
+
+
+def test_a_count_goes_on_with_a_whole_number_alone() -> None:
+    owner = SimpleNamespace(n=0)
+    attributes = Attributes(owner, ("n",))
+    for whole in (7, 8.0, -3):
+        attributes.load_state({"n": whole})
+        assert owner.n == whole
+    for wrong in (1.5, True, "1", None):
+        with pytest.raises(TypeError, match="`n` is "):
+            attributes.load_state({"n": wrong})
+    assert owner.n == -3

@@ -7,8 +7,10 @@ import pytest
 import torch
 from test_cloning import agent, ends, linear_expert
 
-from zoo.algorithms.cloning import Patience
+from zoo.algorithms.cloning import Cloning, CloningTerms, Patience
+from zoo.algorithms.demonstrations import Demonstrations
 from zoo.algorithms.pretraining import PretrainConfig, Pretraining
+from zoo.errors import NotFiniteError
 from zoo.optim.runtime import Runtime
 
 
@@ -44,3 +46,16 @@ def test_threads_of_a_pretraining_are_chosen_by_its_own_batches(monkeypatch: pyt
     monkeypatch.setattr(Runtime, "expect", lambda self, steps, size: foreseen.append(size))
     Pretraining(agent(), linear_expert(), PretrainConfig(batch_size=5))
     assert foreseen == [((2 + 1) * 3 + (2 + 1) * 1) * 5]
+
+
+def test_one_parameter_that_is_no_number_ends_an_epoch() -> None:
+    learner, rng = agent(), np.random.default_rng(0)
+    cloning = Cloning(learner.acting.policy, CloningTerms())
+    demonstrations = Demonstrations(linear_expert(), learner, 0.0, rng)
+
+    def spoil(*_: object) -> None:
+        with torch.no_grad():
+            cloning.parameters.flat[0] = torch.nan
+
+    with pytest.raises(NotFiniteError, match="NaN or infinite"):
+        cloning.epoch(demonstrations, rng, torch.tensor(0.0), spoil)

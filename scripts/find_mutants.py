@@ -640,6 +640,12 @@ EQUIVALENT = {
         "torch.zeros",
         "torch.ones",
     ): ("only the rows that were written are returned"),
+    (
+        "zoo/algorithms/pretraining.py",
+        "n_rows = config.n_epochs * len(self._demonstrations.train)",
+        "config.n_epochs * len(self._demonstrations.train)",
+        "config.n_epochs / len(self._demonstrations.train)",
+    ): "what is never compiled is only asked whether it was told of any steps",
 }
 """(file, first line of the statement, what stood there, what was put there): why no test can tell."""
 

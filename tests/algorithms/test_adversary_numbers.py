@@ -42,3 +42,15 @@ def test_one_step_of_the_policy_may_be_shown_beside_the_state_after_its_end() ->
     rng = np.random.default_rng(0)
     rows = adversary.minibatches(policy, 3, (1, 4), rng, lambda vector: vector[None])
     assert sorted(rows["policy"]["absorbing"].reshape(-1).tolist()) == [0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("d_normalize", [True, False])
+def test_state_after_an_end_is_judged_by_its_mark_alone(d_normalize: bool) -> None:
+    """All else that the discriminator reads is 0; −log(1 − D) is log(1 + e^logit)."""
+    adversary = judge(absorbing_states=True, d_normalize=d_normalize)
+    with torch.no_grad():
+        for parameter in adversary.discriminator.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(7))
+        pair = torch.tensor([[0.0] * 5 + [1.0]])  # three numbers seen, one of two choices, the mark
+        logit = adversary.discriminator.layers(pair).item()
+    assert adversary.absorbing_reward() == pytest.approx(np.log1p(np.exp(logit)), rel=1e-5)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from zoo import A2C, ACER, PPO2, make_vec_env
 from zoo.agents.agent_folder import read_agent
 from zoo.algorithms.bc import BC
+from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
 
 SMALL = {"net_arch": [8]}
@@ -94,3 +95,11 @@ def test_foreseen_work_is_that_of_this_workers_steps(
     model.learn(80)
     actor, critic = 4 * 8 + 8 + 8 * 2 + 2, 4 * 8 + 8 + 8 * 1 + 1
     assert foreseen == [(n_steps, (actor + critic) * 10)]
+
+
+def test_the_last_hundred_episodes_are_remembered() -> None:
+    model = a2c()
+    for number in range(103):
+        model.take_note_of(EpisodeRecord(0, float(number), 1, 0.0))
+    assert [each.episode_return for each in model.recent_episodes] == list(range(3, 103))
+    assert model.n_episodes == 103

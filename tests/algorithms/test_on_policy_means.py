@@ -12,6 +12,7 @@ from logged_envs import Logged
 from torch import Tensor
 
 from zoo import A2C, PPO1, PPO2, make_vec_env
+from zoo.algorithms.batch_means import batch_mean, counted
 from zoo.algorithms.on_policy import standardized
 
 N_STEPS, N_ENVS = 8, 2
@@ -107,3 +108,34 @@ def test_divergence_of_ppo1_is_the_mean_of_ratio_minus_1_minus_its_logarithm(log
 def test_ratios_beyond_the_clip_range_of_ppo1_are_counted(first: float, share: float) -> None:
     """All ratios are 0, so the change is 1."""
     assert metrics_of(-110.0, first)["train/clip_fraction"] == share
+
+
+def test_steps_that_merely_reset_are_no_part_of_a_mean() -> None:
+    column, weights = torch.tensor([3.0, 100.0, 5.0, 10.0]), torch.tensor([1.0, 0.0, 1.0, 1.0])
+    batch = {"weights": weights}
+    assert counted(batch)["n_counted"] == 3
+    assert batch_mean(column, batch) == batch_mean(column, counted(batch)) == 6
+    assert batch_mean(column, {}) == batch_mean(column, counted({})) == 29.5
+
+
+def test_mean_over_workers_is_that_of_all_their_steps_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other worker has one step that counts, so a mean over both divides each sum by 2."""
+    monkeypatch.setattr("zoo.algorithms.batch_means.workers.averaged", lambda own: (own + 1) / 2)
+    column, weights = torch.tensor([3.0, 100.0, 5.0, 10.0]), torch.tensor([1.0, 0.0, 1.0, 1.0])
+    assert batch_mean(column, counted({"weights": weights})) == 18 / 2
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]])
+def test_one_worker_standardises_by_the_steps_that_count(weights: list[float] | None) -> None:
+    advantages = np.random.default_rng(0).normal(3.0, 2.0, 6)
+    chosen = advantages if weights is None else advantages[np.array(weights) > 0]
+    batch = {} if weights is None else {"weights": torch.tensor(weights, dtype=torch.float64)}
+    found = standardized(torch.tensor(advantages), batch)
+    np.testing.assert_allclose(found.numpy(), (advantages - chosen.mean()) / chosen.std(ddof=1), rtol=1e-6)
+
+
+def test_one_step_that_counts_alone_is_no_deviation_at_all() -> None:
+    batch = {"weights": torch.tensor([0.0, 1.0])}
+    found = standardized(torch.tensor([7.0, 5.0]), batch)
+    assert found[1] == 0
+    assert found.isfinite().all()

@@ -42,7 +42,7 @@ class SequenceMemory(ReplayMemory):
     ) -> None:
         super().__init__(capacity, n_envs, specs, optimize_memory_usage=True, transforms=transforms)
         self.n_steps = n_steps
-        self.n_places = n_envs if n_steps == 1 else 2 * n_envs
+        self.n_places = n_envs if n_steps == 1 else 2 * n_envs  # one for the last step, one for a cut
         if n_steps > self._most_rows:
             raise ZooError(
                 f"`algo.buffer_size={capacity}` keeps {self._most_rows} steps of each of {n_envs} envs,"

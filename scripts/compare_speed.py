@@ -27,14 +27,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from measure_speed import SYSTEMS, WORKS, systems_for
+from measure_speed import PEERS, SYSTEMS, WORKS, systems_for
 from rich.console import Console
 from rich.table import Table
 
 Measurements = dict[tuple[str, str], list[dict[str, Any]]]
 
 MEASURE = Path(__file__).with_name("measure_speed.py")
-PEERS = ("sb3", "sbx")
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from measure_speed import PEERS, SYSTEMS
+
 from zoo.config.names_elsewhere import OLD_NAMES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -31,7 +33,6 @@ MEASURED = REPOSITORY / "docs" / "measured"
 TABLE = re.compile(
     r"<!-- (?P<what>fields|old names|scores|speed)(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->", re.DOTALL
 )
-PEERS = ("sb3", "sbx")
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -143,7 +144,7 @@ def speed_table() -> str:
     file = MEASURED / "speed.json"
     medians = json.loads(file.read_text())["median_steps_per_second"] if file.exists() else {}
     found = {system for speeds in medians.values() for system in speeds}
-    systems = [system for system in ("zoo-eager", "zoo-compiled", "sb3", "sbx") if system in found]
+    systems = [system for system in SYSTEMS if system in found]
     ratios = [(own, peer) for peer in systems for own in systems if peer in PEERS and own not in PEERS]
     rows = []
     for work, speeds in medians.items():

@@ -151,7 +151,8 @@ CONTRIB = {
 NEAREST_IN_SB3 = {"acer": "A2C", "acktr": "A2C", "ppo1": "PPO"}
 """What of SB3 does the work that is most like that of an algorithm that it does not have."""
 
-SYSTEMS = ("zoo-eager", "zoo-compiled", "sb3", "sbx")
+PEERS = ("sb3", "sbx")
+SYSTEMS = ("zoo-eager", "zoo-compiled", *PEERS)
 
 
 def main() -> None:

@@ -171,16 +171,24 @@ def test_compiled_calls_of_any_length_end_as_eager_ones() -> None:
     torch.testing.assert_close(compiled.network(values), eager.network(values), rtol=1e-3, atol=1e-4)
 
 
-def test_calls_that_grow_from_a_single_step_are_compiled_twice_in_all() -> None:
-    eager, compiled = Regression(), Regression(compiled=True)
-    for n_steps in (1, 3, 7, 1, SMALLEST_CAPACITY + 1):
-        assert_same(compiled.run(n_steps), eager.run(n_steps))
-    assert len(compiled.program._graphs) == 2
-    assert_same_state(compiled.program, eager.program)
-
-
 def summed(state: State, shared: Any, row: Any) -> Outcome:
     return Outcome(state, {"sum": row["x"].sum()}, {})
+
+
+def capacities_made(
+    device: str, calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[int], list[Ran]]:
+    """Make calls (steps, size of a batch); what is compiled is only noted, and steps taken eagerly."""
+    program = Program(State(x=torch.zeros(1, device=device)), runtime(True))
+    made: list[int] = []
+
+    def noted(step: Any, state: Any, shared: Any, row: Any, capacity: int = 1) -> Any:
+        made.append(capacity)
+        return partial(program._take_one, step)
+
+    monkeypatch.setattr("zoo.optim.tracing.compile_single", noted)
+    monkeypatch.setattr("zoo.optim.tracing.compile_loop", noted)
+    return made, [program.run(summed, {}, {"x": torch.ones(*call)}) for call in calls]
 
 
 @pytest.mark.parametrize(
@@ -196,34 +204,14 @@ def summed(state: State, shared: Any, row: Any) -> Outcome:
 def test_a_graph_has_room_for_the_steps_of_the_first_call_and_for_more_once_calls_have_grown(
     calls: list[tuple[int, int]], capacities: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all calls (steps, size of a batch); what is compiled is only noted here, and steps taken eagerly."""
-    program = Program(State(x=torch.zeros(1)), runtime(True))
-    made: list[int] = []
-
-    def noted(step: Any, state: Any, shared: Any, row: Any, capacity: int = 1) -> Any:
-        made.append(capacity)
-        return partial(program._take_one, step)
-
-    monkeypatch.setattr("zoo.optim.tracing.compile_single", noted)
-    monkeypatch.setattr("zoo.optim.tracing.compile_loop", noted)
-    for n_steps, size in calls:
-        ran = program.run(summed, {}, {"x": torch.ones(n_steps, size)})
-        assert (ran.n_steps, ran.metrics.tolist()) == (n_steps, [size])
+    made, ran = capacities_made("cpu", calls, monkeypatch)
+    assert [(each.n_steps, *each.metrics.tolist()) for each in ran] == calls
     assert made == capacities
 
 
 def test_a_graph_of_what_is_on_no_processor_has_room_for_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Program(State(x=torch.zeros(1, device="meta")), runtime(True))
-    made: list[int] = []
-
-    def noted(step: Any, state: Any, shared: Any, row: Any, capacity: int = 1) -> Any:
-        made.append(capacity)
-        return partial(program._take_one, step)
-
-    monkeypatch.setattr("zoo.optim.tracing.compile_single", noted)
-    monkeypatch.setattr("zoo.optim.tracing.compile_loop", noted)
-    for n_steps in (3, 7):
-        assert program.run(summed, {}, {"x": torch.ones(n_steps, 4)}).n_steps == n_steps
+    made, ran = capacities_made("meta", [(3, 4), (7, 4)], monkeypatch)
+    assert [each.n_steps for each in ran] == [3, 7]
     assert made == [1]
 
 

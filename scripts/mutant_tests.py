@@ -66,7 +66,9 @@ TESTS_OF = {
     "memory/expert_problems.py": ("test_expert_data",),
     "memory/expert_summary.py": ("test_expert_summary", "test_expert_data"),
     "memory/sampling.py": ("test_replay",),
-    "optim/tracing.py": ("test_tracing", "test_program"),
+    "optim/tracing.py": ("test_program",),
+    "optim/products.py": ("test_products", "test_program"),
+    "optim/processor.py": ("test_products",),
     "policies/numpy_forward.py": ("test_acting",),
 }
 """Files of tests that look before those that are called after a file, in this order."""

@@ -30,7 +30,7 @@ ROUNDS = 7
 """Timed without the profiler, and again with it."""
 
 KINDS = {
-    "matrix products": ("::mm", "::addmm", "_mm_out", "_addmm_out"),
+    "matrix products": ("::mm", "::addmm", "_mm_out", "_addmm_out", "_linear_pointwise"),
     "optimizer, target": ("fused_adam", "::lerp", "foreach_add", "addcdiv"),
     "copies": ("::copy_", "::cat", "::stack", "::clone"),
 }
@@ -40,7 +40,7 @@ NOT_SEEN = "Python, bookkeeping, waiting"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--work", choices=["dqn", "sac"], required=True)
+    parser.add_argument("--work", choices=["dqn", "qrdqn", "sac", "td3", "tqc", "ddpg"], required=True)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--calls", type=int, default=100, help="gradient steps in a round")

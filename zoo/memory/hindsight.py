@@ -59,12 +59,12 @@ class Hindsight:
         rows = self._chosen(rng, to_go)
         if not len(rows):
             return windows, batch, rows
-        envs = windows.envs.reshape(-1)[rows]
-        steps = _own_steps(windows).reshape(-1, memory.n_step)[rows]
-        goals = self._goals(rng, memory, steps[:, 0], envs, to_go.reshape(-1)[rows])
+        envs = windows.envs.reshape(-1).take(rows)
+        steps = _own_steps(windows).reshape(-1, memory.n_step).take(rows, axis=0)
+        goals = self._goals(rng, memory, steps[:, 0], envs, to_go.reshape(-1).take(rows))
         if memory.n_step == 1:
             following = batch["next_observations"][ACHIEVED]
-            achieved = following.reshape(-1, *following.shape[to_go.ndim :])[rows]
+            achieved = following.reshape(-1, *following.shape[to_go.ndim :]).take(rows, axis=0)
         else:
             achieved = memory.following(steps.reshape(-1), envs.repeat(memory.n_step), ACHIEVED)
         for name in ("observations", "next_observations"):
@@ -82,7 +82,7 @@ class Hindsight:
         chosen = np.argpartition(order, n - 1)[:, :n]
         chosen += batch_size * np.arange(len(chosen))[:, None]
         rows = chosen.reshape(-1)
-        return rows[to_go.reshape(-1)[rows] >= 0]
+        return rows[to_go.reshape(-1).take(rows) >= 0]
 
     def _goals(
         self, rng: np.random.Generator, memory: ReplayMemory, positions: Array, envs: Array, to_go: Array
@@ -97,7 +97,8 @@ class Hindsight:
             positions = positions + to_go
         else:
             before = _stored_before(memory, positions, envs) if self.strategy == "episode" else 0
-            positions = positions - before + rng.integers(before + to_go + 1)
+            n_steps = before + to_go + 1
+            positions = positions - before + (rng.random(len(envs)) * n_steps).astype(np.int64)
         return memory.following(positions % memory.length, envs, ACHIEVED)
 
     def _with_outcomes(

@@ -69,7 +69,7 @@ class UniformSampler:
             ends = np.cumsum(sizes)
             envs = np.searchsorted(ends, numbers, side="right")
             ages = numbers - (ends - sizes)[envs]
-        return Drawn((heads[envs] - 1 - ages) % length, envs)
+        return Drawn((heads.take(envs) - 1 - ages) % length, envs)
 
     def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
         """Need not know."""

@@ -24,11 +24,8 @@ INDUCTOR_OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,
     "cpp.use_decompose_tanh": True,
     "compile_threads": 1,
-    "pattern_matcher": False,  # it would put bias and product together again, see _addmm
+    "pattern_matcher": False,  # it would put bias and product together again, see products
 }
-
-FEW_COLUMNS = 25
-"""Columns up to which a product was seen to be faster with its factors swapped, for batches of 64 and 256."""
 
 _loop_numbers = itertools.count()
 
@@ -46,6 +43,8 @@ def _keep_compiled_code_private() -> None:
 
 
 _keep_compiled_code_private()
+
+from zoo.optim.products import DECOMPOSITIONS  # noqa: E402 - imports inductor, which asks for its folders then
 
 
 class _Traced(NamedTuple):
@@ -123,7 +122,7 @@ def compile_function(
         return [_apart(tensor, tensors) for tensor in leaves(results[0])]
 
     example = [*state.values(), *leaves(list(trees))]
-    graph = make_fx(flat, _DECOMPOSITIONS, tracing_mode="fake")(*example)
+    graph = make_fx(flat, DECOMPOSITIONS, tracing_mode="fake")(*example)
     is_cuda = state.is_cuda
     call = _cuda_graph(graph) if is_cuda else _inductor(graph, example)
 
@@ -167,27 +166,8 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
         ]
 
     example = [*live.values(), *leaves(shared), *leaves(row)]
-    graph = make_fx(flat_step, _DECOMPOSITIONS, tracing_mode="fake")(*example)
+    graph = make_fx(flat_step, DECOMPOSITIONS, tracing_mode="fake")(*example)
     return _Traced(graph, example, names, changed, metrics, outputs, any(moved))
-
-
-def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Add the bias after the product, where it fuses with what follows: ``addmm`` starts by copying it."""
-    return left @ right + bias if alpha == beta == 1 else NotImplemented
-
-
-def _mm(left: Tensor, right: Tensor) -> Tensor:
-    """Swap the factors of a tall and narrow product: a CPU's kernels (MKL) are up to six times faster so."""
-    n_rows, n_columns = left.shape[0], right.shape[1]
-    if left.device.type != "cpu" or not 1 < n_columns <= FEW_COLUMNS < n_rows:
-        return NotImplemented
-    return (right.t() @ left.t()).t().contiguous()
-
-
-_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten.addmm.default: _addmm,
-    torch.ops.aten.mm.default: _mm,
-}
 
 
 def _apart(result: Tensor, tensors: Sequence[Tensor]) -> Tensor:

@@ -167,6 +167,30 @@ EQUIVALENT = {
         "16",
         "17",
     ): "how many a loop holds changes none",
+    (
+        "zoo/optim/spectral.py",
+        "self.directions[name] = u / u.norm(), torch.zeros(weight[0].numel())",
+        "torch.zeros",
+        "torch.ones",
+    ): ("the power method makes these anew before anything reads them"),
+    (
+        "zoo/optim/workers.py",
+        "ORDER_BYTES = 8192",
+        "8192",
+        "8193",
+    ): "a byte more than any order needs changes none",
+    (
+        "zoo/optim/workers.py",
+        "PATIENCE = datetime.timedelta(days=30)",
+        "30",
+        "31",
+    ): "no worker is waited for so long",
+    ("zoo/optim/workers.py", "SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3", "0.0002", "0.0004"): (
+        "how often a worker looks up changes nothing of what it waits for"
+    ),
+    ("zoo/optim/workers.py", "self.totals(0)  # so that none goes before all have heard it", "0", "1"): (
+        "nobody reads what is added up"
+    ),
     ("zoo/optim/tracing.py", "INDUCTOR_OPTIONS: dict[str, Any] = {", "1", "2"): (
         "how many processes compile changes none of what they compile"
     ),

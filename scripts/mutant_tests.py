@@ -62,6 +62,8 @@ TESTS_OF = {
     "algorithms/sequences.py": ("test_sequences", "test_recurrent_rollouts"),
     "algorithms/team.py": ("test_team", "test_learning_together"),
     "envs/env_states.py": ("test_env_replay",),
+    "envs/stepper.py": ("test_stepper", "test_env_replay"),
+    "envs/vec_env.py": ("test_native",),
     "memory/expert_files.py": ("test_expert_files", "test_expert_data"),
     "memory/expert_problems.py": ("test_expert_data",),
     "memory/expert_summary.py": ("test_expert_summary", "test_expert_data"),
@@ -194,7 +196,7 @@ class Exhibition:
         tend to see the same things.
 
         What runs at the import, every test reaches that reaches any line of the file; all of its room may.
-        What torch compiles is seen to be run by nobody: those reach it that make the function.
+        What torch compiles is seen to be run by nobody: those reach it that make the function around it.
         """
         _, room, name = mutant["file"].split("/")
         own = (*TESTS_OF.get(f"{room}/{name}", ()), f"_{name.removesuffix('.py')}")
@@ -202,7 +204,8 @@ class Exhibition:
         first, last = mutant["lines"]
         if mutant["in_function"]:
             numbers = {number for line in range(first, last + 1) for number in lines.get(str(line), ())}
-            numbers = numbers or set(lines.get(str(_line_of_inner_function(mutant)), ()))
+            for line in () if numbers else _lines_of_inner_functions(mutant):
+                numbers = numbers or set(lines.get(str(line), ()))
         else:
             numbers = {number for each in lines.values() for number in each}
             numbers |= {n for n, (test, _) in enumerate(self._tests) if test.startswith(f"tests/{room}/")}
@@ -273,14 +276,14 @@ def _never_return(look: Any) -> None:
         os._exit(status)
 
 
-def _line_of_inner_function(mutant: Mapping[str, Any]) -> int | None:
-    """Return where the innermost function begins in which a mutant stands, if that is within another."""
+def _lines_of_inner_functions(mutant: Mapping[str, Any]) -> list[int]:
+    """Return where the functions begin in which a mutant stands, innermost first, but for the outermost."""
     around = [
         node.lineno
         for node in ast.walk(ast.parse(mutant["source"]))
         if isinstance(node, ast.FunctionDef) and node.lineno <= mutant["line"] <= (node.end_lineno or 0)
     ]
-    return max(around) if len(around) > 1 else None
+    return sorted(around, reverse=True)[:-1]
 
 
 def _functions_to_replace(mutant: Mapping[str, Any]) -> list[tuple[FunctionType, CodeType]] | None:

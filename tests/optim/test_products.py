@@ -2,103 +2,135 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from zoo.optim.processor import mkl_holds_back
 
-# A process of its own: other tests ask whether tracing, which they have no use for, was imported.
-TRACE = """
-import sys
-import torch
-from torch.fx.experimental.proxy_tensor import make_fx
-from zoo.optim import tracing
-from zoo.optim.products import DECOMPOSITIONS
+LARGE = 100, 100, 150
+"""Rows, inner dimension and columns of a product that is just large enough for oneDNN."""
 
-for shape in sys.argv[1:]:
-    rows, inner, columns = (int(number) for number in shape.split("x"))
-    left, right = torch.randn(rows, inner), torch.randn(inner, columns)
-    graph = make_fx(torch.mm, DECOMPOSITIONS, tracing_mode="fake")(left, right)
-    products = [node for node in graph.graph.nodes if node.target == torch.ops.aten.mm.default]
-    print(*("x".join(map(str, node.meta["val"].shape)) for node in products))
+
+@pytest.fixture
+def with_onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    decompositions()
+    monkeypatch.setattr("zoo.optim.products.mkl_holds_back", lambda: True)
+    with torch.compiler.config.patch(force_disable_caches=True):
+        yield
+
+
+@pytest.fixture
+def without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    decompositions()
+    monkeypatch.setattr("zoo.optim.products.mkl_holds_back", lambda: False)
+
+
+def decompositions() -> Any:
+    """Import, once a test runs, what says where inductor keeps its files, and then what products become."""
+    from zoo.optim.tracing import DECOMPOSITIONS
+
+    return DECOMPOSITIONS
+
+
+def traced(left: Tensor, right: Tensor) -> torch.fx.GraphModule:
+    return make_fx(torch.mm, decompositions(), tracing_mode="fake")(left, right)
+
+
+def products_of(graph: torch.fx.GraphModule) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return the operations that multiply matrices, and the shapes of what comes out."""
+    products = torch.ops.aten.mm.default, torch.ops.zoo.onednn_product.default
+    return [
+        (node.target, tuple(node.meta["val"].shape)) for node in graph.graph.nodes if node.target in products
+    ]
+
+
+def matrix(rows: int, columns: int, transposed: bool = False, **options: Any) -> Tensor:
+    return torch.randn(columns, rows, **options).t() if transposed else torch.randn(rows, columns, **options)
+
+
+@pytest.mark.usefixtures("without_onednn")
+@pytest.mark.parametrize(
+    ("shape", "computed"),
+    [
+        ((64, 32, 2), (2, 64)),
+        ((64, 32, 25), (25, 64)),
+        ((26, 32, 25), (25, 26)),
+        ((64, 32, 26), (64, 26)),
+        ((25, 32, 25), (25, 25)),
+        ((64, 32, 1), (64, 1)),  # a vector, for which there are kernels of its own
+        ((3, 32, 64), (3, 64)),
+        ((20, 32, 10), (20, 10)),
+        (LARGE, (100, 150)),
+    ],
+)
+def test_tall_and_narrow_products_are_taken_with_their_factors_swapped(
+    shape: tuple[int, int, int], computed: tuple[int, int]
+) -> None:
+    rows, inner, columns = shape
+    left, right = matrix(rows, inner), matrix(inner, columns)
+    graph = traced(left, right)
+    assert products_of(graph) == [(torch.ops.aten.mm.default, computed)]
     product = graph(left, right)
     torch.testing.assert_close(product, left @ right)
     assert product.is_contiguous()
 
-elsewhere = torch.randn(64, 32, device="meta"), torch.randn(32, 2, device="meta")
-graph = make_fx(torch.mm, DECOMPOSITIONS, tracing_mode="fake")(*elsewhere)
-assert [node.meta["val"].shape for node in graph.graph.nodes if node.op == "call_function"] == [(64, 2)]
-"""
 
-PRODUCTS = {
-    "64x32x2": "2x64",
-    "64x32x25": "25x64",
-    "26x32x25": "25x26",
-    "64x32x26": "64x26",
-    "25x32x25": "25x25",
-    "64x32x1": "64x1",  # a vector, for which there are kernels of its own
-    "3x32x64": "3x64",
-    "20x32x10": "20x10",
-}
-"""Rows, inner dimension and columns of a product; shape of what is computed."""
+@pytest.mark.usefixtures("without_onednn")
+def test_a_gpu_takes_products_as_they_are() -> None:
+    graph = traced(matrix(64, 32, device="meta"), matrix(32, 2, device="meta"))
+    assert products_of(graph) == [(torch.ops.aten.mm.default, (64, 2))]
 
 
-ONEDNN = """
-import torch
-from torch.fx.experimental.proxy_tensor import make_fx
-from zoo.optim import products, tracing
+@pytest.mark.usefixtures("with_onednn", "needs_compiler")
+@pytest.mark.parametrize("shape", [LARGE, (150_000, 5, 2)])
+@pytest.mark.parametrize("left_transposed", [False, True])
+@pytest.mark.parametrize("right_transposed", [False, True])
+def test_onednn_computes_large_products_of_any_layout(
+    shape: tuple[int, int, int], left_transposed: bool, right_transposed: bool
+) -> None:
+    from zoo.optim import tracing
 
-products.mkl_holds_back = lambda: True
-
-
-def traced(left, right):
-    graph = make_fx(torch.mm, products.DECOMPOSITIONS, tracing_mode="fake")(left, right)
-    targets = [node.target for node in graph.graph.nodes if node.op == "call_function"]
-    return graph, targets
-
-
-def of_shape(rows, columns, transposed, dtype=torch.float32):
-    if transposed:
-        return torch.randn(columns, rows, dtype=dtype).t()
-    return torch.randn(rows, columns, dtype=dtype)
-
-
-for rows, inner, columns in [(128, 120, 100), (100, 100, 150), (150_000, 5, 2)]:
-    for left_transposed in (False, True):
-        for right_transposed in (False, True):
-            left, right = of_shape(rows, inner, left_transposed), of_shape(inner, columns, right_transposed)
-            graph, targets = traced(left, right)
-            assert targets == [torch.ops.zoo.onednn_product.default], targets
-            expected = left @ right
-            torch.testing.assert_close(graph(left, right), expected)
-            listed = make_fx(lambda *both: [graph(*both)])(left, right)
-            (product,) = tracing._inductor(listed, [left, right])(left, right)
-            torch.testing.assert_close(product, expected)
-
-small = traced(of_shape(100, 100, False), of_shape(100, 149, False))[1]
-double = traced(*(of_shape(256, 256, False, torch.float64) for _ in range(2)))[1]
-elsewhere = traced(*(torch.randn(256, 256, device="meta") for _ in range(2)))[1]
-assert small == double == elsewhere == [torch.ops.aten.mm.default], (small, double, elsewhere)
-"""
+    rows, inner, columns = shape
+    left, right = matrix(rows, inner, left_transposed), matrix(inner, columns, right_transposed)
+    graph = traced(left, right)
+    assert products_of(graph) == [(torch.ops.zoo.onednn_product.default, (rows, columns))]
+    torch.testing.assert_close(graph(left, right), left @ right)
+    listed = make_fx(lambda *factors: [graph(*factors)])(left, right)
+    (product,) = tracing._inductor(listed, [left, right])(left, right)
+    torch.testing.assert_close(product, left @ right)
 
 
-def run(*command: str) -> str:
-    ended = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+@pytest.mark.usefixtures("with_onednn", "needs_compiler")
+@pytest.mark.parametrize("stretched", ["left", "right"])
+def test_onednn_takes_factors_whose_rows_are_one_and_the_same(stretched: str) -> None:
+    from zoo.optim import tracing
+
+    def product(one: Tensor, other: Tensor) -> list[Tensor]:
+        rows = one[:1].expand(128, 128)
+        return [rows @ other if stretched == "left" else other @ rows]
+
+    one, other = matrix(128, 128), matrix(128, 128)
+    graph = make_fx(product, decompositions(), tracing_mode="fake")(one, other)
+    assert [target for target, _ in products_of(graph)] == [torch.ops.zoo.onednn_product.default]
+    torch.testing.assert_close(tracing._inductor(graph, [one, other])(one, other)[0], product(one, other)[0])
 
 
-def test_tall_and_narrow_products_are_taken_with_their_factors_swapped() -> None:
-    assert dict(zip(PRODUCTS, run(TRACE, *PRODUCTS).split(), strict=True)) == PRODUCTS
-
-
-@pytest.mark.usefixtures("needs_compiler")
-def test_onednn_computes_large_products_of_any_layout() -> None:
-    run(ONEDNN)
+@pytest.mark.usefixtures("with_onednn")
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [((100, 100, 149), {}), (LARGE, {"dtype": torch.float64}), (LARGE, {"device": "meta"})],
+    ids=["smaller", "double", "elsewhere"],
+)
+def test_other_products_are_not_onednns(shape: tuple[int, int, int], options: dict[str, Any]) -> None:
+    rows, inner, columns = shape
+    graph = traced(matrix(rows, inner, **options), matrix(inner, columns, **options))
+    assert products_of(graph) == [(torch.ops.aten.mm.default, (rows, columns))]
 
 
 @pytest.mark.parametrize(

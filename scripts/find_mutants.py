@@ -191,6 +191,13 @@ EQUIVALENT = {
     ("zoo/optim/workers.py", "self.totals(0)  # so that none goes before all have heard it", "0", "1"): (
         "nobody reads what is added up"
     ),
+    ("zoo/optim/workers.py", "self.totals(0)", "0", "1"): "nobody reads what is added up",
+    (
+        "zoo/optim/workers.py",
+        "message = torch.zeros(ORDER_BYTES, dtype=torch.uint8)",
+        "torch.zeros",
+        "torch.ones",
+    ): "what is heard overwrites all of it",
     ("zoo/optim/tracing.py", "INDUCTOR_OPTIONS: dict[str, Any] = {", "1", "2"): (
         "how many processes compile changes none of what they compile"
     ),

@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from zoo.optim import workers as module
-from zoo.optim.workers import Workers
+from zoo.optim.workers import END, GO_ON, STOP, Workers
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
 
@@ -41,3 +41,34 @@ def test_mean_of_what_is_compiled_is_the_sum_over_the_number_of_workers(
     workers.size = 4
     graph = make_fx(lambda tensor: workers.mean(tensor), tracing_mode="fake")(torch.ones(3))
     torch.testing.assert_close(graph(torch.ones(3) * 2), torch.full((3,), 2.0))
+
+
+class Told(Workers):
+    """A worker that hears what is written down, and notes of how many sums it took part in the making."""
+
+    rank, size = 1, 2
+
+    def __init__(self, *words: tuple[str, dict[str, Any]]) -> None:
+        self.words = list(words)
+        self.n_totals = 0
+
+    def _hear(self) -> tuple[str, dict[str, Any]]:
+        return self.words.pop(0)
+
+    def totals(self, *numbers: float) -> list[float]:
+        self.n_totals += 1
+        return list(numbers)
+
+
+@pytest.mark.parametrize(("last", "n_totals"), [(GO_ON, 0), (STOP, 0), (END, 1)])
+def test_orders_are_carried_out_until_a_word_says_how_to_go_on(last: str, n_totals: int) -> None:
+    done: list[int] = []
+    worker = Told(("note", {"number": 3}), ("note", {"number": 4}), (last, {}), ("note", {"number": 5}))
+    assert worker.follow({"note": lambda number: done.append(number)}) == last
+    assert (done, worker.n_totals, len(worker.words)) == ([3, 4], n_totals, 1)
+
+
+@pytest.mark.parametrize(("last", "stops"), [(GO_ON, False), (STOP, True), (END, True)])
+def test_what_the_first_worker_says_ends_the_others_or_not(last: str, stops: bool) -> None:
+    for wanted in (False, True):
+        assert Told((last, {})).is_to_stop(wanted, {}) is stops

@@ -109,3 +109,15 @@ def test_kwargs_that_do_not_fit_are_refused(kwargs: dict[str, Any], problem: str
         made("test_own_policy.Wide", **kwargs)
     assert str(caught.value).startswith("`policy.kwargs` don't fit test_own_policy.Wide: ")
     assert str(caught.value).endswith(problem)
+
+
+class Open(ActorCritic):
+    """Can't be made without its own argument, and takes any others."""
+
+    def __init__(self, *args: Any, width: int, **others: Any) -> None:
+        super().__init__(*args)
+
+
+def test_a_class_that_takes_any_kwargs_is_not_said_to_take_some() -> None:
+    with pytest.raises(ZooError, match="missing a required argument: 'width'"):
+        made("test_own_policy.Open", colour=3)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from zoo.training.extending import write_extended
+from zoo.errors import ZooError
+from zoo.training.extending import refuse_what_follows_the_length, write_extended
 from zoo.training.run_folder import RunFolder
 
 
@@ -26,3 +27,25 @@ def test_what_was_decided_by_the_length_stays_and_nothing_else_is_decided(
     written = run.read_config()
     assert written == {**longer, "verbose": 1}
     assert (written["n_timesteps"], run.read_record()["status"]) == (640, "preempted")
+
+
+@pytest.mark.parametrize(
+    ("paced", "said"),
+    [
+        ({"algo.learning_rate": "lin_1e-3"}, "algo.learning_rate=lin_1e-3 follows the number of steps"),
+        (
+            {"algo.learning_rate": "lin_1e-3", "algo.clip_range": "lin_0.2"},
+            "algo.learning_rate=lin_1e-3 and algo.clip_range=lin_0.2 follow the number of steps",
+        ),
+    ],
+)
+def test_what_follows_the_length_is_named(run: RunFolder, paced: dict[str, str], said: str) -> None:
+    algorithm: Any = SimpleNamespace(paced=lambda: paced, envs=None)
+    with pytest.raises(ZooError) as caught:
+        refuse_what_follows_the_length(algorithm, run, {"n_timesteps": 640, "callbacks": {}})
+    assert f"n_timesteps=640: {said}; " in str(caught.value)
+
+
+def test_a_run_in_which_nothing_follows_the_length_is_not_refused(run: RunFolder) -> None:
+    algorithm: Any = SimpleNamespace(paced=dict, envs=None)
+    refuse_what_follows_the_length(algorithm, run, {"n_timesteps": 640, "callbacks": {}})

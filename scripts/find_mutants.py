@@ -198,6 +198,18 @@ EQUIVALENT = {
         "torch.zeros",
         "torch.ones",
     ): "what is heard overwrites all of it",
+    (
+        "zoo/optim/workers.py",
+        "if nap or time.perf_counter() - started > SPIN_SECONDS:",
+        "time.perf_counter() - started",
+        "time.perf_counter() + started",
+    ): "how often a worker looks up changes nothing of what it waits for",
+    (
+        "zoo/policies/numpy_recurrence.py",
+        "white_gates[t], scales[t, :, :1] = _whitened(here)",
+        "1",
+        "2",
+    ): "the second of the two numbers is written later in the step",
     ("zoo/optim/tracing.py", "INDUCTOR_OPTIONS: dict[str, Any] = {", "1", "2"): (
         "how many processes compile changes none of what they compile"
     ),

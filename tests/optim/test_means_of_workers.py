@@ -72,3 +72,31 @@ def test_orders_are_carried_out_until_a_word_says_how_to_go_on(last: str, n_tota
 def test_what_the_first_worker_says_ends_the_others_or_not(last: str, stops: bool) -> None:
     for wanted in (False, True):
         assert Told((last, {})).is_to_stop(wanted, {}) is stops
+
+
+class Sent:
+    """What a broadcast gives in this process: it is there at once."""
+
+    def is_completed(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        """Have nothing to wait for."""
+
+
+def test_what_the_first_worker_says_is_heard_as_it_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_way: list[torch.Tensor] = []
+
+    def broadcast(message: torch.Tensor, source: int, *, async_op: bool) -> Sent:
+        assert (source, async_op) == (0, True)
+        if on_the_way:
+            message.copy_(on_the_way.pop())
+        else:
+            on_the_way.append(message.clone())
+        return Sent()
+
+    monkeypatch.setattr(module.dist, "broadcast", broadcast)
+    first, other = Workers.__new__(Workers), Workers.__new__(Workers)
+    first.rank, other.rank = 0, 1
+    first.order("note", text="größer", number=3)
+    assert other._hear() == ("note", {"text": "größer", "number": 3})

@@ -210,6 +210,7 @@ EQUIVALENT = {
         "1",
         "2",
     ): "the second of the two numbers is written later in the step",
+    ("zoo/optim/tracing.py", "return [", "0", "1"): "the second tensor is on the same device as the first",
     ("zoo/optim/tracing.py", "INDUCTOR_OPTIONS: dict[str, Any] = {", "1", "2"): (
         "how many processes compile changes none of what they compile"
     ),
@@ -600,6 +601,9 @@ EQUIVALENT = {
     ("zoo/training/statistics.py", "N_RESAMPLES = 10_000", "10000", "10001"): "one more resample is as good",
     ("zoo/training/statistics.py", "_ELEMENTS = 1_000_000", "1000000", "1000001"): (
         "how much is drawn at a time is chosen for the memory that it takes"
+    ),
+    ("zoo/optim/products.py", 'no_bias, no_activation = None, ("none", [-1], "")', "1", "2"): (
+        "no activation has no numbers of its own"
     ),
     ("zoo/optim/spectral.py", "AT_FIRST, EACH_TIME = 50, 2", "50", "51"): (
         "one step more only brings the directions a little nearer to where they go"

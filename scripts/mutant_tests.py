@@ -204,8 +204,10 @@ class Exhibition:
         first, last = mutant["lines"]
         if mutant["in_function"]:
             numbers = {number for line in range(first, last + 1) for number in lines.get(str(line), ())}
-            for line in () if numbers else _lines_of_inner_functions(mutant):
-                numbers = numbers or set(lines.get(str(line), ()))
+            for line in _lines_of_inner_functions(mutant):
+                if numbers:
+                    break
+                numbers = set(lines.get(str(line), ()))
         else:
             numbers = {number for each in lines.values() for number in each}
             numbers |= {n for n, (test, _) in enumerate(self._tests) if test.startswith(f"tests/{room}/")}

@@ -97,8 +97,8 @@ class Hindsight:
             positions = positions + to_go
         else:
             before = _stored_before(memory, positions, envs) if self.strategy == "episode" else 0
-            n_steps = before + to_go + 1
-            positions = positions - before + (rng.random(len(envs)) * n_steps).astype(np.int64)
+            n_choices = before + to_go + 1  # `rng.integers` takes twice as long for bounds that differ
+            positions = positions - before + (rng.random(len(envs)) * n_choices).astype(np.int64)
         return memory.following(positions % memory.length, envs, ACHIEVED)
 
     def _with_outcomes(

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import torch
 
+ZEN_5 = 26
+"""The family of AMD's processors from which on 512 bits are computed at once, as Linux numbers them."""
+
 
 @functools.cache
 def mkl_holds_back(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Tell whether MKL leaves 512-bit units alone that are there, as it does on AMD's processors."""
-    made_by_amd = cpuinfo.is_file() and "AuthenticAMD" in cpuinfo.read_text()
-    return made_by_amd and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    """Tell whether oneDNN uses 512-bit units that MKL leaves alone, as it does on AMD's processors."""
+    backends = torch.backends
+    if not (backends.mkl.is_available() and backends.mkldnn.is_available() and cpuinfo.is_file()):
+        return False
+    text = cpuinfo.read_text()
+    family = re.search(r"^cpu family\s*: (\d+)$", text, re.MULTILINE)
+    is_zen_5 = "AuthenticAMD" in text and family is not None and int(family[1]) >= ZEN_5
+    return is_zen_5 and backends.cpu.get_cpu_capability() == "AVX512"

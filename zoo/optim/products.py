@@ -1,10 +1,12 @@
 """Matrix products of compiled updates on a CPU: which kernels compute them.
 
-PyTorch leaves products of float32 to MKL, which does not use the 512-bit units of AMD's processors. OneDNN,
-which PyTorch brings as well, does: for layers of 256 units it takes half the time on a Zen 5. A call of it
-costs some ten microseconds more, so small products stay with MKL.
+PyTorch leaves products of float32 to MKL, which does not use all of an AMD Zen 5 (see
+`zoo.optim.processor`). OneDNN, which PyTorch brings as well, does: it takes half the time for layers of 256
+units. A call of it costs some ten microseconds more, so small products stay with MKL. PyTorch has a switch
+that would send all of them to oneDNN, which is why there is an operation of our own.
 
-As `zoo.optim.tracing`, this uses private parts of PyTorch: it is imported once something is to be compiled.
+This uses private parts of PyTorch, and `zoo.optim.tracing` imports it, once it has said where inductor may
+keep its files.
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ FEW_COLUMNS = 25
 """Columns up to which a product was seen to be faster with its factors swapped, for batches of 64 and 256."""
 
 MULTIPLICATIONS_FOR_ONEDNN = 1_500_000
-"""From here on a product was seen to be faster in oneDNN, whichever of its factors is transposed."""
+"""From here on a product was seen to be faster in oneDNN, also where it has to copy a transposed factor."""
+
+NARROWEST_FOR_ONEDNN = 16
+"""Rows and columns below which its kernels have too little to do at a time."""
 
 
+# Compiled graphs are kept by the names of their operations: whoever changes what this becomes renames it.
 @torch.library.custom_op("zoo::onednn_product", mutates_args=())
 def onednn_product(left: Tensor, right: Tensor) -> Tensor:
     """Return ``left @ right``; in compiled graphs it is oneDNN that computes it."""
@@ -39,14 +45,18 @@ def _(left: Tensor, right: Tensor) -> Tensor:
 
 @register_lowering(torch.ops.zoo.onednn_product.default, type_promotion_kind=None)
 def _lowered(left: Any, right: Any) -> Any:
-    """Make it the call of oneDNN's linear layer that has the transposed right factor for weights."""
-    linear = mkldnn_ir.LinearUnary
-    rows = linear.require_contiguous(linear.realize_input(left))  # its caller would copy it, more slowly
-    weights = linear.realize_input(permute(right, [1, 0]))
+    """Make it the call of oneDNN's linear layer that has the transposed right factor for weights.
+
+    These may lie in memory as they like, but for rows that overlap; `LinearUnary.create` would copy them. Of
+    the left factor oneDNN's caller would make a contiguous copy itself, more slowly than a graph does.
+    """
+    layer = mkldnn_ir.LinearUnary
+    rows = layer.require_contiguous(layer.realize_input(left))
+    weights = layer.realize_input(permute(right, [1, 0]))
     size = [rows.get_size()[0], weights.get_size()[0]]
     layout = ir.FixedLayout(torch.device("cpu"), rows.get_dtype(), size)
     no_bias, no_activation = None, ("none", [-1], "")
-    node = linear(layout=layout, inputs=[rows, weights], constant_args=[no_bias, *no_activation])
+    node = layer(layout=layout, inputs=[rows, weights], constant_args=[no_bias, *no_activation])
     return ir.TensorBox.create(mkldnn_ir._create_output_node(node))
 
 
@@ -56,19 +66,17 @@ def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha:
 
 
 def _mm(left: Tensor, right: Tensor) -> Tensor:
-    """Give large products to oneDNN, and swap the factors of tall and narrow ones.
-
-    MKL's kernels are up to six times faster so.
-    """
+    """Swap the factors of a tall and narrow product, and give a large one to oneDNN."""
     if left.device.type != "cpu":
         return NotImplemented
     (n_rows, n_inner), n_columns = left.shape, right.shape[1]
+    if 1 < n_columns <= FEW_COLUMNS < n_rows:  # up to six times faster in MKL, and faster in oneDNN
+        return (right.t() @ left.t()).t().contiguous()
     is_large = n_rows * n_inner * n_columns >= MULTIPLICATIONS_FOR_ONEDNN
-    if is_large and left.dtype == torch.float32 and mkl_holds_back():
+    is_wide = min(n_rows, n_columns) >= NARROWEST_FOR_ONEDNN
+    if is_large and is_wide and left.dtype == torch.float32 and mkl_holds_back():
         return torch.ops.zoo.onednn_product(left, right)
-    if not 1 < n_columns <= FEW_COLUMNS < n_rows:
-        return NotImplemented
-    return (right.t() @ left.t()).t().contiguous()
+    return NotImplemented
 
 
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""Steps and functions as compiled graphs: all that Zoo uses of PyTorch's private parts (tried with 2.13).
+"""Steps and functions as compiled graphs, by private parts of PyTorch (tried with 2.13).
 
 Imported only once something is to be compiled. A step is traced, with what it differentiates inside, into
 one graph of tensor operations. On a CPU one step becomes a call that overwrites the state by itself; several

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from zoo.optim.spectral import SpectralNorm
 
 
-def test_directions_follow_the_weights_by_two_steps() -> None:
+@pytest.mark.parametrize("rows", [1, 4])
+def test_directions_follow_the_weights_by_two_steps(rows: int) -> None:
     torch.manual_seed(0)
-    spectral = SpectralNorm(nn.Linear(5, 4))
+    spectral = SpectralNorm(nn.Linear(5, rows))
     before = spectral.directions["weight"][0].numpy().astype(np.float64)
-    weights = torch.randn(4, 5)
+    weights = torch.randn(rows, 5)
     spectral.network.weight.data.copy_(weights)  # type: ignore[union-attr, operator]
     spectral.follow()
     matrix, u = weights.numpy().astype(np.float64), before

@@ -211,6 +211,15 @@ EQUIVALENT = {
         "2",
     ): "the second of the two numbers is written later in the step",
     ("zoo/optim/tracing.py", "return [", "0", "1"): "the second tensor is on the same device as the first",
+    ("zoo/optim/workers.py", "SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3", "0.002", "0.004"): (
+        "how often a worker looks up changes nothing of what it waits for"
+    ),
+    (
+        "zoo/optim/workers.py",
+        "if nap or time.perf_counter() - started > SPIN_SECONDS:",
+        "time.perf_counter() - started > SPIN_SECONDS",
+        "time.perf_counter() - started >= SPIN_SECONDS",
+    ): "how often a worker looks up changes nothing of what it waits for",
     ("zoo/optim/tracing.py", "INDUCTOR_OPTIONS: dict[str, Any] = {", "1", "2"): (
         "how many processes compile changes none of what they compile"
     ),

@@ -95,6 +95,8 @@ def files_to_break() -> tuple[str, ...]:
     return tuple(sorted(found - left_out))
 
 
+HOW_OFTEN = "how often a worker looks up changes nothing of what it waits for"
+
 EQUIVALENT = {
     ("zoo/memory/prioritized.py", "if is_full.all():", "is_full.all", "is_full.any"): (
         "a ring is full only where nothing is stored once; a row at the head of one that is not was never"
@@ -185,9 +187,7 @@ EQUIVALENT = {
         "30",
         "31",
     ): "no worker is waited for so long",
-    ("zoo/optim/workers.py", "SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3", "0.0002", "0.0004"): (
-        "how often a worker looks up changes nothing of what it waits for"
-    ),
+    ("zoo/optim/workers.py", "SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3", "0.0002", "0.0004"): HOW_OFTEN,
     ("zoo/optim/workers.py", "self.totals(0)  # so that none goes before all have heard it", "0", "1"): (
         "nobody reads what is added up"
     ),
@@ -203,7 +203,14 @@ EQUIVALENT = {
         "if nap or time.perf_counter() - started > SPIN_SECONDS:",
         "time.perf_counter() - started",
         "time.perf_counter() + started",
-    ): "how often a worker looks up changes nothing of what it waits for",
+    ): HOW_OFTEN,
+    ("zoo/optim/workers.py", "SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3", "0.002", "0.004"): HOW_OFTEN,
+    (
+        "zoo/optim/workers.py",
+        "if nap or time.perf_counter() - started > SPIN_SECONDS:",
+        "time.perf_counter() - started > SPIN_SECONDS",
+        "time.perf_counter() - started >= SPIN_SECONDS",
+    ): HOW_OFTEN,
     (
         "zoo/policies/numpy_recurrence.py",
         "white_gates[t], scales[t, :, :1] = _whitened(here)",
@@ -211,15 +218,6 @@ EQUIVALENT = {
         "2",
     ): "the second of the two numbers is written later in the step",
     ("zoo/optim/tracing.py", "return [", "0", "1"): "the second tensor is on the same device as the first",
-    ("zoo/optim/workers.py", "SPIN_SECONDS, LONGEST_NAP = 2e-4, 2e-3", "0.002", "0.004"): (
-        "how often a worker looks up changes nothing of what it waits for"
-    ),
-    (
-        "zoo/optim/workers.py",
-        "if nap or time.perf_counter() - started > SPIN_SECONDS:",
-        "time.perf_counter() - started > SPIN_SECONDS",
-        "time.perf_counter() - started >= SPIN_SECONDS",
-    ): "how often a worker looks up changes nothing of what it waits for",
     ("zoo/optim/tracing.py", "INDUCTOR_OPTIONS: dict[str, Any] = {", "1", "2"): (
         "how many processes compile changes none of what they compile"
     ),

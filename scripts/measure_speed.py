@@ -152,7 +152,8 @@ NEAREST_IN_SB3 = {"acer": "A2C", "acktr": "A2C", "ppo1": "PPO"}
 """What of SB3 does the work that is most like that of an algorithm that it does not have."""
 
 PEERS = ("sb3", "sbx")
-SYSTEMS = ("zoo-eager", "zoo-compiled", *PEERS)
+SYSTEMS = ("zoo-eager", "zoo-compiled", "zoo-bf16", *PEERS)
+"""Compiled with `precision=bf16` Zoo runs on some machines only."""
 
 
 def main() -> None:
@@ -161,7 +162,7 @@ def main() -> None:
     if system not in systems_for(work):
         raise SystemExit(f"{system} has no {work}")
     limit_threads(system, arguments.threads)
-    train = {"sb3": train_sb3, "sbx": train_sbx, "zoo-eager": train_zoo, "zoo-compiled": train_zoo}[system]
+    train = {"sb3": train_sb3, "sbx": train_sbx}.get(system, train_zoo)
     clock = IntervalClock(arguments.seconds)
     with tempfile.TemporaryDirectory() as folder:
         train(work, Path(folder), clock, arguments)
@@ -338,7 +339,8 @@ def train_zoo(work: str, folder: Path, clock: IntervalClock, arguments: argparse
         ),
         seed=arguments.seed,
         device="cpu",
-        compile=arguments.system == "zoo-compiled",
+        compile=arguments.system != "zoo-eager",
+        precision="bf16" if arguments.system == "zoo-bf16" else "float32",
         threads=arguments.threads or "auto",
         **chosen.hyperparameters,
         **chosen.policy,

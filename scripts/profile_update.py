@@ -23,6 +23,8 @@ from measure_speed import SAME_AS_PEERS, WORKS
 from rich.console import Console
 from rich.table import Table
 
+from zoo.optim.runtime import PRECISIONS
+
 WARM_UP = 30
 """Gradient steps before anything is timed."""
 
@@ -43,6 +45,7 @@ def main() -> None:
     parser.add_argument("--work", choices=["dqn", "qrdqn", "sac", "td3", "tqc", "ddpg"], required=True)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument("--calls", type=int, default=100, help="gradient steps in a round")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
@@ -128,6 +131,7 @@ def trained_a_little(arguments: argparse.Namespace) -> Any:
         seed=0,
         device="cpu",
         compile=arguments.compile,
+        precision=arguments.precision,
         threads=arguments.threads,
         **work.hyperparameters,
         **SAME_AS_PEERS[arguments.work],

@@ -232,7 +232,7 @@ def test_products_are_as_precise_as_asked_for_within_the_block_alone(
         assert torch.get_float32_matmul_precision() == of_all
 
 
-def has_matrix_units() -> bool:
+def multiplies_bfloat16() -> bool:
     try:
         runtime(precision="bf16")
     except ZooError:
@@ -240,20 +240,20 @@ def has_matrix_units() -> bool:
     return True
 
 
-HAS_UNITS = has_matrix_units()
+MULTIPLIES_BFLOAT16 = multiplies_bfloat16()
 
 
-@pytest.mark.skipif(HAS_UNITS, reason="this processor has matrix units")
-def test_a_precision_for_which_there_are_no_units_is_refused() -> None:
+def test_a_precision_for_which_there_are_no_units_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a run goes on that had them."""
-    message = "`precision=bf16`: this processor has no matrix units for .*; use precision=float32"
+    monkeypatch.setattr("zoo.optim.runtime._rounds_factors", lambda precision, device: False)
+    message = "`precision=bf16`: this processor has neither AMX nor AVX512_BF16; use precision=float32"
     with pytest.raises(ZooError, match=message):
         runtime(precision="bf16")
     with pytest.raises(ZooError, match=message):
         runtime().load_state({**runtime().state(), "precision": "bf16"})
 
 
-@pytest.mark.skipif(not HAS_UNITS, reason="this processor has no matrix units")
+@pytest.mark.skipif(not MULTIPLIES_BFLOAT16, reason="this processor does not multiply bfloat16")
 @pytest.mark.parametrize("compile", [False, True])
 def test_factors_are_rounded_and_sums_are_not(compile: bool) -> None:
     """Eagerly and compiled, next to a program of the same process that computes in float32."""

@@ -22,3 +22,14 @@ def mkl_holds_back(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     family = re.search(r"^cpu family\s*: (\d+)$", text, re.MULTILINE)
     is_zen_5 = "AuthenticAMD" in text and family is not None and int(family[1]) >= ZEN_5
     return is_zen_5 and backends.cpu.get_cpu_capability() == "AVX512"
+
+
+@functools.cache
+def has_bfloat16_vectors() -> bool:
+    """Tell whether it multiplies vectors of bfloat16 (AVX512_BF16), without matrix units for them.
+
+    PyTorch then rounds nothing for `torch.set_float32_matmul_precision`; it uses them for what is bfloat16.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return False
+    return torch.cpu._is_avx512_bf16_supported() and not torch.cpu._is_amx_tile_supported()

@@ -3,7 +3,8 @@
 PyTorch leaves products of float32 to MKL, which does not use all of an AMD Zen 5 (see
 `zoo.optim.processor`). OneDNN, which PyTorch brings as well, does: it takes half the time for layers of 256
 units. A call of it costs some ten microseconds more, so small products stay with MKL. PyTorch has a switch
-that would send all of them to oneDNN, which is why there is an operation of our own.
+that would send all of them to oneDNN, which is why there is an operation of our own. With
+``precision=bf16`` they may be others, see `zoo.optim.rounding`.
 
 This uses private parts of PyTorch, and `zoo.optim.tracing` imports it, once it has said where inductor may
 keep its files.
@@ -20,15 +21,10 @@ from torch._inductor import ir, mkldnn_ir
 from torch._inductor.lowering import permute, register_lowering
 
 from zoo.optim.processor import mkl_holds_back
+from zoo.optim.rounding import is_large, rounded_product, rounds_large_products
 
 FEW_COLUMNS = 25
 """Columns up to which a product was seen to be faster with its factors swapped, for batches of 64 and 256."""
-
-MULTIPLICATIONS_FOR_ONEDNN = 1_500_000
-"""From here on a product was seen to be faster in oneDNN, also where it has to copy a transposed factor."""
-
-NARROWEST_FOR_ONEDNN = 16
-"""Rows and columns below which its kernels have too little to do at a time."""
 
 
 # Compiled graphs are kept by the names of their operations: whoever changes what this becomes renames it.
@@ -69,14 +65,14 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     """Swap the factors of a tall and narrow product, and give a large one to oneDNN."""
     if left.device.type != "cpu":
         return NotImplemented
-    (n_rows, n_inner), n_columns = left.shape, right.shape[1]
+    n_rows, n_columns = left.shape[0], right.shape[1]
     if 1 < n_columns <= FEW_COLUMNS < n_rows:  # up to six times faster in MKL, and faster in oneDNN
         return (right.t() @ left.t()).t().contiguous()
-    is_large = n_rows * n_inner * n_columns >= MULTIPLICATIONS_FOR_ONEDNN
-    is_wide = min(n_rows, n_columns) >= NARROWEST_FOR_ONEDNN
-    if is_large and is_wide and left.dtype == torch.float32 and mkl_holds_back():
-        return torch.ops.zoo.onednn_product(left, right)
-    return NotImplemented
+    if not is_large(left, right):
+        return NotImplemented
+    if rounds_large_products():
+        return rounded_product(left, right)
+    return torch.ops.zoo.onednn_product(left, right) if mkl_holds_back() else NotImplemented
 
 
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {

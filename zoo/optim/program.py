@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from zoo.optim.operations import counted
+from zoo.optim.rounding import eager_products
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import STOPPED, LiveState, Outcome, State, Step, Taken
 from zoo.optim.tensor_trees import Tree, form, leaves, rebuilt, row
@@ -85,7 +86,11 @@ class Program:
         if self.runtime.compiles:
             key = function, *(form(tree) for tree in trees)
             compiled = self._compiled(key, partial(self._compile_function, function, trees), *trees)
-        result = function(State(self.state), *trees) if compiled is None else compiled[1]
+        if compiled is None:
+            with eager_products():
+                result = function(State(self.state), *trees)
+        else:
+            result = compiled[1]
         return rebuilt(result, self.state.apart(tensor.detach() for tensor in leaves(result)))
 
     def _first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[Take, Taken]:
@@ -106,7 +111,8 @@ class Program:
         return take, taken
 
     def _take_one(self, step: Step, shared: Tree, rows: Tree, index: int) -> Taken:
-        outcome = step(self.state, shared, row(rows, index))
+        with eager_products():
+            outcome = step(self.state, shared, row(rows, index))
         self.state.replaced(outcome.state)
         values = [value.detach() for value in outcome.metrics.values()]
         sums = torch.stack(values) if values else torch.tensor([])

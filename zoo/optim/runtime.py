@@ -21,6 +21,7 @@ from torch import nn
 from zoo.errors import ZooError
 from zoo.optim.allocator import keep_freed_memory
 from zoo.optim.compile_clock import CompileClock
+from zoo.optim.processor import has_bfloat16_vectors
 
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""
@@ -44,7 +45,7 @@ THREADS_A_CORE = 4
 PRECISIONS = {"float32": "highest", "bf16": "medium"}
 """How the factors of matrix products are taken, and what torch calls that; sums are float32.
 
-``bf16`` rounds them to bfloat16 on a processor, to TF32 on a GPU.
+``bf16`` rounds them to bfloat16 on a processor, to TF32 on a GPU. See also `zoo.optim.rounding`.
 """
 
 
@@ -241,15 +242,16 @@ def _precision(name: str, device: torch.device) -> str:
     if name not in PRECISIONS:
         raise ZooError(f"`precision={name}` is not one of {', '.join(PRECISIONS)}")
     if name != "float32" and not _rounds_factors(name, device):
-        where, units = ("GPU", "TF32") if device.type == "cuda" else ("processor", "bfloat16 (such as AMX)")
-        raise ZooError(
-            f"`precision={name}`: this {where} has no matrix units for {units}; use precision=float32"
-        )
+        is_gpu = device.type == "cuda"
+        lacking = "GPU has no TF32" if is_gpu else "processor has neither AMX nor AVX512_BF16"
+        raise ZooError(f"`precision={name}`: this {lacking}; use precision=float32")
     return name
 
 
 def _rounds_factors(precision: str, device: torch.device) -> bool:
     """Tell whether products are of rounded factors where this precision is asked for."""
+    if device.type == "cpu" and has_bfloat16_vectors():  # see zoo.optim.rounding
+        return True
     factors = torch.full((256, 256), 1 + 2**-12, device=device)
     with computing_with(1, precision):
         return not torch.equal(factors @ torch.eye(256, device=device), factors)

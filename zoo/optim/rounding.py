@@ -47,7 +47,7 @@ def rounded_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def eager_products() -> AbstractContextManager[Any]:
-    """Return a context in which eager steps, backward passes included, compute products as compiled ones do."""
+    """Return a context in which eager steps, backward passes too, compute products as compiled ones do."""
     if not rounds_large_products():
         return nullcontext()
     return _RoundedProducts()  # type: ignore[no-untyped-call]

@@ -261,6 +261,23 @@ def test_as_many_are_chosen_as_can_be_wherever_they_stand(n_choosable: int) -> N
     assert (np.bincount(rows // 256, minlength=2000) == min(n_choosable, round(0.8 * 256))).all()
 
 
+@pytest.mark.parametrize("n_choosable", [255, 256])
+def test_rows_of_a_single_batch_are_chosen_equally_often(n_choosable: int) -> None:
+    """Both where all can be chosen, which is decided apart, and where one can't."""
+    rng, to_go = np.random.default_rng(0), np.zeros(256, np.int64)
+    to_go[n_choosable:] = -1
+    hindsight = make_world(n_sampled_goal=4).memory.relabelling
+    assert isinstance(hindsight, Hindsight)
+    chosen = [hindsight._chosen(rng, to_go) for _ in range(2000)]
+    assert all(len(set(rows.tolist())) == len(rows) == 205 for rows in chosen)
+    counts = np.bincount(np.concatenate(chosen), minlength=256)
+    assert (counts[n_choosable:] == 0).all()
+    expected = 2000 * 205 / n_choosable
+    variance = expected * (1 - 205 / n_choosable)  # of draws without replacement
+    chi_square = ((counts[:n_choosable] - expected) ** 2 / variance).sum()
+    assert abs(chi_square - n_choosable) < 5 * np.sqrt(2 * n_choosable)
+
+
 def test_transitions_come_as_often_as_they_are_drawn_with_whichever_goal() -> None:
     world = make_world(seed=3)
     for _ in range(40):

@@ -55,7 +55,7 @@ class GoalOutcomes:
 
     def rewards(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float32]:
         """Return the rewards (n,) of steps that achieved these goals where those (n, …) were desired."""
-        rewards = self._rewards(achieved, desired).astype(np.float32)
+        rewards = self._rewards(achieved, desired).astype(np.float32, copy=False)
         if not np.isfinite(rewards).all():
             row = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise NotFiniteError(
@@ -66,7 +66,7 @@ class GoalOutcomes:
 
     def terminated(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.bool_] | None:
         """Return whether each of these steps ends its episode, None if the environment does not tell."""
-        return None if self._ends is None else self._ends(achieved, desired).astype(np.bool_)
+        return None if self._ends is None else self._ends(achieved, desired).astype(np.bool_, copy=False)
 
 
 def goal_space(space: Space) -> Space:
@@ -105,8 +105,8 @@ class Asked:
         self.try_out()
         return bool(self._takes_many)
 
-    def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
-        """Return one number a row."""
+    def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[Any]:
+        """Return one number, or truth, a row."""
         if not self.takes_many():
             return self.one_by_one(achieved, desired)
         try:
@@ -131,8 +131,9 @@ class Asked:
             return False
         return together.shape in ((), alone.shape) and np.allclose(together, alone, equal_nan=True)
 
-    def _all_at_once(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(self.answer(achieved, desired, [{}] * len(achieved)), dtype=np.float64)
+    def _all_at_once(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[Any]:
+        answers = np.asarray(self.answer(achieved, desired, [{}] * len(achieved)))
+        return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
 
     def one_by_one(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
         """Return one number a row, asked for row by row."""

@@ -221,7 +221,7 @@ class BitFlipping(gym.Env[Any, Any]):
     def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> NDArray[np.bool_]:
         """Return whether the goal is reached, for goals (…, n_bits) or pictures of them."""
         axes = tuple(range(-self._n_axes, 0))
-        return np.asarray(np.all(np.asarray(achieved_goal) == np.asarray(desired_goal), axis=axes))
+        return np.logical_and.reduce(np.equal(achieved_goal, desired_goal), axis=axes)
 
     def _pattern(self) -> NDArray[np.float32]:
         return self.np_random.integers(0, 2, self.n_bits).astype(np.float32)

@@ -248,17 +248,20 @@ def test_share_of_other_goals_is_exact_in_every_batch(n_sampled_goal: int) -> No
     assert ((goals > 0).sum(-1) == 40 * n_sampled_goal / (n_sampled_goal + 1)).all()
 
 
-@pytest.mark.parametrize("n_choosable", [100, 204, 205, 206, 250])
-def test_as_many_are_chosen_as_can_be_wherever_they_stand(n_choosable: int) -> None:
+@pytest.mark.parametrize(
+    ("batch_size", "n_choosable"), [(256, 100), (256, 204), (256, 205), (256, 206), (256, 250), (1024, 819)]
+)
+def test_as_many_are_chosen_as_can_be_wherever_they_stand(batch_size: int, n_choosable: int) -> None:
     rng = np.random.default_rng(0)
     hindsight = make_world(n_sampled_goal=4).memory.relabelling
     assert isinstance(hindsight, Hindsight)
-    choosable = np.where(np.arange(256) < n_choosable, 0, -1)
+    choosable = np.where(np.arange(batch_size) < n_choosable, 0, -1)
     to_go = rng.permuted(np.tile(choosable, (2000, 1)), axis=-1)
     rows = hindsight._chosen(rng, to_go)
     assert len(set(rows.tolist())) == len(rows)
     assert (to_go.reshape(-1)[rows] == 0).all()
-    assert (np.bincount(rows // 256, minlength=2000) == min(n_choosable, round(0.8 * 256))).all()
+    expected = min(n_choosable, round(0.8 * batch_size))
+    assert (np.bincount(rows // batch_size, minlength=2000) == expected).all()
 
 
 @pytest.mark.parametrize("n_choosable", [255, 256])

@@ -45,6 +45,7 @@ PROMISED = {
     **dict.fromkeys(("ddpg", "sac", "td3", "tqc"), NUMBERS),
     "bc": ("CartPole-v1", "Pendulum-v1", "atari"),
     "recurrent_ppo": HIDDEN_VELOCITIES,
+    "her_ddpg": ("Zoo-BitFlippingContinuous-v0",),
     "her_dqn": ("Zoo-BitFlipping-v0",),
     "her_sac": ("PandaPush-v3", "PandaReach-v3", "Zoo-BitFlippingContinuous-v0", "parking-v0"),
     "her_td3": ("PandaReach-v3", "Zoo-BitFlippingContinuous-v0"),

@@ -12,7 +12,7 @@ from zoo.optim.operations import counted
 from zoo.optim.processor import has_bfloat16_vectors
 from zoo.optim.program import Program
 from zoo.optim.rounding import eager_products, is_large, rounds_large_products
-from zoo.optim.runtime import Runtime, computing_with
+from zoo.optim.runtime import Runtime, _rounds_factors, computing_with
 from zoo.optim.state import Outcome, State
 
 LARGE = 100, 100, 150
@@ -158,6 +158,16 @@ def test_compiled_steps_round_as_eager_ones(n_steps: int) -> None:
             ran = program.run(step, torch.tensor(2.0**-14), rows[:1])
         assert ran.metrics.item() == 128
         assert (program.state["weights"] == 1 + 2**-12 - 1).all()
+
+
+@pytest.mark.usefixtures("in_bfloat16")
+def test_units_that_round_by_themselves_are_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr("zoo.optim.runtime.has_bfloat16_vectors", lambda: False)
+    assert _rounds_factors("bf16", cpu) == torch.cpu._is_amx_tile_supported()
+    assert not _rounds_factors("float32", cpu)
+    with eager_products():  # in place of such units
+        assert _rounds_factors("bf16", cpu)
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,7 @@ class Hindsight:
         """Return rows, numbered over (…, batch): as many of each batch, where so many can be chosen."""
         batch_size = to_go.shape[-1]
         n = round(self.share * batch_size)
-        if (
-            to_go.size == batch_size and to_go.min() >= 0
-        ):  # one batch, as usual, without an unfinished episode
+        if to_go.size == batch_size and to_go.min() >= 0:  # one batch, as usual, all of it choosable
             return rng.permutation(batch_size)[:n]
         order = rng.random((to_go.size // batch_size, batch_size))
         order += (to_go < 0).reshape(order.shape)

@@ -3,19 +3,20 @@
 With ``precision=bf16`` PyTorch itself rounds the factors of products on GPUs and on processors with matrix
 units. Others multiply vectors of bfloat16 twice as fast as those of float32 (see `zoo.optim.processor`), but
 only what is bfloat16. There updates round large products here: the sums are float32, and what comes out of
-them is rounded once more.
+them is rounded once more. All other products stay what they are in float32.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from zoo.optim.processor import has_bfloat16_vectors
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 MULTIPLICATIONS_OF_LARGE_PRODUCTS = 1_500_000
 """From here on a product was seen to win more than oneDNN's call and a copy of its factors take."""
@@ -23,9 +24,14 @@ MULTIPLICATIONS_OF_LARGE_PRODUCTS = 1_500_000
 NARROWEST_OF_LARGE_PRODUCTS = 16
 """Rows and columns below which oneDNN's kernels have too little to do at a time."""
 
+_is_in_force: ContextVar[bool] = ContextVar("_is_in_force", default=False)
+
 
 def is_large(left: Tensor, right: Tensor) -> bool:
-    """Tell whether the product of two matrices is one of float32 on a processor that oneDNN is good at."""
+    """Tell whether a product is worth a call of oneDNN: of two float32 matrices on a processor.
+
+    Large is one of many multiplications, and of more than a few rows and columns.
+    """
     (n_rows, n_inner), n_columns = left.shape, right.shape[1]
     return (
         left.device.type == "cpu"
@@ -35,10 +41,25 @@ def is_large(left: Tensor, right: Tensor) -> bool:
     )
 
 
+@contextmanager
+def rounding_large_products(on: bool) -> Iterator[None]:
+    """Within the block updates round the factors of large products on the processor, or they don't.
+
+    Nothing else does. PyTorch, told to round by itself, would send small products to oneDNN, too, which takes
+    several times as long for them and, without matrix units, rounds none.
+    """
+    token = _is_in_force.set(on)
+    if on:
+        torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        _is_in_force.reset(token)
+
+
 def rounds_large_products() -> bool:
-    """Tell whether the precision that is in force leaves it to us to round their factors."""
-    asked = torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
-    return asked and has_bfloat16_vectors()
+    """Tell whether `rounding_large_products` is in force."""
+    return _is_in_force.get()
 
 
 def rounded_product(left: Tensor, right: Tensor) -> Tensor:
@@ -47,16 +68,48 @@ def rounded_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def eager_products() -> AbstractContextManager[Any]:
-    """Return a context in which eager steps, backward passes too, compute products as compiled ones do."""
-    if not rounds_large_products():
-        return nullcontext()
-    return _RoundedProducts()  # type: ignore[no-untyped-call]
+    """Return a context in which eager steps compute products, and their gradients, as compiled ones do."""
+    return _RoundedProducts() if rounds_large_products() else nullcontext()
 
 
-class _RoundedProducts(TorchDispatchMode):
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if operation is torch.ops.aten.mm.default and is_large(*args):
-            return rounded_product(*args)
-        if operation is torch.ops.aten.addmm.default and not kwargs and is_large(*args[1:]):
-            return rounded_product(*args[1:]) + args[0]
-        return operation(*args, **(kwargs or {}))
+class _RoundedProducts(TorchFunctionMode):
+    """Gives the large products of layers and of ``@`` to `_Product`.
+
+    This sees the calls of a forward pass alone; autograd's are what `_Product` says.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not kwargs and function is F.linear and args[0].dim() == 2:
+            rows, weight = args[:2]
+            if is_large(rows, weight.t()):
+                product = _product(rows, weight.t())
+                return product if len(args) == 2 or args[2] is None else product + args[2]
+        if not kwargs and function in _PRODUCTS and all(each.dim() == 2 for each in args) and is_large(*args):
+            return _product(*args)
+        return function(*args, **(kwargs or {}))
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    product: Tensor = _Product.apply(left, right)  # type: ignore[no-untyped-call]
+    return product
+
+
+_PRODUCTS = {torch.mm, torch.matmul, Tensor.mm, Tensor.matmul}
+
+
+class _Product(torch.autograd.Function):
+    """The product of two matrices; it is rounded if it is large, and so is each product in its gradients."""
+
+    @staticmethod
+    def forward(context: Any, left: Tensor, right: Tensor) -> Tensor:
+        context.save_for_backward(left, right)
+        return rounded_product(left, right) if is_large(left, right) else left @ right
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        left, right = context.saved_tensors
+        of_left, of_right = context.needs_input_grad
+        return (
+            _product(gradients[0], right.t()) if of_left else None,
+            _product(left.t(), gradients[0]) if of_right else None,
+        )

@@ -22,6 +22,7 @@ from zoo.errors import ZooError
 from zoo.optim.allocator import keep_freed_memory
 from zoo.optim.compile_clock import CompileClock
 from zoo.optim.processor import has_bfloat16_vectors
+from zoo.optim.rounding import rounding_large_products
 
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""
@@ -174,7 +175,8 @@ def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
     torch.set_float32_matmul_precision(PRECISIONS[precision])
     _flush_denormals(True)
     try:
-        yield
+        with rounding_large_products(precision == "bf16" and has_bfloat16_vectors()):
+            yield
     finally:
         torch.set_num_threads(threads_before)
         restore_precision()
@@ -242,15 +244,15 @@ def _precision(name: str, device: torch.device) -> str:
     if name not in PRECISIONS:
         raise ZooError(f"`precision={name}` is not one of {', '.join(PRECISIONS)}")
     if name != "float32" and not _rounds_factors(name, device):
-        is_gpu = device.type == "cuda"
-        lacking = "GPU has no TF32" if is_gpu else "processor has neither AMX nor AVX512_BF16"
+        of_processor = "processor multiplies no bfloat16 (as those with AMX or AVX512_BF16 do)"
+        lacking = "GPU has no TF32" if device.type == "cuda" else of_processor
         raise ZooError(f"`precision={name}`: this {lacking}; use precision=float32")
     return name
 
 
 def _rounds_factors(precision: str, device: torch.device) -> bool:
     """Tell whether products are of rounded factors where this precision is asked for."""
-    if device.type == "cpu" and has_bfloat16_vectors():  # see zoo.optim.rounding
+    if precision == "bf16" and device.type == "cpu" and has_bfloat16_vectors():  # see zoo.optim.rounding
         return True
     factors = torch.full((256, 256), 1 + 2**-12, device=device)
     with computing_with(1, precision):

@@ -74,17 +74,20 @@ class Hindsight:
         return self._with_outcomes(windows, batch, rows, achieved, desired), batch, rows
 
     def _chosen(self, rng: np.random.Generator, to_go: Array) -> Array:
-        """Return rows, numbered over (…, batch): as many of each batch, where so many can be chosen."""
+        """Return rows, numbered over (…, batch): the share of each batch's transitions of ended episodes.
+
+        Of those alone: were it one of the whole batch, nearly all that keep their goal could be of episodes
+        under way, and no end that was sought would be learned from.
+        """
         batch_size = to_go.shape[-1]
-        n = round(self.share * batch_size)
-        if to_go.size == batch_size and to_go.min() >= 0:  # one batch, as usual, all of it choosable
-            return rng.permutation(batch_size)[:n]
+        if to_go.size == batch_size and to_go.min() >= 0:  # one batch, all of it choosable
+            return rng.permutation(batch_size)[: round(self.share * batch_size)]
         order = rng.random((to_go.size // batch_size, batch_size))
-        order += (to_go < 0).reshape(order.shape)
-        chosen = np.argpartition(order, n - 1)[:, :n]
-        chosen += batch_size * np.arange(len(chosen))[:, None]
-        rows = chosen.reshape(-1)
-        return rows[to_go.reshape(-1).take(rows) >= 0]
+        choosable = (to_go >= 0).reshape(order.shape)
+        order[~choosable] = 1.0  # behind all others
+        n_chosen = np.rint(self.share * choosable.sum(-1)).astype(np.int64)
+        rows = np.argsort(order, -1) + batch_size * np.arange(len(order))[:, None]
+        return rows[np.arange(batch_size) < n_chosen[:, None]]
 
     def _goals(
         self, rng: np.random.Generator, memory: ReplayMemory, positions: Array, envs: Array, to_go: Array

@@ -249,12 +249,21 @@ def test_forms_of_the_entropy_coefficient(given: Any, start: float, learned: boo
 
 @pytest.mark.parametrize("given", [3, 3.0])
 def test_whole_numbers_are_numbers_too(given: Any) -> None:
-    model = SAC({"net_arch": [8]}, "Pendulum-v1", config=SACConfig(ent_coef=given, target_entropy=-given))
-    assert not model.learns_ent_coef
+    assert not SAC({"net_arch": [8]}, "Pendulum-v1", config=SACConfig(ent_coef=given)).learns_ent_coef
+    model = SAC({"net_arch": [8]}, "Pendulum-v1", config=SACConfig(target_entropy=-given))
     assert model.target_entropy == -3
 
 
-@pytest.mark.parametrize("given", ["aut", "auto_", "auto_fast", "auto_0", "auto_-1", "0.1"])
+def test_an_entropy_to_reach_needs_a_coefficient_that_is_learned() -> None:
+    with pytest.raises(
+        ZooError, match=r"`algo\.target_entropy=-3\.0` is for `algo\.ent_coef=auto`, not for 0\.1"
+    ):
+        SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=0.1, target_entropy=-3)
+
+
+@pytest.mark.parametrize(
+    "given", ["aut", "auto_", "auto_fast", "auto_0", "auto_-1", "auto_nan", "auto_inf", "0.1"]
+)
 def test_other_entropy_coefficients_are_refused(given: str) -> None:
     with pytest.raises(ZooError, match=f"`algo.ent_coef={given}`: expected a number above 0, auto, or"):
         SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=given)

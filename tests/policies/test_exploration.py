@@ -212,6 +212,18 @@ def test_configs_make_their_process() -> None:
     assert correlated.theta == 0.5
 
 
+@pytest.mark.parametrize("key", ["theta", "dt"])
+def test_what_correlates_noise_is_refused_where_draws_are_independent(key: str) -> None:
+    with pytest.raises(ZooError, match=rf"`algo\.action_noise\.{key}` is of noise with `type: ornstein"):
+        make_action_noise({"type": "normal", key: 0.5}, 2)
+
+
+@pytest.mark.parametrize("key", ["std", "theta", "dt"])
+def test_infinite_noise_is_refused(key: str) -> None:
+    with pytest.raises(ZooError, match=rf"`algo\.action_noise\.{key}=inf` is not a finite number"):
+        make_action_noise({"type": "ornstein-uhlenbeck", key: math.inf}, 2)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -21,7 +21,7 @@ from zoo.agents.agent_folder import check_tensors
 from zoo.algorithms.agent import Array
 from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.memory.columns import Column, transform
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
@@ -62,12 +62,17 @@ class DDPGConfig(ContinuousConfig):
         1e-4, "step size of the actor's Adam; null: learning_rate", ge=0
     )
     critic_l2_reg: float = hyperparameter(
-        0.0, "weight of half the critic's squared weights, but for biases and the last layer", ge=0
+        0.0,
+        "weight of half the critic's squared weights, but for biases and the last layer",
+        ge=0,
+        is_finite=True,
     )
     max_grad_norm: float | None = hyperparameter(
         None, "bound of the norm of each network's gradient; null: none", gt=0
     )
-    reward_scale: float = hyperparameter(1.0, "factor of the rewards that are learned from", gt=0)
+    reward_scale: float = hyperparameter(
+        1.0, "factor of the rewards that are learned from", gt=0, is_finite=True
+    )
     normalize_returns: bool = hyperparameter(
         False, "the critic learns in units of the running mean and standard deviation of its targets"
     )
@@ -238,7 +243,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         if not given:
             jumps = self.config.normalize_returns and not self.config.enable_popart
             if jumps and has_critic and self.n_updates == 0:
-                warnings.warn(MOMENTS_MISSING, stacklevel=4)
+                warnings.warn(MOMENTS_MISSING, ZooWarning, stacklevel=4)
             return self.units.moments(self.program.state)
         check_tensors(dict.fromkeys(MOMENTS, ()), given)
         mean, squares, count = (float(given[name]) for name in MOMENTS)

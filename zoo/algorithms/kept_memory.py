@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from zoo.errors import ZooWarning
 from zoo.memory.replay import ReplayMemory
 
 Memory = TypeVar("Memory", bound=ReplayMemory)
@@ -27,5 +28,6 @@ def kept_memory(before: Memory | None, n_envs: int, specs: Mapping[str, Any]) ->
             if before.n_envs == n_envs
             else f"it was of {before.n_envs} environments, not {n_envs}"
         )
-        warnings.warn(f"the {len(before):,} transitions in the replay memory are lost: {why}", stacklevel=5)
+        lost = f"the {len(before):,} transitions in the replay memory are lost: {why}"
+        warnings.warn(lost, ZooWarning, stacklevel=5)
     return None

@@ -341,15 +341,19 @@ def _specs(observation_space: spaces.Space[Any], actions: Any, mask_size: int | 
 
 def _parse_train_freq(value: Any) -> tuple[int, str]:
     """Read ``4``, ``[1, episode]`` or ``{frequency: 1, unit: episode}``."""
+    given = f"`algo.train_freq={value}`"
+    count, unit = value, "step"
     if isinstance(value, Mapping):
-        value = [value.get("frequency"), value.get("unit", "step")]
-    if isinstance(value, int):
-        value = [value, "step"]
-    count, unit = value if len(value) == 2 else (None, "")
+        unknown = value.keys() - {"frequency", "unit"}
+        if unknown or "frequency" not in value:
+            raise ZooError(f"{given}: expected {{frequency: 1, unit: episode}}")
+        count, unit = value["frequency"], value.get("unit", "step")
+    elif isinstance(value, Sequence):
+        if len(value) != 2:
+            raise ZooError(f"{given}: expected a number and its unit, such as [1, episode]")
+        count, unit = value
     if unit not in ("step", "episode"):
-        raise ZooError(
-            f"`algo.train_freq={value}`: unknown unit '{unit}'{nearest(str(unit), ['step', 'episode'])}"
-        )
+        raise ZooError(f"{given}: unknown unit '{unit}'{nearest(str(unit), ['step', 'episode'])}")
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ZooError(f"`algo.train_freq={value}`: expected a number of at least 1")
+        raise ZooError(f"{given}: expected a whole number of at least 1")
     return count, unit

@@ -42,9 +42,14 @@ class SACConfig(SdeConfig, SeveralCriticsConfig):
     """Hyperparameters of SAC."""
 
     ent_coef: float | str = hyperparameter(
-        "auto", "weight of the entropy; auto: learned, auto_0.1: learned from that value on", gt=0
+        "auto",
+        "weight of the entropy; auto: learned, auto_0.1: learned from that value on",
+        gt=0,
+        is_finite=True,
     )
-    target_entropy: float | str = hyperparameter("auto", "wanted entropy; auto: minus the action dimensions")
+    target_entropy: float | str = hyperparameter(
+        "auto", "wanted entropy; auto: minus the action dimensions", is_finite=True
+    )
     target_update_interval: int = hyperparameter(
         1, "gradient steps between updates of the target critics", unit="gradient steps", ge=1
     )
@@ -95,6 +100,9 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
     def _make_state(self) -> State:
         n_actions = self.codec.spec.shape[0]
         self.target_entropy = _target_entropy(self.config.target_entropy, n_actions)
+        if not self.learns_ent_coef and self.config.target_entropy != "auto":
+            asked, fixed = self.config.target_entropy, self.config.ent_coef
+            raise ZooError(f"`algo.target_entropy={asked}` is for `algo.ent_coef=auto`, not for {fixed}")
         policy = self.policy
         self.actor_descent = Descent(Parameters("actor", policy.actor), Adam())
         self.critics_descent = Descent(Parameters("critics", policy.critics), Adam())
@@ -129,6 +137,7 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         learning_rate, observations = rates["learning_rate"], batch["observations"]
+        weights = batch.get("weights")
         noise, next_noise = batch["noise"].unbind(0)
         actor = self.actor_descent.module(state)
         actions, log_prob = self.policy.actor.head.rsample(actor(observations), noise)
@@ -137,10 +146,11 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
         ent_coef_loss = torch.zeros_like(ent_coef)
         if self.learns_ent_coef:
             temperature = self.temperature_descent.module(state)
-            ent_coef_loss = -(temperature() * (log_prob.detach() + self.target_entropy)).mean()
+            surplus = log_prob.detach() + self.target_entropy
+            ent_coef_loss = -mean_loss(temperature() * surplus, weights)
             state, _ = self.temperature_descent.descend(state, temperature, ent_coef_loss, learning_rate)
 
-        critics, weights = self.critics_descent.module(state), batch.get("weights")
+        critics = self.critics_descent.module(state)
         values = critics(observations, batch["actions"])
         losses, errors = self._losses_and_errors(values, targets)
         critic_loss = mean_loss(losses, weights)
@@ -205,7 +215,7 @@ def _entropy_coefficient(value: float | str) -> tuple[float, bool]:
         first = float(start) if separator else 1.0
     except ValueError:
         first = 0.0
-    if name != "auto" or first <= 0:
+    if name != "auto" or not 0 < first < math.inf:
         raise ZooError(f"`algo.ent_coef={value}`: expected a number above 0, auto, or, say, auto_0.1")
     return first, True
 

@@ -42,7 +42,7 @@ class TD3Config(SeveralCriticsConfig):
         2, "steps of the critics for one of the actor and of all targets", unit="gradient steps", ge=1
     )
     target_policy_noise: float = hyperparameter(
-        0.2, "standard deviation of the noise that smooths the actions in targets", ge=0
+        0.2, "standard deviation of the noise that smooths the actions in targets", ge=0, is_finite=True
     )
     target_noise_clip: float = hyperparameter(0.5, "largest absolute value of that noise", ge=0)
 

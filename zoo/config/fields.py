@@ -37,14 +37,19 @@ def hyperparameter(
     lt: float | None = None,
     choices: Sequence[Any] | None = None,
     default_factory: Callable[[], Any] | None = None,
+    is_finite: bool = False,
 ) -> Any:
-    """Declare one value of a config dataclass; ``ge``, ``gt``, ``le`` and ``lt`` bound every number in it."""
+    """Declare one value of a config dataclass; ``ge``, ``gt``, ``le`` and ``lt`` bound every number in it.
+
+    ``is_finite`` says that it is computed with, so that infinity, which for a bound means none, is refused.
+    """
     bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt}
     metadata = {
         "help": help,
         "unit": unit,
         "bounds": {name: bound for name, bound in bounds.items() if bound is not None},
         "choices": tuple(choices) if choices is not None else None,
+        "is_finite": is_finite,
     }
     if default_factory is not None:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
@@ -185,6 +190,8 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
         return
     if isinstance(value, float) and math.isnan(value):
         raise ZooError(f"`{path}` is not a number (nan)")
+    if metadata.get("is_finite") and math.isinf(value):
+        raise ZooError(f"`{path}={value}` is not a finite number")
     tests: dict[str, tuple[str, Callable[[float, float], bool]]] = {
         "ge": ("at least", lambda number, bound: number >= bound),
         "gt": ("more than", lambda number, bound: number > bound),

@@ -24,7 +24,9 @@ class PrioritizedConfig:
         0.4, "how much of that the weights take back at the start; 1: all of it", ge=0, le=1
     )
     beta_fraction: float = hyperparameter(1.0, "part of training over which beta rises to 1", gt=0, le=1)
-    epsilon: float = hyperparameter(1e-6, "added to each error, so that none is never drawn again", gt=0)
+    epsilon: float = hyperparameter(
+        1e-6, "added to each error, so that none is never drawn again", gt=0, is_finite=True
+    )
 
 
 @dataclass

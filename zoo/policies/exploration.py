@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from zoo.config.fields import build, hyperparameter
+from zoo.errors import ZooError
 from zoo.memory.columns import Column
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import Codec
@@ -30,9 +31,9 @@ class ActionNoiseConfig:
         "normal, or ornstein-uhlenbeck (correlated in time)",
         choices=("normal", "ornstein-uhlenbeck"),
     )
-    std: float = hyperparameter(0.1, "standard deviation of a draw", ge=0)
-    theta: float = hyperparameter(0.15, "pull of the correlated noise back to zero", ge=0)
-    dt: float = hyperparameter(0.01, "time between two draws of the correlated noise", gt=0)
+    std: float = hyperparameter(0.1, "standard deviation of a draw", ge=0, is_finite=True)
+    theta: float = hyperparameter(0.15, "pull of the correlated noise back to zero", ge=0, is_finite=True)
+    dt: float = hyperparameter(0.01, "time between two draws of the correlated noise", gt=0, is_finite=True)
 
 
 class Exploration(ABC):
@@ -213,6 +214,9 @@ def make_action_noise(
         return None
     if isinstance(config, Mapping):
         config = build(ActionNoiseConfig, config, "algo.action_noise")
+    for name in ("theta", "dt"):
+        if config.type == "normal" and getattr(config, name) != getattr(ActionNoiseConfig, name):
+            raise ZooError(f"`algo.action_noise.{name}` is of noise with `type: ornstein-uhlenbeck` alone")
     if config.type == "normal":
         return NormalNoise(config.std, n_actions)
     return OrnsteinUhlenbeckNoise(config.std, config.theta, config.dt, n_actions)

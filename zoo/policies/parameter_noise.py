@@ -42,7 +42,9 @@ GREEDY_ADAPTATION = 1.01
 class ParameterNoiseConfig:
     """Adaptive noise on an actor's parameters."""
 
-    initial_std: float = hyperparameter(0.1, "standard deviation on each parameter at the start", gt=0)
+    initial_std: float = hyperparameter(
+        0.1, "standard deviation on each parameter at the start", gt=0, is_finite=True
+    )
     desired_action_std: float = hyperparameter(
         0.1,
         "how far actions, scaled to [−1, 1], shall be from those without noise (root mean square)",
@@ -50,7 +52,7 @@ class ParameterNoiseConfig:
         le=1,
     )
     adaptation_coefficient: float = hyperparameter(
-        1.01, "factor by which the noise grows or shrinks before every update", gt=1
+        1.01, "factor by which the noise grows or shrinks before every update", gt=1, is_finite=True
     )
 
 

@@ -55,7 +55,7 @@ def test_complex_rewards_are_refused_in_the_trial_and_an_exception_is_told_on_on
         return Asked(answer, spaces.Box(-1.0, 1.0, (2,)), "compute_reward")
 
     for number in (1j, np.complex64(1j), np.array(1j)):
-        with pytest.raises(ZooError, match="it gave complex numbers; expected real ones"):
+        with pytest.raises(ZooError, match=r"it gave complex numbers; expected real ones"):
             asked(lambda achieved, desired, info, number=number: number).try_out()
-    with pytest.raises(ZooError, match="it raised ValueError: no such goal$"):
+    with pytest.raises(ZooError, match=r"it raised ValueError: no such goal$"):
         asked(raising).try_out()

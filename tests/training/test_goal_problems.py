@@ -41,7 +41,7 @@ def test_what_ends_the_run_is_not_told_by_the_trial_before(
         )
 
     if memory == "hindsight":
-        with pytest.raises(ZooError, match="it raised ValueError: no such goal$"):
+        with pytest.raises(ZooError, match=r"it raised ValueError: no such goal$"):
             train()
     else:
         train()

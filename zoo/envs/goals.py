@@ -172,8 +172,8 @@ class Asked:
 
     def _refused(self, what: str) -> ZooError:
         return ZooError(
-            f"{HINDSIGHT_ASKS} {self.name}(achieved_goal, desired_goal, info) about other goals, with an empty"
-            f" info, and it {what}"
+            f"{HINDSIGHT_ASKS} {self.name}(achieved_goal, desired_goal, info) about other goals, with an"
+            f" empty info, and it {what}"
         )
 
 

@@ -402,6 +402,13 @@ def test_a_memory_smaller_than_a_batch_is_refused() -> None:
     assert DQN(SMALL, "CartPole-v1", buffer_size=32).memory.length == 32
 
 
+def test_a_memory_has_at_least_one_place_for_each_environment() -> None:
+    envs = make_vec_env("CartPole-v1", 9)
+    assert DQN(SMALL, envs, buffer_size=9, batch_size=4).memory.length == 1
+    with pytest.raises(ZooError, match=r"`algo\.buffer_size=8` .* of each of n_envs=9 environments"):
+        DQN(SMALL, envs, buffer_size=8, batch_size=4)
+
+
 class Watched(DQN):
     """Notes the steps at which the target network is made the online one."""
 

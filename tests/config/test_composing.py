@@ -292,6 +292,22 @@ def test_config_of_a_run_is_an_experiment() -> None:
         zoo.compose("train", ["experiment=runs/config.yaml"])
 
 
+def test_callbacks_and_logger_of_the_command_line_replace_those_of_a_run_or_leave_them_out() -> None:
+    write("run/config.yaml", OmegaConf.to_yaml(zoo.compose("train", [*CARTPOLE, "callbacks=agents"])))
+    chosen = [["callbacks=none", "logger=none"], ["callbacks=eval", "logger=csv"]]
+    for words in chosen:
+        again = zoo.compose("train", ["experiment=run/config.yaml", *words])
+        anew = zoo.compose("train", [*CARTPOLE, *words])
+        assert (again.callbacks, again.logger) == (anew.callbacks, anew.logger)
+    write("conf/experiment/mine.yaml", "callbacks: {stop_on_reward: {threshold: 5}}\nlogger: {csv: true}")
+    nothing = zoo.compose("train", [*CARTPOLE, "experiment=mine", *chosen[0]])
+    assert not any(nothing.callbacks.values())
+    assert not nothing.logger.csv
+    more = zoo.compose("train", [*CARTPOLE, "experiment=mine", "callbacks=agents"]).callbacks
+    assert more.stop_on_reward is not None
+    assert more.agents is not None
+
+
 def test_key_is_taken_in_python_as_it_is_typed() -> None:
     assert zoo.compose("pull", ["from=x/y"]) == zoo.compose("pull", ["source=x/y"])
 

@@ -16,6 +16,7 @@ import pytest
 from zoo.algorithms.callback import PREEMPTED
 from zoo.algorithms.ppo2 import PPO2
 from zoo.errors import ZooError
+from zoo.training.job_runs import unfinished_run
 from zoo.training.run_folder import RunFolder
 
 
@@ -224,10 +225,10 @@ def test_run_killed_before_its_first_record_is_taken_up_by_its_job(tmp_path: Pat
     for each, job in ((with_record, "sweep_1"), (without, "sweep_2")):
         each.write_config({"seed": 7, "job": job})
         each.close()
-    taken_up = RunFolder.of_job(tmp_path, "sweep_2", lambda config: config["seed"] == 7)
+    taken_up = unfinished_run(tmp_path, "sweep_2", lambda config: config["seed"] == 7)
     assert taken_up is not None
     assert (taken_up[0].path, taken_up[1]["seed"]) == (without.path, 7)
-    assert RunFolder.of_job(tmp_path, "sweep_3", lambda config: True) is None
+    assert unfinished_run(tmp_path, "sweep_3", lambda config: True) is None
 
 
 def test_finished_run_that_lost_its_record_keeps_its_logs(run: RunFolder) -> None:

@@ -43,6 +43,17 @@ def test_signal_ends_learning_after_the_update_under_way(
     assert f"zoo: {number.name}: ending after this update" in capfd.readouterr().err
 
 
+def test_signal_while_compiling_is_answered_with_what_is_waited_for(
+    ppo2: Callable[..., PPO2], capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = ppo2()
+    with stop_on_signals(model), model.runtime.compile_clock.running():
+        os.kill(os.getpid(), signal.SIGINT)
+    waits = "ending after this update, once it is compiled; Ctrl-C again stops at once"
+    assert waits in capfd.readouterr().err
+    assert not model.runtime.compile_clock.is_running
+
+
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
 def test_signal_before_the_end_of_a_slurm_jobs_time_ends_learning(
     ppo2: Callable[..., PPO2], number: signal.Signals, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from zoo.cli import status_of
 from zoo.config.composing import compose
 from zoo.training.checkpoint import read_checkpoint
 from zoo.training.experiment import Experiment, Result
+from zoo.training.starting_weights import differing_precision
 from zoo.training.train import train
 
 USUAL = [
@@ -108,6 +109,16 @@ def test_what_begins_anew_all_the_same_is_said() -> None:
     calm = ["algo.learning_starts=0", "algo.exploration_initial_eps=0.1"]
     said = begun(*DQN, f"init_from={first.run.path}", "init_with=all", *calm).changed_settings
     assert said == ["algo.learning_starts: 50 → 0", "algo.exploration_initial_eps: 1.0 → 0.1"]
+
+
+def test_another_precision_is_among_what_differs() -> None:
+    first = trained(*PPO2)
+    with Experiment(compose("train", [*PPO2, f"init_from={first.run.path}", "seed=2"])) as experiment:
+        algorithm = experiment.algorithm
+        checkpoint = read_checkpoint(first.run.checkpoint)
+        assert list(differing_precision(algorithm, checkpoint)) == []
+        checkpoint.algorithm["runtime"]["precision"] = "bf16"
+        assert list(differing_precision(algorithm, checkpoint)) == ["precision: bf16 → float32"]
 
 
 def test_workers_begin_with_the_optimizer_too() -> None:

@@ -6,8 +6,10 @@ than learning; parameters before anything is written.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from zoo.algorithms.interaction import Interaction
@@ -69,7 +71,7 @@ def check_collected(algorithm: Learning) -> None:
         start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
     else:
         thing = "a reward" if found.name == "rewards" else "an observation"
-        start, end = f"environment {found.env} gave {thing} that", ""
+        start, end = f"environment {found.env} gave {thing} that", _range(found)
     raise NotFiniteError(f"{start} is not finite ({found.value}) at step {step} of the run{end}")
 
 
@@ -87,6 +89,13 @@ def check_policy_first(algorithm: Learning, error: ZooError) -> None:
     """Raise `NotFiniteError` where an environment failed because it was given actions that are not finite."""
     if not isinstance(error, NotFiniteError):
         check_finite(algorithm)
+
+
+def _range(found: NotFinite) -> str:
+    """Say from where on a reward is infinite here, where the environment may have given a finite one."""
+    if found.name != "rewards" or not math.isinf(found.value):
+        return ""
+    return f"; rewards beyond {np.finfo(np.float32).max:.2g} are infinite in 32 bits"
 
 
 def _advice(algorithm: Learning) -> str:

@@ -144,6 +144,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 f"`algo.buffer_size={config.buffer_size}` is smaller than a batch,"
                 f" `algo.batch_size={config.batch_size}`; expected at least as many transitions"
             )
+        if config.buffer_size < self.n_envs:
+            raise ZooError(
+                f"`algo.buffer_size={config.buffer_size}` has no place for a transition of each of"
+                f" n_envs={self.n_envs} environments; expected at least as many"
+            )
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         relabelling = self._make_relabelling()

@@ -80,7 +80,7 @@ class ZooConfigSource(ConfigSource):
         self.is_trusted = False
         """Whether the user vouches for the files that an experiment names."""
         self.chosen: Mapping[str, Any] = {}
-        """What the command line sets; a memory, or a generator, that it chooses replaces that of files."""
+        """What the command line sets; a memory, a generator, callbacks or a logger replace those of files."""
         self.read = FilesRead()
         self.plain_keys: set[str] = set()
         if self._file(self.path) is not None:
@@ -313,7 +313,14 @@ class ZooConfigSource(ConfigSource):
         self.read[file] = ""
         if file.name == "config.yaml":
             config.defaults = _choices_of_run(config, file)
-        return self._without_replaced_memory(config), {**header, **GLOBAL}
+        return self._without_replaced_sections(config, file), {**header, **GLOBAL}
+
+    def _without_replaced_sections(self, config: DictConfig, file: Path) -> DictConfig:
+        """Leave out what is chosen on the command line: all that a run had of it, where that is complete."""
+        for section in ("callbacks", "logger"):
+            if section in self.chosen and (file.name == "config.yaml" or self.chosen[section] == "none"):
+                config.pop(section, None)
+        return self._without_replaced_memory(config)
 
     def _foreign_experiment(self, file: Path) -> DictConfig:
         """Return an experiment from elsewhere. Raises `ZooError` for code in one of somebody else."""

@@ -18,11 +18,15 @@ from numpy.typing import NDArray
 
 from zoo.envs.spaces import Space, describe
 from zoo.errors import NotFiniteError, ZooError
+from zoo.files.printing import one_line
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 TRIED_GOALS = 16
 """Goals on which an environment shows whether it answers for many at once as for one after the other."""
+
+HINDSIGHT_ASKS = "hindsight asks"
+"""How a message begins that says why an environment can't be asked."""
 
 Answer = Callable[[Any, Any, Any], Any]
 
@@ -106,14 +110,21 @@ class Asked:
         return bool(self._takes_many)
 
     def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[Any]:
-        """Return one number, or truth, a row."""
+        """Return one number, or truth, a row. Raises `ZooError` for any other answer."""
         if not self.takes_many():
             return self.one_by_one(achieved, desired)
         try:
             answers = self._all_at_once(achieved, desired)
         except Exception as error:
             raise self._failed(error) from error
-        return answers if answers.shape else np.full(len(achieved), answers)
+        if not answers.shape:
+            return np.full(len(achieved), answers)
+        if answers.shape != (len(achieved),):
+            raise self._refused(
+                f"answered {len(achieved)} of them in the shape {answers.shape};"
+                f" expected one number each, ({len(achieved)},)"
+            )
+        return answers
 
     def _is_same_for_many(self) -> bool:
         """Try some goals out, equal ones and others, of which there are more than a goal has numbers."""
@@ -132,23 +143,37 @@ class Asked:
         return together.shape in ((), alone.shape) and np.allclose(together, alone, equal_nan=True)
 
     def _all_at_once(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[Any]:
-        answers = np.asarray(self.answer(achieved, desired, [{}] * len(achieved)))
+        answers = np.asarray(self._real(self.answer(achieved, desired, [{}] * len(achieved))))
         return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
 
     def one_by_one(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
         """Return one number a row, asked for row by row."""
         try:
             return np.array(
-                [float(self.answer(one, other, {})) for one, other in zip(achieved, desired, strict=True)],
+                [
+                    float(self._real(self.answer(one, other, {})))
+                    for one, other in zip(achieved, desired, strict=True)
+                ],
                 dtype=np.float64,
             )
         except Exception as error:
             raise self._failed(error) from error
 
+    def _real(self, answer: Any) -> Any:
+        """Return the answer. Raises `ZooError` for complex numbers, which would lose a part on the way."""
+        if np.iscomplexobj(answer):
+            raise self._refused("gave complex numbers; expected real ones")
+        return answer
+
     def _failed(self, error: Exception) -> ZooError:
+        if isinstance(error, ZooError):
+            return error
+        return self._refused(f"raised {type(error).__name__}: {one_line(error)}")
+
+    def _refused(self, what: str) -> ZooError:
         return ZooError(
-            f"hindsight asks {self.name}(achieved_goal, desired_goal, info) about other goals, with an empty"
-            f" info, and it raised {type(error).__name__}: {error}"
+            f"{HINDSIGHT_ASKS} {self.name}(achieved_goal, desired_goal, info) about other goals, with an"
+            f" empty info, and it {what}"
         )
 
 

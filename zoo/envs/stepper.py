@@ -135,7 +135,7 @@ class EnvStepper:
         self._action_masks = masks
         step = Step(
             observations,
-            rewards.astype(np.float32),
+            _single(rewards),
             terminated,
             truncated,
             NOTHING_FINISHED,
@@ -239,7 +239,7 @@ class EnvStepper:
         self._take_masks(infos, None if self._autoreset is AutoresetMode.SAME_STEP else terminated)
         step = Step(
             observations,
-            np.asarray(rewards, dtype=np.float32),
+            _single(np.asarray(rewards)),
             terminated,
             truncated,
             NOTHING_FINISHED,
@@ -385,6 +385,11 @@ def _keeps_nothing(env: VectorEnv[Any, Any, Any]) -> bool:
 def _final_masks(ends: Sequence[EpisodeEnd]) -> NDArray[np.bool_] | None:
     masks = [end.action_masks for end in ends if end.action_masks is not None]
     return np.stack(masks) if masks else None
+
+
+@np.errstate(over="ignore")
+def _single(rewards: NDArray[Any]) -> NDArray[np.float32]:
+    return rewards.astype(np.float32)
 
 
 def _plain(value: Any) -> Any:

@@ -11,18 +11,21 @@ logger = logging.getLogger(__name__)
 
 
 class CompileClock:
-    """The ``seconds`` that a run has spent on compiling."""
+    """The ``seconds`` that a run has spent on compiling, and whether it ``is_running``."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.is_running = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Take the time of the block, which compiles; the user hears of the first one."""
         if not self.seconds:
             logger.info("compiling the update, about 20 s")
-        started = time.perf_counter()
+        started, was_running = time.perf_counter(), self.is_running
+        self.is_running = True
         try:
             yield
         finally:
+            self.is_running = was_running
             self.seconds += time.perf_counter() - started

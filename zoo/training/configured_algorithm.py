@@ -12,7 +12,7 @@ from zoo.algorithms.registry import algorithm_class
 from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
-from zoo.envs.goals import is_goal_space
+from zoo.envs.goals import HINDSIGHT_ASKS, is_goal_space
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
@@ -38,9 +38,10 @@ def make_algorithm(
     with warnings.catch_warnings(record=True) as suspicions:
         envs = EnvStepper(make_vec_env(env, config["n_envs"], gamma=gamma))
     closing.callback(envs.close)
-    for suspicion in suspicions:
-        tell(str(suspicion.message))
     options: dict[str, Any] = {"memory": memory_config(config.get("memory"))} if found.has_replay else {}
+    for suspicion in map(str, (each.message for each in suspicions)):
+        if not (_has_hindsight(options) and HINDSIGHT_ASKS in suspicion):  # the run itself will fail with it
+            tell(suspicion)
     if found.learns_from_experts:
         options["dataset"] = config.get("dataset")
     if found.has_replay:
@@ -62,6 +63,10 @@ def make_algorithm(
         )
     algorithm.preset, algorithm.env_config = config["algo"].get("preset"), env
     return algorithm
+
+
+def _has_hindsight(options: Mapping[str, Any]) -> bool:
+    return "memory" in options and options["memory"].hindsight is not None
 
 
 def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str | None) -> None:

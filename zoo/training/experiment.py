@@ -10,6 +10,7 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from zoo.config.resuming import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.errors import ZooError
 from zoo.training.checkpoint import go_back, refuse_unfit_barriers
 from zoo.training.job import is_requeued, slurm_job
+from zoo.training.job_runs import begun_once, is_same_run, unfinished_run
 from zoo.training.last_checkpoint import drop, kept_bytes, leave_last
 from zoo.training.loggers import Ending
 from zoo.training.problems import tell, warnings_in_one_line
@@ -250,7 +252,8 @@ class Experiment:
             closing.callback(run.close)
             self.is_resumed = True
             self.n_timesteps_before = run.read_config().get("n_timesteps")
-        elif self.config["seed"] is None:
+        only_job = self._only_job
+        if run is None and self.config["seed"] is None:
             self.config["seed"] = random_seed()
         config = self.config
         crew = self._crew
@@ -270,7 +273,8 @@ class Experiment:
         if goes_further:
             config = self.config = self._extended(run)
         if run is None:
-            run = _new_run(config)
+            with begun_once(config["runs_dir"], only_job, partial(is_same_run, config)):
+                run = _new_run(config)
             closing.callback(run.close)
         self.run = run
         with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
@@ -339,7 +343,8 @@ class Experiment:
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:
             return None
-        found = RunFolder.of_job(self.config["runs_dir"], job, self._is_same_run)
+        is_same = partial(is_same_run, self.config)
+        found = unfinished_run(self.config["runs_dir"], job, is_same, is_only_one=self._only_job is not None)
         if found is None:
             return None
         run, config = found
@@ -350,11 +355,10 @@ class Experiment:
             checkpoint |= {key: given["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
         return run
 
-    def _is_same_run(self, config: Mapping[str, Any]) -> bool:
-        """Tell whether a run of that config would be this one; a seed that is drawn may be any."""
-        free = (*SHOWN_ONLY, "seed") if self.config["seed"] is None else SHOWN_ONLY
-        ours, theirs = (_without(_without_kept(each), free) for each in (as_written(self.config), config))
-        return ours == theirs
+    @property
+    def _only_job(self) -> str | None:
+        """The job of which there is to be one run at a time: one that is named, of a seed that is given."""
+        return self.config["job"] if self.config["seed"] is not None else None
 
 
 @interrupts_kept()
@@ -362,18 +366,6 @@ def _plain(config: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 
     return resolved(OmegaConf.create(dict(config)))
-
-
-def _without(config: Mapping[str, Any], keys: Sequence[str]) -> Config:
-    return {key: value for key, value in config.items() if key not in keys}
-
-
-def _without_kept(config: Mapping[str, Any]) -> Config:
-    """Return the config without what of checkpoints may differ when a run goes on."""
-    if not isinstance(checkpoint := config["callbacks"].get("checkpoint"), Mapping):
-        return dict(config)
-    callbacks = {**config["callbacks"], "checkpoint": _without(checkpoint, FREE_OF_CHECKPOINTS)}
-    return {**config, "callbacks": callbacks}
 
 
 def _new_run(config: Config) -> RunFolder:

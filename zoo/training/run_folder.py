@@ -10,7 +10,7 @@ import platform
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -64,6 +64,10 @@ FINISHED = "finished"
 """The status of a run that ended by itself."""
 
 
+class StillGoingError(ZooError):
+    """A run that another process trains."""
+
+
 class RunFolder:
     """The paths in a run's folder, and its record ``run.json``.
 
@@ -75,6 +79,7 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.yaml"
         self.record = self.path / "run.json"
+        self.lock = self.path / ".lock"
         self.monitor = self.path / "monitor"
         self.progress = self.path / "progress.csv"
         self.tensorboard = self.path / "tb"
@@ -141,28 +146,6 @@ class RunFolder:
             run._written[run.config] = _content(run.config)
         return run
 
-    @classmethod
-    def of_job(
-        cls, root: str | os.PathLike[str], job: str, is_same: Callable[[dict[str, Any]], bool]
-    ) -> tuple[RunFolder, dict[str, Any]] | None:
-        """Take up the newest unfinished run of a job whose config is the same; return it, and that config.
-
-        None if there is no such run.
-        Runs that still go on in another process, a neighbour in the same job, are left alone.
-        """
-        folders = [config.parent for config in Path(root).glob("*/*/*/config.yaml")]
-        for folder in sorted(folders, key=lambda folder: folder.name, reverse=True):
-            run = cls(folder)
-            try:
-                record = run.read_record() if run.record.exists() else run.read_config()
-                is_wanted = record.get("job") == job and record.get("status") != FINISHED
-                if is_wanted and is_same(config := run.read_config()):
-                    return cls.reopen(folder), config
-            except (ZooError, OSError):
-                # Damaged, or somebody else's.
-                continue
-        return None
-
     @property
     def has_checkpoint(self) -> bool:
         """Whether the run has reached its first checkpoint."""
@@ -220,7 +203,7 @@ class RunFolder:
     def start(self, *, seed: int, command: Sequence[str] | None = None, job: str | None = None) -> None:
         """Record that the run is going on: who, where, with what. ``command`` is `sys.argv` if not given.
 
-        ``job`` is the job that the run belongs to, by whatever name `of_job` will ask for it.
+        ``job`` is the job that the run belongs to, by whatever name it will be asked for.
         """
         earlier = self._record_so_far()
         now = _now()
@@ -328,13 +311,13 @@ class RunFolder:
             return
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-            self._lock = os.fdopen(os.open(self.path / ".lock", flags, 0o644), "r+b", buffering=0)
+            self._lock = os.fdopen(os.open(self.lock, flags, 0o644), "r+b", buffering=0)
         except OSError as error:
             raise ZooError(f"can't write in {self.path}: {error.strerror or error}") from error
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
-            raise ZooError(f"the run in {self.path} is still going on in another process") from error
+            raise StillGoingError(f"the run in {self.path} is still going on in another process") from error
         except OSError:
             # A file system without locks.
             return

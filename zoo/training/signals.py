@@ -48,10 +48,12 @@ def stop_on_signals(
             return
         if forward is not None:
             forward(number)
+        is_compiling = algorithm.runtime.compile_clock.is_running
+        what = f"{after}, once it is compiled" if is_compiling else after
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         # Unlike print, this is safe wherever the signal interrupted the program.
         with contextlib.suppress(OSError):
-            os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {after}{again}\n".encode())
+            os.write(2, f"\nzoo: {signal.Signals(number).name}: ending after {what}{again}\n".encode())
 
     watch = HangWatch()
     announced = () if slurm_job() is None else (signal.SIGUSR1, signal.SIGUSR2)

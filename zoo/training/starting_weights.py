@@ -55,7 +55,11 @@ def take_from(
     _take_tensors(algorithm, checkpoint, where)
     if what == ALL and algorithm.has_replay:
         _take_memory(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
-    return [*differences(files.config, algorithm, config), *_begins_anew(config, files.config, what)]
+    return [
+        *differences(files.config, algorithm, config),
+        *differing_precision(algorithm, checkpoint),
+        *_begins_anew(config, files.config, what),
+    ]
 
 
 def _take_weights(
@@ -160,6 +164,13 @@ def _begins_anew(config: Mapping[str, Any], trained: Mapping[str, Any], what: st
         yield f"algo.learning_starts={starts}: steps at random come first again; 0 leaves them out"
     if eps and eps == trained["algo"].get("exploration_initial_eps"):
         yield f"algo.exploration_initial_eps={eps}: it explores as at a start; a lower share explores less"
+
+
+def differing_precision(algorithm: Algorithm[Any], checkpoint: Checkpoint) -> Iterator[str]:
+    """Give the precision, which only the checkpoint tells, where it differs."""
+    was, now = _at(checkpoint.algorithm, "runtime.precision"), algorithm.runtime.precision
+    if was not in (None, now):
+        yield f"precision: {one_line(was)} → {now}"
 
 
 def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> None:

@@ -141,7 +141,9 @@ def _take_memory(
         if was != now:
             raise ZooError(f"{where}: its replay memory is of {path}={was}, not {now}; init_with=optimizer")
     try:
-        algorithm.memory.load_state(checkpoint.algorithm["memory"])
+        memory = checkpoint.algorithm["memory"]
+        segments = {first: dict(rows) for first, rows in memory["segments"].items()}  # without their names
+        algorithm.memory.load_state({**memory, "segments": segments})
     except MISFITS as error:
         raise ZooError(f"{where}: its replay memory does not fit: {one_line(error)}") from error
     algorithm.memory.cut()

@@ -118,7 +118,6 @@ NAMING_CODE: dict[str, Callable[[dict[str, Any]], object]] = {
         config["algo"].update(n_critics=100),
         config["policy"].update(net_arch=[5_000, 5_000]),
     ),
-    "pairs of quantiles": lambda config: config["algo"].update(n_quantiles=10_000),
     "agents kept": lambda config: (
         config.update(n_timesteps=10**6),
         config["callbacks"].update(agents={"every": 1}),

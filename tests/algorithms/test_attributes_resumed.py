@@ -68,10 +68,29 @@ def test_numbers_are_those_of_64_bits() -> None:
 def test_a_count_goes_on_with_a_whole_number_alone() -> None:
     owner = SimpleNamespace(n=0)
     attributes = Attributes(owner, ("n",))
-    for whole in (7, 8.0, -3):
+    for whole in (7, 8.0, 0):
         attributes.load_state({"n": whole})
         assert owner.n == whole
-    for wrong in (1.5, True, "1", None):
+    for wrong in (1.5, True, "1", None, -3, float("inf"), float("nan"), 2**63):
         with pytest.raises(TypeError, match="`n` is "):
             attributes.load_state({"n": wrong})
-    assert owner.n == -3
+    assert owner.n == 0
+
+
+def test_numbers_may_be_bounded() -> None:
+    owner = SimpleNamespace(n=0)
+    attributes = Attributes(owner, ("n",), below=8)
+    attributes.load_state({"n": 7})
+    for beyond in (8, 10**15):
+        with pytest.raises(TypeError, match="`n` is "):
+            attributes.load_state({"n": beyond})
+    assert owner.n == 7
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(5056, np.uint8), np.zeros(3, np.uint8), np.zeros(5056), "x"])
+@pytest.mark.parametrize("name", ["torch", "predict_torch"])
+def test_what_no_generator_takes_is_refused_at_once(name: str, wrong: Any) -> None:
+    generators = Generators(0)
+    state = generators.state()
+    with pytest.raises((RuntimeError, TypeError)):
+        generators.load_state({**state, name: wrong})

@@ -127,3 +127,10 @@ def test_parts_that_last_are_found_by_their_paths_and_come_back_with_their_names
     assert {path: part.name for path, part in lasting_parts(back).items()} == {"memory/0~11": "some rows"}
     assert back["memory"]["0/1"]["a"]["b"].tolist() == [0, 1, 2]
     assert not lasting_parts(join(arrays, values))
+
+
+def test_what_stands_in_place_of_a_note_is_told_in_short() -> None:
+    arrays, values = split({"a": np.zeros(3)})
+    with pytest.raises(ZooError) as error:
+        join(arrays, {**values, "a": [1] * 100_000})
+    assert len(str(error.value)) < 300

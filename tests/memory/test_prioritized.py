@@ -262,7 +262,7 @@ def test_priorities_of_a_memory_that_is_full_are_taken_over() -> None:
         full.added(np.full(2, position), np.arange(2))
     priorities = full.state()["priorities"]
     assert len(priorities) == len(full.tree.numbers) == 48
-    fresh.load_state(full.state())
+    fresh.load_state(full.state(), Rings(np.zeros(2, np.int64), np.full(2, 24), 24))
     np.testing.assert_array_equal(fresh.state()["priorities"], priorities)
 
 
@@ -271,15 +271,34 @@ def test_priorities_of_a_memory_that_is_full_are_taken_over() -> None:
     [
         *({"priorities": np.array([1.0, np.inf])}, {"priorities": np.array([1.0, -1.0])}),
         *({"priorities": np.ones(10_000)}, {"largest": 0.0}, {"largest": np.inf}, {"largest": np.nan}),
+        *({"priorities": np.array([1.7e308, 1.7e308])}, {"priorities": np.zeros(2)}),
+        *({"priorities": np.ones(2, np.float32)}, {"priorities": np.ones((2, 1))}),
+        *({"priorities": np.eye(1, 6, 5)[0]}, {"priorities": np.eye(1, 17, 16)[0]}),
     ],
-    ids=["infinite", "negative", "more", "largest is 0", "largest is infinite", "largest is NaN"],
+    ids=[
+        *("infinite", "negative", "more", "largest is 0", "largest is infinite", "largest is NaN"),
+        *("sum is infinite", "all are 0", "of 32 bits", "a column", "of an empty row", "past the rings"),
+    ],
 )
 def test_priorities_of_another_memory_are_refused(other: dict[str, Any]) -> None:
     memory = memory_of(8, 2)
     Numbered(memory).add()
-    state = {**memory.sampler.state(), **other}
+    before = copy.deepcopy(memory.sampler.state())
     with pytest.raises(ValueError, match="its priorities are not those of this memory"):
-        memory.sampler.load_state(state)
+        memory.sampler.load_state({**before, **other}, Rings(memory.heads, memory.sizes, memory.length))
+    np.testing.assert_equal(memory.sampler.state(), before)
+
+
+def test_what_stands_at_a_head_and_is_not_given_up_yet_goes_along() -> None:
+    memory = memory_of(8, 2, once=True)
+    numbered = Numbered(memory)
+    for _ in range(11):
+        numbered.add()
+    state = copy.deepcopy(memory.state())
+    at_heads = memory.heads * 2 + np.arange(2)
+    assert (state["sampler"]["priorities"][at_heads] > 0).all()
+    memory.load_state(state)
+    np.testing.assert_equal(memory.state()["sampler"], state["sampler"])
 
 
 def test_new_transitions_have_priority_1_until_an_error_is_larger() -> None:

@@ -163,3 +163,32 @@ def test_segment_has_at_least_a_mebibyte_and_a_ring_at_most_128_of_them() -> Non
     assert sizes(4097, 1024) == [1024, 5]
     assert sizes(129, 2**20) == [2, 65]
     assert sizes(2**21, 1) == [2**20, 2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda segments: segments["0"].update(rewards=segments["0"]["rewards"][:1]),
+        lambda segments: segments["0"].update(rewards=segments["0"]["rewards"].astype(np.float64)),
+        lambda segments: segments["0"].update(rewards=segments["0"]["rewards"][..., None]),
+        lambda segments: segments["0"].update(rewards="<array float32 [3, 1]>"),
+        lambda segments: segments["0"].pop("rewards"),
+        lambda segments: segments.pop("0"),
+        lambda segments: segments.update({"1": segments.pop("3")}),
+        lambda segments: segments.update({"500": segments.pop("3")}),
+        lambda segments: segments.update({"-3": segments.pop("3")}),
+    ],
+)
+def test_rows_of_another_form_are_refused_and_none_is_taken_over(change: Any) -> None:
+    """One row is not repeated, and nothing is cast."""
+    world = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False)
+    for _ in range(6):
+        world.step()
+    state = copy.deepcopy(world.memory.state())
+    assert list(state["segments"]) == ["0", "3"]
+    change(state["segments"])
+    fresh = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False).memory
+    with pytest.raises(ValueError, match="its rows are not those of this memory"):
+        fresh.load_state(state)
+    assert not fresh.columns["rewards"].any()
+    assert len(fresh) == 0

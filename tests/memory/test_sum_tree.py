@@ -128,3 +128,10 @@ def test_last_number_of_a_whole_group_can_be_drawn(size: int) -> None:
     places, numbers = tree.draw(lambda: (np.arange(size) + 0.5) / size)
     assert places.tolist() == list(range(size))
     assert numbers.tolist() == [1.0] * size
+
+
+def test_numbers_without_a_sum_are_refused() -> None:
+    tree = SumTree(2500)
+    tree.set(np.array([0, 2499]), np.array([1.7e308, 1.7e308]))
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="sum is none"):
+        tree.draw(lambda: np.array([0.2, 0.7]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -114,6 +115,17 @@ def test_more_than_four_threads_for_each_core_are_refused(monkeypatch: pytest.Mo
     assert runtime(threads=12).threads == 12
     with pytest.raises(ZooError, match="`threads=13` are too many for the 3 cores"):
         runtime(threads=13)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("threads", 10**6), ("threads", 0), ("threads", math.nan), ("threads", "x"), ("compile", "x")],
+)
+def test_a_checkpoint_can_not_ask_for_what_a_user_can_not(name: str, value: Any) -> None:
+    rest = runtime()
+    with pytest.raises(ZooError, match=f"`{name}={value}` (is|are) "):
+        rest.load_state({**rest.state(), name: value})
+    assert rest.state() == runtime().state()
 
 
 def test_a_resumed_run_takes_the_decisions_of_the_first_part() -> None:

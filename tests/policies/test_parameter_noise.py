@@ -231,6 +231,26 @@ def test_state_goes_on_where_it_was(greedy: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"copies": (2**40, 0)}, {"copies": (3, 1)}, {"copies": (3,)}, {"copies": (4, None)}),
+        *({"to_redraw": [3]}, {"to_redraw": [-1]}, {"to_redraw": ["0"]}),
+    ],
+)
+def test_copies_of_other_environments_or_parameters_are_refused(other: dict[str, Any]) -> None:
+    _, parameters = perturbed_actor()
+    perturbed = PerturbedPolicy(ActingPolicy(parameters.module), parameters, 0.3, 3)
+    perturbed.redraw(np.random.default_rng(0), 3)
+    before = perturbed.state()
+    if "copies" in other:
+        shape = tuple(parameters.size if size is None else size for size in other["copies"])
+        other = {"copies": np.zeros(shape, np.float32)}
+    with pytest.raises(ValueError, match="are not of these environments and parameters"):
+        perturbed.load_state({**before, **other})
+    np.testing.assert_equal(perturbed.state(), before)
+
+
 # Q-networks
 
 

@@ -21,6 +21,9 @@ TRAIN = (
 )
 
 
+EPISODE = {"env_index": 0, "episode_return": 1.0, "length": 1, "seconds": 1.0, "info": {}}
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
@@ -64,6 +67,46 @@ def test_count_of_another_kind_is_told(
     told = capfd.readouterr().err
     assert f"does not fit this algorithm: TypeError: `{name}` is " in told
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        *((("counts", "num_timesteps"), each) for each in (-(10**15), 63)),
+        (("runtime", "threads"), 10**6),
+        *((("still_due",), each) for each in ({"LoggingCallback": "x"}, "x", [1])),
+        (("scalars",), {"names": [["a"]], "totals": ["x"], "counts": [1]}),
+        (("scalars",), {"names": [["a"]], "totals": [1.0], "counts": [0]}),
+        (("scalars",), {"names": [["a"]], "totals": [[1.0, 2.0]], "counts": [1]}),
+        *(
+            (("recent_episodes", "records"), [each])
+            for each in (EPISODE | {"length": "x"}, EPISODE | {"info": 1})
+        ),
+    ],
+)
+def test_value_of_another_kind_is_told(
+    run: Path, keys: tuple[str, ...], value: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def change(values: dict[str, Any]) -> None:
+        inner = values["algorithm"]
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = value
+
+    rewrite(run, change)
+    assert status_of(["train", "resume=run", "verbose=0"]) == 2
+    told = capfd.readouterr().err
+    assert "does not fit this algorithm: " in told or "`threads=1000000` are too many" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("value", ["x", None, [1]])
+def test_time_so_far_of_another_kind_is_told(
+    run: Path, value: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(run, lambda values: values["callbacks"]["LoggingCallback"].update(elapsed=value))
+    assert status_of(["train", "resume=run", "verbose=0"]) == 2
+    assert "does not fit the callbacks of this run: TypeError: `elapsed` is " in capfd.readouterr().err
 
 
 def test_name_of_a_callback_is_told_on_one_line(run: Path, capfd: pytest.CaptureFixture[str]) -> None:

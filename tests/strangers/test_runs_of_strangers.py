@@ -108,6 +108,20 @@ NAMING_CODE: dict[str, Callable[[dict[str, Any]], object]] = {
     "environments as a fraction": lambda config: config.update(n_envs=1e9),
     "batch": lambda config: config["algo"].update(batch_size=1e9),
     "networks of a discriminator": lambda config: config["algo"].update(d_net_arch=[1e6, 1e6]),
+    "gradient steps": lambda config: config["algo"].update(gradient_steps=1e12),
+    "steps of a return": lambda config: config.update(memory={"n_step": 1e6}),
+    "returns of a batch": lambda config: (
+        config.update(memory={"n_step": 20_000}),
+        config["algo"].update(batch_size=20_000),
+    ),
+    "weights of all critics": lambda config: (
+        config["algo"].update(n_critics=100),
+        config["policy"].update(net_arch=[5_000, 5_000]),
+    ),
+    "agents kept": lambda config: (
+        config.update(n_timesteps=10**6),
+        config["callbacks"].update(agents={"every": 1}),
+    ),
     "threads": lambda config: config.update(threads=100_000),
     "episodes of an evaluation": lambda config: config["callbacks"].update(eval={"n_episodes": 1e9}),
     "environments of an evaluation": lambda config: config["callbacks"].update(eval={"n_envs": 10**9}),

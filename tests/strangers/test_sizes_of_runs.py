@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from bounds import within_bounds
 
+from zoo.agents.foreign_sizes import check_sizes_of_run
+from zoo.agents.untrusted import UntrustedError
 from zoo.cli import status_of
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.errors import ZooError
@@ -208,3 +210,9 @@ def test_folder_that_became_a_link_meanwhile_is_not_followed(
     monkeypatch.setattr(os.path, "realpath", swapping)
     with pytest.raises(OSError):  # noqa: PT011
         Folder(tmp_path / "mine").read("inside/file", 100)
+
+
+def test_pairs_of_quantiles_are_counted() -> None:
+    check_sizes_of_run({"algo": {"n_quantiles": 200, "batch_size": 256}})
+    with pytest.raises(UntrustedError):
+        check_sizes_of_run({"algo": {"n_quantiles": 10_000, "batch_size": 256}})

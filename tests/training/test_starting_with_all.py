@@ -11,7 +11,9 @@ import pytest
 
 from zoo.cli import status_of
 from zoo.config.composing import compose
+from zoo.files.trees import lasting_parts, split
 from zoo.training.checkpoint import read_checkpoint
+from zoo.training.checkpoint_files import write_files
 from zoo.training.experiment import Experiment, Result
 from zoo.training.starting_weights import differing_precision
 from zoo.training.train import train
@@ -192,3 +194,61 @@ def test_start_says_what_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         capsys.readouterr()
         assert status_of(["train", *settings, f"init_from={run}", "init_with=all", "verbose=1"]) == 0
         assert capsys.readouterr().out.startswith(f"start   with {expected} {run}\n")
+
+
+def change(result: Result, tensors: Any = None, rows: Any = None) -> None:
+    """Write the checkpoint again with other tensors, or other rows in each segment of its memory."""
+    folder = result.run.checkpoint
+    checkpoint = read_checkpoint(folder)
+    algorithm = checkpoint.algorithm
+    if tensors is not None:
+        algorithm["tensors"] = tensors(algorithm["tensors"])
+    if rows is not None:
+        segments = algorithm["memory"]["segments"]
+        algorithm["memory"]["segments"] = {first: rows(dict(each)) for first, each in segments.items()}
+    arrays, values = split(algorithm)
+    write_files(folder, arrays, {"timesteps": checkpoint.timesteps, "algorithm": values}, {})
+
+
+def text_for_one(tensors: dict[str, Any]) -> dict[str, Any]:
+    return {**tensors, sorted(tensors)[0]: "x"}
+
+
+def not_finite(arrays: dict[str, Any]) -> dict[str, Any]:
+    name = next(name for name, array in arrays.items() if array.dtype.kind == "f")
+    return {**arrays, name: np.full_like(arrays[name], np.nan)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tensors": lambda tensors: "x"}, "not all of its tensors are arrays"),
+        ({"tensors": text_for_one}, "not all of its tensors are arrays"),
+        ({"tensors": not_finite}, "has values that are not finite; init_with=weights"),
+        ({"rows": not_finite}, "its replay memory has `observations` that are not finite"),
+        (
+            {"rows": lambda rows: {**rows, "rewards": rows["rewards"][:1]}},
+            "its replay memory does not fit: its rows are not those of this memory",
+        ),
+    ],
+)
+def test_checkpoint_of_another_form_is_one_line(
+    changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = trained(*DQN)
+    change(first, **changes)
+    capsys.readouterr()
+    status = status_of(["train", *DQN, f"init_from={first.run.path}", "init_with=all"])
+    told = capsys.readouterr().err
+    assert status == 2, told
+    assert message in told
+    assert "Traceback" not in told
+
+
+def test_rows_of_a_memory_get_names_of_their_own() -> None:
+    first = trained(*DQN)
+    second = begun(*DQN, f"init_from={first.run.path}", "init_with=all")
+    theirs = lasting_parts(read_checkpoint(first.run.checkpoint).algorithm).values()
+    ours = lasting_parts(second.algorithm.state()).values()
+    assert {part.name for part in theirs}.isdisjoint(part.name for part in ours)
+    assert theirs

@@ -46,6 +46,13 @@ ENVS_LIMIT = 1_000
 SIDE_LIMIT = 4_096
 """Pixels of its videos, on each side."""
 
+BATCH_LIMIT = 10**7
+"""Steps that its batches may have, of all returns over several steps."""
+PAIRS_LIMIT = 10**8
+"""Differences of quantiles that a loss of a batch may compare."""
+KEPT_LIMIT = 10_000
+"""Agents that it may keep."""
+
 MOST = {
     "algo.n_critics": 100,
     "algo.n_quantiles": 10_000,
@@ -53,6 +60,8 @@ MOST = {
     "algo.n_top": 10_000,
     "algo.n_minibatches": 10**6,
     "algo.batch_size": 10**6,
+    "algo.gradient_steps": 10**5,
+    "memory.n_step": 10**5,
     "algo.n_steps": ROLLOUT_LIMIT,
     "n_envs": ENVS_LIMIT,
     "workers": ENVS_LIMIT,
@@ -64,6 +73,13 @@ MOST = {
     "callbacks.video.size": SIDE_LIMIT,
 }
 """The largest numbers in a stranger's run."""
+
+PRODUCTS = (
+    (("algo.n_steps", "n_envs"), ROLLOUT_LIMIT),
+    (("memory.n_step", "algo.batch_size"), BATCH_LIMIT),
+    (("algo.n_quantiles", "algo.n_quantiles", "algo.n_critics", "algo.batch_size"), PAIRS_LIMIT),
+)
+"""Numbers in it, and the most that they may multiply to."""
 
 
 def check_sizes_of_environment(env: Mapping[str, Any]) -> None:
@@ -92,27 +108,40 @@ def check_sizes_of_environment(env: Mapping[str, Any]) -> None:
 
 def check_sizes_of_run(config: Mapping[str, Any]) -> None:
     """Refuse what no memory holds, or never ends: a run has no weights with which to compare its config."""
+    n_critics = _largest(config, "algo.n_critics")
     for section in ("policy", "algo"):
         values = config.get(section)
         for key, value in values.items() if isinstance(values, Mapping) else ():
             if section == "policy" or str(key).endswith("net_arch"):
-                _check_widths(f"{section}.{key}", value)
+                _check_widths(f"{section}.{key}", value, n_critics)
     for path, most in MOST.items():
         value = _at(config, path)
         for number in _numbers(value):
             if number > most:
                 raise UntrustedError(path, value, f"it is more than {most:,}")
-    n_steps, n_envs = (_at(config, path) for path in ("algo.n_steps", "n_envs"))
-    product = math.prod(number for each in (n_steps, n_envs) for number in _numbers(each))
-    if product > ROLLOUT_LIMIT:
-        raise UntrustedError("algo.n_steps", n_steps, f"with n_envs it is more than {ROLLOUT_LIMIT:,}")
+    for paths, limit in PRODUCTS:
+        if math.prod(_largest(config, path) for path in paths) > limit:
+            others = " and ".join(dict.fromkeys(path for path in paths if path != paths[0])) or "itself"
+            raise UntrustedError(paths[0], _at(config, paths[0]), f"with {others} it is more than {limit:,}")
+    every = _at(config, "callbacks.agents.every")
+    interval, n_timesteps = _whole(every), _largest(config, "n_timesteps")
+    if interval is not None and 0 < interval * KEPT_LIMIT < n_timesteps:
+        reason = f"of n_timesteps={n_timesteps} these are more than {KEPT_LIMIT:,} agents"
+        raise UntrustedError("callbacks.agents.every", every, reason)
 
 
-def _check_widths(path: str, value: Any) -> None:
+def _largest(config: Mapping[str, Any], path: str) -> int:
+    """Return the largest number in a setting, at least 1."""
+    return max(_numbers(_at(config, path)), default=1)
+
+
+def _check_widths(path: str, value: Any, n_networks: int) -> None:
+    """Refuse layers of more weights than so many networks of them may have."""
     for widths in _lists_of_widths(value):
         pairs = zip([widths[0], *widths], [*widths, widths[-1]], strict=True)
-        if len(widths) > LAYERS_LIMIT or sum(a * b for a, b in pairs) > WEIGHTS_LIMIT:
-            reason = f"these are more than {LAYERS_LIMIT} layers or {WEIGHTS_LIMIT:,} weights"
+        if len(widths) > LAYERS_LIMIT or n_networks * sum(a * b for a, b in pairs) > WEIGHTS_LIMIT:
+            networks = "" if n_networks == 1 else f" in {n_networks} critics"
+            reason = f"these are more than {LAYERS_LIMIT} layers or {WEIGHTS_LIMIT:,} weights{networks}"
             raise UntrustedError(path, value, reason)
 
 

@@ -145,7 +145,9 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         settings = make_parameter_noise(self.config.parameter_noise)
         if settings is None:
             return StochasticExploration(self.acting, *options)
-        perturbed = PerturbedPolicy(self.acting, self.actor_descent.parameters, settings.initial_std)
+        perturbed = PerturbedPolicy(
+            self.acting, self.actor_descent.parameters, settings.initial_std, self.n_envs
+        )
         return NoisyActor(perturbed, *options, settings)
 
     def update(self) -> None:

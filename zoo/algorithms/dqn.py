@@ -90,7 +90,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             fraction=config.exploration_fraction,
         )
         if config.parameter_noise:
-            return NoisyGreedy(self.acting, self.descent.parameters, self.codec, rate)
+            return NoisyGreedy(self.acting, self.descent.parameters, self.codec, rate, self.n_envs)
         return EpsilonGreedy(self.acting, self.codec, rate)
 
     def paced(self) -> dict[str, Any]:

@@ -325,7 +325,9 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             **super()._parts(),
             "memory": self.memory,
             "exploration": self.exploration,
-            "credit": Attributes(self, ("_uncredited",)),
+            "credit": Attributes(
+                self, ("_uncredited",), below=self.train_freq + self.n_envs * self.team.size
+            ),
         }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 Arrays = dict[str, NDArray[Any]]
 Tree = dict[str, Any]
@@ -58,10 +59,11 @@ def join(
     places = {_path(keys): (parent, keys[-1]) for parent, keys in _leaves(tree, ())}
     for path, array in arrays.items():
         if path not in places:
-            raise ZooError(f"the array {path} has no place among the values beside it")
+            raise ZooError(f"the array {one_line(path)} has no place among the values beside it")
         parent, key = places[path]
         if parent[key] != _note(array):
-            raise ZooError(f"{path} is {_note(array)} among the arrays, {parent[key]!r} among the values")
+            note = one_line(repr(parent[key]), 60)
+            raise ZooError(f"{one_line(path)} is {_note(array)} among the arrays, {note} among the values")
         parent[key] = array
     return tree
 

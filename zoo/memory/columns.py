@@ -65,6 +65,18 @@ def assign(column: Column, index: Any, values: Column) -> None:
         column[index] = values
 
 
+def are_rows(values: Any, n: int, column: Column) -> bool:
+    """Whether ``values`` are ``n`` rows that fit ``column`` exactly: nothing is cast or repeated."""
+    if isinstance(column, dict):
+        return (
+            isinstance(values, Mapping)
+            and values.keys() == column.keys()
+            and all(are_rows(values[key], n, part) for key, part in column.items())
+        )
+    is_array = isinstance(values, np.ndarray) and values.dtype == column.dtype
+    return is_array and values.shape == (n, *column.shape[1:])
+
+
 def transform(function: Callable[[np.ndarray], Any], column: Column) -> Column:
     """Apply a function to the array, or to each array in the dictionaries."""
     if isinstance(column, dict):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.memory.columns import Column, allocate, assign, join, transform
+from zoo.memory.columns import Column, allocate, are_rows, assign, join, transform
 
 Array = np.ndarray
 
@@ -61,6 +61,18 @@ class FinalObservations:
         for name, column in self.columns.items():
             assign(column, rows, columns[name])
         self._row_of[places] = rows
+
+    def load(self, places: Array, columns: Mapping[str, Column]) -> None:
+        """Keep what `places` and `all` returned, and nothing else.
+
+        Raises `ValueError` for places out of order, and for columns that are not one row for each.
+        """
+        self.clear()
+        are_places = places.ndim == 1 and places.dtype == np.int64 and (places[1:] > places[:-1]).all()
+        is_inside = are_places and (not len(places) or 0 <= places[0] <= places[-1] < len(self._row_of))
+        if not is_inside or not are_rows(columns, len(places), self.columns):
+            raise ValueError("its final observations are not those of this memory")
+        self.keep(places, columns)
 
     def forget(self, places: Array) -> None:
         """Give up what is kept for these places (n,), where there is any."""

@@ -354,11 +354,9 @@ class ReplayMemory:
         self._heads, self._sizes = state["heads"].copy(), state["sizes"].copy()
         self._heads_are_equal = bool((self._heads == self._heads[0]).all())
         if self._final is not None:
-            self._final.clear()
-            if len(state["final_slots"]):
-                self._final.keep(state["final_slots"], state["final"])
+            self._final.load(state["final_slots"], state["final"])
             self._check_final()
-        self.sampler.load_state(state["sampler"])
+        self.sampler.load_state(state["sampler"], Rings(self._heads, self._sizes, self.length))
         if self.episodes is not None:
             self.episodes.rebuild(self.columns["ended"], self._heads, self._sizes)
 

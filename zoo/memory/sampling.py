@@ -48,8 +48,8 @@ class Sampler(Protocol):
         """Return all that the next draws depend on."""
         ...
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
+    def load_state(self, state: Mapping[str, Any], rings: Rings) -> None:
+        """Take over what `state` returned, of what these rings hold."""
         ...
 
 
@@ -78,5 +78,5 @@ class UniformSampler:
         """Return nothing: a draw depends on the rings alone."""
         return {}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Mapping[str, Any], rings: Rings) -> None:
         """Take over nothing."""

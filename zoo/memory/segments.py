@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo.files.trees import Lasting
-from zoo.memory.columns import Column, assign, transform
+from zoo.memory.columns import Column, are_rows, assign, transform
 
 Array = np.ndarray
 
@@ -49,9 +49,16 @@ class Segments:
         return parts
 
     def load_state(self, state: Mapping[str, Mapping[str, Any]], used: int) -> None:
-        """Take over the rows that `state` returned, and their names where they were cut as they are here."""
+        """Take over the rows that `state` returned, and their names where they were cut as they are here.
+
+        Raises `ValueError` if these are not the first ``used`` rows of such columns; then none is taken over.
+        """
         firsts = [int(first) for first in state]
-        for first, last, part in zip(firsts, [*firsts, used][1:], state.values(), strict=True):
+        cuts = list(zip(firsts, [*firsts, used][1:], state.values(), strict=True))
+        is_whole = firsts[:1] == [0][:used] and all(first < last for first, last, _ in cuts)
+        if not is_whole or not all(are_rows(part, last - first, self.columns) for first, last, part in cuts):
+            raise ValueError("its rows are not those of this memory")
+        for first, last, part in cuts:
             for name, column in self.columns.items():
                 assign(column, slice(first, last), part[name])
         self._names = [None] * len(self._names)

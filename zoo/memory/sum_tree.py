@@ -11,6 +11,9 @@ Array = np.ndarray
 FAN_OUT = 24
 """Children of a node: wide, because a level costs a few calls of NumPy, whatever its width."""
 
+MOST_TRIES = 100
+"""Draws of which some place is 0, after which no more are made."""
+
 WIDEST_TOP = 2048
 """Nodes that are searched at once at the top, where a further level would cost more."""
 
@@ -61,12 +64,13 @@ class SumTree:
         """Return the places (n,) on which random ``shares`` (n,) of the sum fall, and their numbers.
 
         A place whose number is 0 is never drawn. Ascending shares are found faster than others. Raises
-        `ValueError` if all numbers are 0.
+        `ValueError` if all numbers are 0, or can't be summed up.
         """
-        while True:
+        for _ in range(MOST_TRIES):
             places, numbers = self._at(shares())
             if numbers.all():  # else rounding has led past the end of a group: once in many years
                 return places, numbers
+        raise ValueError("the numbers' sum is none: there is nothing to draw")
 
     def _at(self, shares: Array) -> tuple[Array, Array]:
         """Return the places that these shares of the sum, from 0 to less than 1, fall on; their numbers."""

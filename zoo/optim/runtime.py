@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from zoo.errors import ZooError
+from zoo.files.printing import one_line
 from zoo.optim.allocator import keep_freed_memory
 from zoo.optim.compile_clock import CompileClock
 from zoo.optim.processor import has_bfloat16_vectors
@@ -63,15 +64,7 @@ class Runtime:
     def __init__(
         self, *, device: str, compile: bool | str, threads: int | str, precision: str = "float32"
     ) -> None:
-        if isinstance(compile, str) and compile != "auto":
-            raise ZooError(f"`compile={compile}` is not one of auto, true, false")
-        if (isinstance(threads, str) and threads != "auto") or (not isinstance(threads, str) and threads < 1):
-            raise ZooError(f"`threads={threads}` is neither auto nor a number of at least 1")
-        if not isinstance(threads, str) and threads > THREADS_A_CORE * (os.cpu_count() or 1):
-            raise ZooError(
-                f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine;"
-                " threads=auto takes what an update can use"
-            )
+        _check_choices(compile, threads)
         self.device = _device(device)
         self.compile = compile
         self.threads = threads
@@ -132,6 +125,7 @@ class Runtime:
     def load_state(self, tree: dict[str, Any]) -> None:
         """Take the decisions of the interrupted run, so that the numbers stay the same."""
         self.precision = _precision(tree["precision"], self.device)
+        _check_choices(tree["compile"], tree["threads"])
         self.compile, self.threads = tree["compile"], tree["threads"]
 
     def _decided_threads(self) -> int:
@@ -145,6 +139,18 @@ class Runtime:
         if self.compile != "auto" and self._gradient_steps is not None:
             self.threads = threads
         return threads
+
+
+def _check_choices(compile: bool | str, threads: int | str) -> None:
+    if isinstance(compile, str) and compile != "auto":
+        raise ZooError(f"`compile={one_line(compile)}` is not one of auto, true, false")
+    if threads != "auto" if isinstance(threads, str) else not threads >= 1:
+        raise ZooError(f"`threads={one_line(threads)}` is neither auto nor a number of at least 1")
+    if not isinstance(threads, str) and threads > THREADS_A_CORE * (os.cpu_count() or 1):
+        raise ZooError(
+            f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine;"
+            " threads=auto takes what an update can use"
+        )
 
 
 def available_threads() -> int:

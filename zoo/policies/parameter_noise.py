@@ -61,14 +61,20 @@ class PerturbedPolicy(ActingPolicy):
 
     All are perturbed but those of layer normalisation, and of the modules that ``spared`` names. A copy stays
     as it was drawn, whatever updates do to the parameters meanwhile, until `reset` asks for another one,
-    which the next `redraw` makes.
+    which the next `redraw` makes. With ``n_envs`` a state of other environments is refused.
     """
 
     def __init__(
-        self, acting: ActingPolicy, parameters: Parameters, std: float, *, spared: Sequence[str] = ()
+        self,
+        acting: ActingPolicy,
+        parameters: Parameters,
+        std: float,
+        n_envs: int | None = None,
+        *,
+        spared: Sequence[str] = (),
     ) -> None:
         super().__init__(acting.policy, acting.device)
-        self.std = std
+        self.std, self._n_envs = std, n_envs
         self._own = parameters
         self._noisy = perturbable(parameters, spared)
         self._copies: list[Tensor] = []
@@ -119,12 +125,21 @@ class PerturbedPolicy(ActingPolicy):
         return {"std": self.std, "copies": copies, "to_redraw": sorted(self._to_redraw)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on with these."""
-        copies = [] if state["copies"] is None else state["copies"]
-        self._make_copies(len(copies))
+        """Go on with these. Raises `ValueError` if they are of other environments or parameters."""
+        copies, to_redraw, flat = state["copies"], state["to_redraw"], self._own.flat
+        if copies is None:
+            copies = np.empty((0, len(flat)), np.float32)
+        n_copies = len(copies)
+        fits = copies.dtype == np.float32 and copies.shape == (n_copies, len(flat))
+        if self._n_envs is not None:
+            fits = fits and n_copies in (0, self._n_envs)
+            fits = fits and all(isinstance(each, int) and 0 <= each < self._n_envs for each in to_redraw)
+        if not fits:
+            raise ValueError("its copies with noise are not of these environments and parameters")
+        self._make_copies(n_copies)
         for own, given in zip(self._copies, copies, strict=True):
             own.copy_(torch.from_numpy(np.array(given)))
-        self.std, self._to_redraw = float(state["std"]), set(state["to_redraw"])
+        self.std, self._to_redraw = float(state["std"]), set(to_redraw)
 
     def _make_copies(self, n_envs: int) -> None:
         self._copies = [self._own.flat.detach().clone() for _ in range(n_envs)]
@@ -202,9 +217,14 @@ class NoisyGreedy(EpsilonGreedy):
     """
 
     def __init__(
-        self, acting: ActingPolicy, parameters: Parameters, codec: Codec, rate: Callable[[float], float]
+        self,
+        acting: ActingPolicy,
+        parameters: Parameters,
+        codec: Codec,
+        rate: Callable[[float], float],
+        n_envs: int | None = None,
     ) -> None:
-        self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, spared=["encoder"])
+        self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, n_envs, spared=["encoder"])
         super().__init__(self.perturbed, codec, rate)
 
     def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:

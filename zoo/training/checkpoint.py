@@ -291,6 +291,8 @@ def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Ca
     """
     with misfits_told("the checkpoint does not fit this algorithm"):
         algorithm.load_state(checkpoint.algorithm)
+        if algorithm.num_timesteps != checkpoint.timesteps:
+            raise ValueError(f"it is of step {checkpoint.timesteps}, the run in it of another one")
     there = dict(named(callbacks))
     with misfits_told("the checkpoint does not fit the callbacks of this run"):
         missing = [name for name in checkpoint.callbacks if name not in there]

@@ -243,7 +243,13 @@ def _says_which_arrays(values: Mapping[str, Any]) -> bool:
             isinstance(each, dict) and _says_which_arrays({"timesteps": 0, **each, "workers": []})
             for each in workers
         )
+        and _are_different([part["name"] for part in _parts_of(values)])
     )
+
+
+def _are_different(names: list[str]) -> bool:
+    """Whether none occurs twice: a name stands for one content, at one place."""
+    return len(set(names)) == len(names)
 
 
 def _is_part(part: Any) -> bool:
@@ -302,7 +308,9 @@ def _above(path: str) -> Iterator[str]:
 
 def _write_parts(folder: Path, parts: Mapping[str, Arrays], names: Mapping[str, str]) -> dict[str, Any]:
     """Write those parts that no checkpoint has; return what the new one says of each of them, by place."""
-    there = {part["name"]: part for part in _parts_in_use(folder)}
+    there: dict[str, Mapping[str, Any]] = {}
+    for part in _parts_in_use(folder):
+        there.setdefault(part["name"], part)  # the newest comes first
     records = {}
     for place, arrays in parts.items():
         record = there.get(names[place])

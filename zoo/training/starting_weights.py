@@ -16,6 +16,7 @@ from zoo.config.environment_values import as_written
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
+from zoo.memory.columns import find_not_finite
 from zoo.training.checkpoint import MISFITS, Checkpoint, read_checkpoint
 from zoo.training.checkpoint_files import check_workers, has_checkpoint
 from zoo.training.run_folder import CHECKPOINT_FOLDER, refuse_unusual
@@ -108,7 +109,9 @@ def _last_checkpoint(
 
 def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str) -> None:
     """Take networks, optimizer and running statistics."""
-    found = checkpoint.algorithm["tensors"]
+    found = checkpoint.algorithm.get("tensors")
+    if not isinstance(found, Mapping) or not all(isinstance(each, np.ndarray) for each in found.values()):
+        raise ZooError(f"{where}: its checkpoint does not fit: not all of its tensors are arrays")
     tensors = Tensors(algorithm.program.state, algorithm.policy)
     for name, tensor in tensors.tensors.items():
         if name in found and tuple(found[name].shape) != tuple(tensor.shape):
@@ -120,6 +123,9 @@ def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str)
         one = sorted(found.keys() ^ tensors.tensors.keys())[0]
         whose = "it alone has" if one in found else "only this run has"
         raise ZooError(f"{where}: its optimizer, or what it learns, is another: {whose} {one_line(one)}")
+    for name, array in found.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ZooError(f"{where}: {one_line(name)} has values that are not finite; init_with=weights")
     try:
         tensors.load_state(found)
         if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
@@ -145,9 +151,16 @@ def _take_memory(
         if was != now:
             raise ZooError(f"{where}: its replay memory is of {path}={was}, not {now}; init_with=optimizer")
     try:
-        algorithm.memory.load_state(checkpoint.algorithm["memory"])
+        memory = checkpoint.algorithm["memory"]
+        segments = {first: dict(rows) for first, rows in memory["segments"].items()}  # without their names
+        algorithm.memory.load_state({**memory, "segments": segments})
+        found = next(filter(None, map(find_not_finite, (*segments.values(), memory["final"]))), None)
     except MISFITS as error:
         raise ZooError(f"{where}: its replay memory does not fit: {one_line(error)}") from error
+    if found is not None:
+        raise ZooError(
+            f"{where}: its replay memory has `{found.name}` that are not finite; init_with=optimizer"
+        )
     algorithm.memory.cut()
 
 

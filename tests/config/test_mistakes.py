@@ -22,6 +22,7 @@ CARTPOLE = "algo=ppo2 env=CartPole-v1"
 MISTAKES = {
     "train": "which algo and env? for example: algo=ppo2 env=CartPole-v1",
     "train algo=ppo2": "which env?",
+    "train env=CartPole-v1 algo.gamma=0.9": "which algo?",
     f"train {CARTPOLE} eval_freq=10": "Stable-Baselines' `eval_freq` is `callbacks.eval.every` here",
     f"train {CARTPOLE} n_eval_episodes=10": "is `callbacks.eval.n_episodes` here",
     f"train {CARTPOLE} save_freq=10": "is `callbacks.checkpoint.every` here",

@@ -139,17 +139,28 @@ class Asked:
         """Return one number a row, asked for row by row."""
         try:
             return np.array(
-                [float(self.answer(one, other, {})) for one, other in zip(achieved, desired, strict=True)],
+                [_number(self.answer(one, other, {})) for one, other in zip(achieved, desired, strict=True)],
                 dtype=np.float64,
             )
         except Exception as error:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> ZooError:
+        what = str(error) if isinstance(error, _NoNumberError) else f"raised {type(error).__name__}: {error}"
         return ZooError(
             f"hindsight asks {self.name}(achieved_goal, desired_goal, info) about other goals, with an empty"
-            f" info, and it raised {type(error).__name__}: {error}"
+            f" info, and it {what}"
         )
+
+
+class _NoNumberError(Exception):
+    """What was asked about one goal answered with something else than one number."""
+
+
+def _number(answer: Any) -> float:
+    if np.size(answer) != 1:
+        raise _NoNumberError(f"returned the shape {np.shape(answer)} for one goal; expected one number")
+    return float(answer)
 
 
 def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:

@@ -53,6 +53,9 @@ MISTAKES = {
     f"train {CARTPOLE} tuned=nothing": "there is no tuned file nothing (tuned=none leaves tuned values out)",
     "train algo=ddpg env=Pendulum-v1 algo.normalize_observations=true": "is `env.normalize` here",
     f"train {CARTPOLE} algo.noptepochs=4": "Stable-Baselines' `noptepochs` is `algo.n_epochs` here",
+    "train algo=td3 env=Pendulum-v1 algo.action_noise={sigma:0.5}": (
+        "unknown key `algo.action_noise.sigma`: Stable-Baselines' `sigma` is `algo.action_noise.std` here"
+    ),
     "train algo=ddpg env=Pendulum-v1 algo.n_critics=2": "has one critic, or none; sac, td3 and tqc have",
     f"train {CARTPOLE} +algo.foo=1": "unknown key `algo.foo`",
     f"train {CARTPOLE} algo.gamma=2": "`algo.gamma=2` is out of range; expected at least 0 and at most 1",

@@ -88,7 +88,7 @@ def test_setting_of_every_environment_is_set_for_each() -> None:
 
 
 def test_hyperparameter_that_one_algorithm_lacks_is_refused_before_the_first_job() -> None:
-    with pytest.raises(ZooError, match="`algo.batch_size` is a hyperparameter of .*, not of a2c"):
+    with pytest.raises(ZooError, match=r"`algo.batch_size` is a hyperparameter of .*, not of a2c"):
         multirun("algo=ppo2,a2c", "env=CartPole-v1", "algo.batch_size=32")
     assert not Path("done").exists()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stable_baselines3.common.noise import NormalActionNoise
 
 import zoo
 from zoo.algorithms.callback import Callback
@@ -111,6 +112,23 @@ def test_arguments_of_evaluate_policy_are_answered(model: zoo.PPO2, name: str, m
 def test_arguments_of_checkpoints_are_answered(name: str, meant: str) -> None:
     with pytest.raises(ZooError, match=meant):
         CheckpointCallback(**{name: 100})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("save_replay_buffer", "write_checkpoint"), ("load_replay_buffer", r"restore\(read_checkpoint")],
+)
+def test_methods_for_replay_memories_are_answered_with_checkpoints(
+    model: zoo.PPO2, name: str, meant: str
+) -> None:
+    with pytest.raises(AttributeError, match=f"{name}.*{meant}.*zoo.training.checkpoint"):
+        getattr(model, name)
+
+
+def test_noise_of_peers_is_answered_with_a_dictionary() -> None:
+    noise = NormalActionNoise(np.zeros(1), np.full(1, 0.1))
+    with pytest.raises(ZooError, match=r"action_noise=.*: no object, but {'type': 'normal', 'std': 0.1, …}"):
+        zoo.TD3("MlpPolicy", "Pendulum-v1", action_noise=noise)
 
 
 @pytest.mark.parametrize("callback", [lambda *_: True, [print], object()])

@@ -76,6 +76,23 @@ def test_every_combination_is_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "zoo: job 3: algo=a2c env=my:Env-v0 seed=3\n" in capsys.readouterr().out
 
 
+def test_hyperparameter_that_all_have_is_set_for_each() -> None:
+    assert multirun("algo=ppo2,a2c", "env=CartPole-v1", "seed=3", "algo.gamma=0.9") == 0
+    assert len(done()) == 2
+
+
+def test_setting_of_every_environment_is_set_for_each() -> None:
+    given = ("env=CartPole-v1,Acrobot-v1", "seed=3", "env.max_episode_steps=9")
+    assert run_command("check", "some_jobs:run", ["-m", *given]) == 0
+    assert len(done()) == 2
+
+
+def test_hyperparameter_that_one_algorithm_lacks_is_refused_before_the_first_job() -> None:
+    with pytest.raises(ZooError, match=r"`algo.batch_size` is a hyperparameter of .*, not of a2c"):
+        multirun("algo=ppo2,a2c", "env=CartPole-v1", "algo.batch_size=32")
+    assert not Path("done").exists()
+
+
 def test_range_of_seeds() -> None:
     assert quick_multirun("range(5,8)") == 0
     assert done() == ["none-CartPole-v1-5", "none-CartPole-v1-6", "none-CartPole-v1-7"]

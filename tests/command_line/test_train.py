@@ -176,7 +176,8 @@ MISTAKES = {
     "train algo=qrdqn env=Pendulum-v1": "qrdqn acts in Discrete spaces",
     "train algo=dqn env=CartPole-v1 algo.gradient_steps=0": "`algo.gradient_steps=0` would never learn",
     "train algo=sac env=Pendulum-v1 n_timesteps=500 algo.learning_starts=500": (
-        "`algo.learning_starts=500` leaves nothing of n_timesteps=500 to learn in"
+        "leaves nothing of n_timesteps=500 to learn in; expected fewer random steps"
+        " (algo.learning_starts=…), or a longer run; tuned=none leaves tuned values out"
     ),
     "train algo=qrdqn env=Acrobot-v1 tuned=none n_timesteps=20_000": "`algo.learning_starts=50000` leaves",
     "train algo=dqn env=CartPole-v1 algo.buffer_size=63": (

@@ -22,6 +22,7 @@ CARTPOLE = "algo=ppo2 env=CartPole-v1"
 MISTAKES = {
     "train": "which algo and env? for example: algo=ppo2 env=CartPole-v1",
     "train algo=ppo2": "which env?",
+    "train env=CartPole-v1 algo.gamma=0.9": "which algo?",
     f"train {CARTPOLE} eval_freq=10": "Stable-Baselines' `eval_freq` is `callbacks.eval.every` here",
     f"train {CARTPOLE} n_eval_episodes=10": "is `callbacks.eval.n_episodes` here",
     f"train {CARTPOLE} save_freq=10": "is `callbacks.checkpoint.every` here",
@@ -52,6 +53,9 @@ MISTAKES = {
     f"train {CARTPOLE} tuned=nothing": "there is no tuned file nothing (tuned=none leaves tuned values out)",
     "train algo=ddpg env=Pendulum-v1 algo.normalize_observations=true": "is `env.normalize` here",
     f"train {CARTPOLE} algo.noptepochs=4": "Stable-Baselines' `noptepochs` is `algo.n_epochs` here",
+    "train algo=td3 env=Pendulum-v1 algo.action_noise={sigma:0.5}": (
+        "unknown key `algo.action_noise.sigma`: Stable-Baselines' `sigma` is `algo.action_noise.std` here"
+    ),
     "train algo=ddpg env=Pendulum-v1 algo.n_critics=2": "has one critic, or none; sac, td3 and tqc have",
     f"train {CARTPOLE} +algo.foo=1": "unknown key `algo.foo`",
     f"train {CARTPOLE} algo.gamma=2": "`algo.gamma=2` is out of range; expected at least 0 and at most 1",

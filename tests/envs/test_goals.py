@@ -250,6 +250,11 @@ class OtherGoals(Walk):
         return {**super()._shown(), "desired_goal": np.zeros(3, np.float32)}
 
 
+class CountsInfos(Walk):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return np.full(len(info), -1.0)
+
+
 class NeedsInfo(Walk):
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
         return info["distance"]
@@ -264,6 +269,8 @@ def test_environments_that_hindsight_can_not_ask_are_refused_in_one_line() -> No
         GoalOutcomes(make_vec_env(Silent, check=False))
     with pytest.raises(ZooError, match=r"with an empty info, and it raised KeyError: 'distance'"):
         GoalOutcomes(make_vec_env(NeedsInfo, check=False)).rewards(*goals())
+    with pytest.raises(ZooError, match=r"returned the shape \(0,\) for one goal; expected one number"):
+        GoalOutcomes(make_vec_env(CountsInfos, check=False)).rewards(*goals())
     out_of_reach = AsyncVectorEnv([BitFlipping] * 2)
     with pytest.raises(ZooError, match="a method compute_reward"):
         GoalOutcomes(out_of_reach)

@@ -283,6 +283,28 @@ def test_info_keywords_are_recorded_by_name() -> None:
     assert episodes[0].info == {"is_success": False, "score": 20.0}
 
 
+@pytest.mark.parametrize(
+    ("info", "logged"),
+    [
+        ({"success": False}, {"is_success": False}),
+        ({"success": np.float64(1.0)}, {"is_success": True}),
+        ({"success": 1, "is_success": False}, {"is_success": False}),
+        ({"success": 0.5}, {}),
+        ({"success": "yes"}, {}),
+        ({"success": np.zeros(2)}, {}),
+    ],
+)
+def test_success_counts_where_there_is_no_is_success(info: dict[str, Any], logged: dict[str, bool]) -> None:
+    class Saying(Counting):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], info
+
+    stepper = EnvStepper(make_vec_env(Saying, 1, check=False))
+    stepper.reset([0])
+    episodes = [episode for _ in range(2) for episode in stepper.step([0]).episodes]
+    assert episodes[0].info == logged
+
+
 def test_arrays_in_infos_are_recorded_as_lists_and_those_of_one_entry_as_that_entry() -> None:
     class Measuring(Counting):
         def step(self, action: Any) -> Any:

@@ -180,6 +180,21 @@ def test_resumed_run_ends_as_if_it_had_never_stopped(optimize: bool, tmp_path: P
     assert content(model) == content(straight)
 
 
+def test_a_model_goes_on_with_the_memory_of_a_checkpoint_written_by_hand(tmp_path: Path) -> None:
+    def made() -> DQN:
+        return DQN(SMALL, "CartPole-v1", learning_starts=20, seed=0, compile=False, threads=1)
+
+    straight, later = made(), made()
+    straight.learn(60)
+    write_checkpoint(str(tmp_path), straight)
+    restore(read_checkpoint(str(tmp_path)), later)
+    for model in (straight, later):
+        model.learn(40, reset_num_timesteps=False)
+    assert len(later.memory) == len(straight.memory) == 100
+    ours, theirs = later.get_parameters(), straight.get_parameters()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+
+
 def test_other_runs_in_the_same_folder_share_nothing(tmp_path: Path) -> None:
     """Not even one that stands at the same step, and goes on from the same checkpoint."""
     one = learned(make(), 120)

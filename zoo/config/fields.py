@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import itertools
 import math
 import types
 import typing
@@ -137,7 +138,17 @@ def _converted(value: Any, hint: Any, path: str) -> Any:
             f"`{path}` can't be a function, which an agent's files couldn't hold; a schedule is written as"
             " text, `lin_3e-4` (from that value to 0), or as {type: linear, start: 3e-4, end: 1e-5}"
         )
-    raise ZooError(f"`{path}={one_line(repr(value))}` has the wrong type; expected {_spelled(options)}")
+    expected = f"{_spelled(options)}{_instead(value, options)}"
+    raise ZooError(f"`{path}={one_line(repr(value))}` has the wrong type; expected {expected}")
+
+
+def _instead(value: Any, options: Sequence[Any]) -> str:
+    """Return what to write in the place of an object, such as another library's noise; of plain data ""."""
+    made = next((option for option in options if dataclasses.is_dataclass(option)), None)
+    if not isinstance(made, type) or isinstance(value, str | int | float | Sequence | Mapping):
+        return ""
+    first = itertools.islice(defaults(made).items(), 2)
+    return f": no object, but {{{', '.join(f'{key!r}: {default!r}' for key, default in first)}, …}}"
 
 
 _NO_MATCH = object()

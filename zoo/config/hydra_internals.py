@@ -7,7 +7,7 @@ the file to look at; `TRIED_WITH` names the releases that it was written for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from hydra import version
@@ -31,7 +31,7 @@ from hydra.errors import MissingConfigException
 from hydra.plugins.config_source import ConfigLoadError, ConfigSource
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 __all__ = [
     "TRIED_WITH",
@@ -64,7 +64,7 @@ class PluggedLoader(ConfigLoaderImpl):
     Sections are open to keys that no file has: whoever checks the config knows what they may be.
     """
 
-    def __init__(self, source: type[ConfigSource], command: str) -> None:
+    def __init__(self, source: type[ConfigSource], command: str, choices: Collection[str] = ()) -> None:
         version.setbase(VERSION_BASE)
         setup_globals()
         for each in (source, *SOURCES):
@@ -75,11 +75,26 @@ class PluggedLoader(ConfigLoaderImpl):
         search_path.append("schema", "structured://")
         super().__init__(search_path)
         self.command = command
+        self.choices = choices
+        """Groups without a usual option; each job of a multirun may choose another one."""
+        self._unchosen: set[str] = set()
 
     def composed(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, *options: bool
     ) -> DictConfig:
-        """Return the config; ``options`` are the rest of what `load_configuration` takes."""
+        """Return the config, without groups of which nothing is chosen, whatever is set within them.
+
+        ``options`` are the rest of what `load_configuration` takes.
+        """
+        config = self._composed_with_plugins(config_name, overrides, run_mode, *options)
+        with flag_override(config, ["struct", "readonly"], [False, False]):
+            for group in self._unchosen:
+                del config[group]
+        return config
+
+    def _composed_with_plugins(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *options: bool
+    ) -> DictConfig:
         try:
             return super().load_configuration(config_name, overrides, run_mode, *options)
         except MissingConfigException as error:
@@ -92,6 +107,9 @@ class PluggedLoader(ConfigLoaderImpl):
         self, defaults: list[ResultDefault], repo: IConfigRepository
     ) -> DictConfig:
         config = super()._compose_config_from_defaults_list(defaults, cast(Any, _WithoutSchemas(repo)))
+        self._unchosen = {group for group in self.choices if group not in config}
+        for group in self._unchosen:
+            config[group] = {}
         for key in config:
             node = config._get_node(key)
             if key != "hydra" and isinstance(node, DictConfig):

@@ -21,6 +21,7 @@ from zoo.config.resuming import ResumedRun, is_trusted
 from zoo.config.source import ZooConfigSource, chosen_groups
 from zoo.config.unknown_keys import UnknownKeyError, placed
 from zoo.config.validation import (
+    CHOICES,
     checked,
     refuse_empty_choices,
     refuse_pretraining_from_nothing,
@@ -37,7 +38,7 @@ class ConfigLoader(PluggedLoader):
     """Composes the config of one command, for Hydra and for `zoo.compose`."""
 
     def __init__(self, command: str) -> None:
-        super().__init__(ZooConfigSource, command)
+        super().__init__(ZooConfigSource, command, CHOICES.get(command, {}))
 
     @property
     def source(self) -> ZooConfigSource:

@@ -30,6 +30,7 @@ OLD_NAMES = {
     "timesteps_per_actorbatch": "n_steps",
     "clip_param": "clip_range",
     "nb_rollout_steps": "train_freq",
+    "sigma": "std",
     "nb_train_steps": "gradient_steps",
     "prioritized_replay": "memory.prioritized",
     "prioritized_replay_alpha": "memory.prioritized.alpha",
@@ -231,8 +232,8 @@ ATTRIBUTES = {
     "policy_kwargs": "model.policy_config",
     "verbose": "verbose= of zoo train; in Python callbacks say what is printed",
     "lr_schedule": "model.schedules['learning_rate']",
-    "save_replay_buffer": "a checkpoint: callbacks.checkpoint of zoo train, or CheckpointCallback",
-    "load_replay_buffer": "zoo train resume=RUN",
+    "save_replay_buffer": "write_checkpoint(folder, model), CheckpointCallback, of zoo.training.checkpoint",
+    "load_replay_buffer": "restore(read_checkpoint(folder), model) of zoo.training.checkpoint",
     "set_logger": "LoggingCallback(every, [ConsoleLogger(), CsvLogger(path)]) in learn(callback=…)",
     "set_random_seed": "seed= of the constructor",
 }

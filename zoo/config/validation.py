@@ -13,6 +13,7 @@ from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
+from zoo.config.tuned_files import NO_TUNED
 from zoo.config.unknown_keys import unknown_key
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
@@ -162,9 +163,11 @@ def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
     algo, n_timesteps = values.get("algo"), values.get("n_timesteps")
     starts = algo.get("learning_starts") if isinstance(algo, Mapping) else None
     if starts is not None and n_timesteps is not None and starts >= n_timesteps:
+        is_tuned = values.get("tuned") not in (None, NO_TUNED)
         raise ZooError(
             f"`algo.learning_starts={starts}` leaves nothing of n_timesteps={n_timesteps} to learn in;"
-            " expected fewer random steps, or a longer run"
+            " expected fewer random steps (algo.learning_starts=…), or a longer run"
+            f"{'; tuned=none leaves tuned values out' if is_tuned else ''}"
         )
 
 

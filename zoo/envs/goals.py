@@ -151,7 +151,7 @@ class Asked:
         try:
             return np.array(
                 [
-                    float(self._real(self.answer(one, other, {})))
+                    self._number(self.answer(one, other, {}))
                     for one, other in zip(achieved, desired, strict=True)
                 ],
                 dtype=np.float64,
@@ -164,6 +164,11 @@ class Asked:
         if np.iscomplexobj(answer):
             raise self._refused("gave complex numbers; expected real ones")
         return answer
+
+    def _number(self, answer: Any) -> float:
+        if np.size(self._real(answer)) != 1:
+            raise self._refused(f"returned the shape {np.shape(answer)} for one goal; expected one number")
+        return float(answer)
 
     def _failed(self, error: Exception) -> ZooError:
         if isinstance(error, ZooError):

@@ -36,7 +36,7 @@ class EpisodeRecord:
     seconds: float
     """When it ended, in seconds since the monitor's (or stepper's) start."""
     info: dict[str, Any] = field(default_factory=dict)
-    """``is_success`` where the environment gives it, and the values of ``info_keywords``."""
+    """``is_success`` where the environment says it (`success_of`), and the values of ``info_keywords``."""
 
 
 class RecentEpisodes(deque[EpisodeRecord]):

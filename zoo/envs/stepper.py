@@ -21,7 +21,7 @@ from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.step import Step
 from zoo.envs.step_arrays import Observations
 from zoo.envs.vector_facts import attached, autoreset_mode, refuse_other_shapes
-from zoo.envs.vector_infos import final_observations, info_of, rows, stacked
+from zoo.envs.vector_infos import final_observations, info_of, rows, stacked, success_of
 from zoo.envs.vector_masks import VectorMasks
 from zoo.errors import ZooError, nearest
 
@@ -341,8 +341,8 @@ class EnvStepper:
     def _logged(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of an episode's last info that are logged by name."""
         logged: dict[str, Any] = {}
-        if "is_success" in info:
-            logged["is_success"] = bool(info["is_success"])
+        if (is_success := success_of(info)) is not None:
+            logged["is_success"] = is_success
         for key in self._info_keywords:
             if key not in info:
                 given = sorted(name for name in info if not name.startswith("_"))

@@ -191,13 +191,13 @@ class Checkpoint:
     monitor: list[int] | None
 
 
-def write_checkpoint(folder: Path, algorithm: Training, callbacks: Iterable[Callback] = ()) -> None:
+def write_checkpoint(folder: str | Path, algorithm: Training, callbacks: Iterable[Callback] = ()) -> None:
     """Write the state of an algorithm between two updates, and of its callbacks.
 
     What it says of log files is on the disk before, and a `Lasting` part that a checkpoint in ``folder`` has
     is not written again. Raises `ZooError` if it can't be written.
     """
-    state = algorithm.state()
+    folder, state = Path(folder), algorithm.state()
     arrays, values = split(state)
     monitor = algorithm.envs.monitor if algorithm.envs is not None else None
     try:

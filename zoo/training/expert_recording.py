@@ -253,7 +253,7 @@ class _Recorder:
             if "is_success" not in episode.info:
                 raise ZooError(
                     "successes_only: the environment does not say whether an episode succeeded (`is_success`"
-                    " in the info of its last step); min_return=… can tell the good ones"
+                    " or `success` in the info of its last step); min_return=… can tell the good ones"
                 )
             if not episode.info["is_success"]:
                 return False

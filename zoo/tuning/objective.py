@@ -67,7 +67,7 @@ def _success_rate(trainings: Trainings) -> float:
     if any(each is None for each in successes):
         raise NoSuccessError(
             "objective=success_rate: the environment does not say whether an episode was a success"
-            " (`is_success` in the info of its last step)"
+            " (`is_success` or `success` in the info of its last step)"
         )
     return float(np.concatenate([each for each in successes if each is not None]).mean())
 

@@ -254,13 +254,6 @@ def test_whole_numbers_are_numbers_too(given: Any) -> None:
     assert model.target_entropy == -3
 
 
-def test_an_entropy_to_reach_needs_a_coefficient_that_is_learned() -> None:
-    with pytest.raises(
-        ZooError, match=r"`algo\.target_entropy=-3\.0` is for `algo\.ent_coef=auto`, not for 0\.1"
-    ):
-        SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=0.1, target_entropy=-3)
-
-
 @pytest.mark.parametrize(
     "given", ["aut", "auto_", "auto_fast", "auto_0", "auto_-1", "auto_nan", "auto_inf", "0.1"]
 )

@@ -48,7 +48,7 @@ class SACConfig(SdeConfig, SeveralCriticsConfig):
         is_finite=True,
     )
     target_entropy: float | str = hyperparameter(
-        "auto", "wanted entropy; auto: minus the action dimensions", is_finite=True
+        "auto", "entropy that a learned ent_coef aims at; auto: minus the action dimensions", is_finite=True
     )
     target_update_interval: int = hyperparameter(
         1, "gradient steps between updates of the target critics", unit="gradient steps", ge=1
@@ -100,9 +100,6 @@ class SAC(OffPolicyAlgorithm[SACConfig]):
     def _make_state(self) -> State:
         n_actions = self.codec.spec.shape[0]
         self.target_entropy = _target_entropy(self.config.target_entropy, n_actions)
-        if not self.learns_ent_coef and self.config.target_entropy != "auto":
-            asked, fixed = self.config.target_entropy, self.config.ent_coef
-            raise ZooError(f"`algo.target_entropy={asked}` is for `algo.ent_coef=auto`, not for {fixed}")
         policy = self.policy
         self.actor_descent = Descent(Parameters("actor", policy.actor), Adam())
         self.critics_descent = Descent(Parameters("critics", policy.critics), Adam())

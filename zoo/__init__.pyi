@@ -739,7 +739,8 @@ class HerSAC(_HerSAC):
             collection starts [steps]
         ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
-        target_entropy (float | str, default 'auto'): wanted entropy; auto: minus the action dimensions
+        target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -868,7 +869,8 @@ class HerTQC(_HerTQC):
             collection starts [steps]
         ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
-        target_entropy (float | str, default 'auto'): wanted entropy; auto: minus the action dimensions
+        target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1323,7 +1325,8 @@ class SAC(_SAC):
             collection starts [steps]
         ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
-        target_entropy (float | str, default 'auto'): wanted entropy; auto: minus the action dimensions
+        target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
@@ -1456,7 +1459,8 @@ class TQC(_TQC):
             collection starts [steps]
         ent_coef (float | str, default 'auto', > 0): weight of the entropy; auto: learned, auto_0.1:
             learned from that value on
-        target_entropy (float | str, default 'auto'): wanted entropy; auto: minus the action dimensions
+        target_entropy (float | str, default 'auto'): entropy that a learned ent_coef aims at; auto:
+            minus the action dimensions
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions

@@ -326,7 +326,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             "memory": self.memory,
             "exploration": self.exploration,
             "credit": Attributes(
-                self, ("_uncredited",), below=self.train_freq + self.n_envs * self.team.size
+                self, ("_uncredited",), below=2 * (self.train_freq + self.n_envs * self.team.size)
             ),
         }
 

@@ -43,14 +43,8 @@ def is_large(left: Tensor, right: Tensor) -> bool:
 
 @contextmanager
 def rounding_large_products(on: bool) -> Iterator[None]:
-    """Within the block updates round the factors of large products on the processor, or they don't.
-
-    Nothing else does. PyTorch, told to round by itself, would send small products to oneDNN, too, which takes
-    several times as long for them and, without matrix units, rounds none.
-    """
+    """Within the block updates round the factors of large products on the processor, or they don't."""
     token = _is_in_force.set(on)
-    if on:
-        torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
     try:
         yield
     finally:

@@ -179,9 +179,12 @@ def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
     torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
     torch.set_float32_matmul_precision(PRECISIONS[precision])
+    rounds_here = precision == "bf16" and has_bfloat16_vectors()
+    if rounds_here:  # torch would round none there, and send small products to oneDNN, which is slow at them
+        torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
     _flush_denormals(True)
     try:
-        with rounding_large_products(precision == "bf16" and has_bfloat16_vectors()):
+        with rounding_large_products(rounds_here):
             yield
     finally:
         torch.set_num_threads(threads_before)

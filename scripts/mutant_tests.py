@@ -69,7 +69,9 @@ TESTS_OF = {
     "memory/expert_summary.py": ("test_expert_summary", "test_expert_data"),
     "memory/sampling.py": ("test_replay",),
     "optim/tracing.py": ("test_program",),
+    "optim/intermediates.py": ("test_intermediates", "test_program"),
     "optim/products.py": ("test_products", "test_program"),
+    "optim/reductions.py": ("test_reductions", "test_program"),
     "optim/processor.py": ("test_products",),
     "policies/numpy_forward.py": ("test_acting",),
 }

@@ -8,10 +8,12 @@ next action that the copy values; a dueling network (Wang et al. 2016) splits st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -26,11 +28,15 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome
 from zoo.optim.schedules import Schedule
 from zoo.optim.state import State
+from zoo.optim.tensor_trees import Tree, mapped
 from zoo.policies.choosing import pick
 from zoo.policies.exploration import EpsilonGreedy
 from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import NoisyGreedy
 from zoo.policies.q_network import QNetwork
+
+ROWS_AHEAD = 1024
+"""Next states that the target network estimates at once: few enough to stay in a processor's cache."""
 
 
 @dataclass
@@ -118,7 +124,23 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             self.record("train/parameter_noise_std", self.exploration.perturbed.std)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
+        if n_steps > 1:
+            batches = {**batches, "of_target": self._ahead(batches)}
         return self._take_steps(self._gradient_step, self.rates(self._progress_before), batches)
+
+    def _ahead(self, batches: Mapping[str, Any]) -> Tensor:
+        """Return `_of_target` of batches (steps, batch, …), several at a time, as many rows cost less each.
+
+        Every number of batches has a graph of its own, so these are powers of two; the last ones overlap.
+        """
+        n_steps, batch_size = batches["rewards"].shape
+        together = 2 ** int(math.log2(min(n_steps, max(1, ROWS_AHEAD // batch_size))))
+        seen = {name: batches[name] for name in ("next_observations", "next_action_masks") if name in batches}
+        parts = []
+        for start in [*range(0, n_steps - together, together), n_steps - together]:
+            estimated = self.program.call(self._of_target, _as_one(seen, start, together))
+            parts.append(estimated.unflatten(0, (together, batch_size)))
+        return torch.cat([*parts[:-1], parts[-1][len(parts) * together - n_steps :]])
 
     def _gradient_step(self, state: State, rates: Any, batch: Any) -> Outcome:
         network = self.descent.module(state)
@@ -139,16 +161,33 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
 
     def targets(self, state: State, batch: dict[str, Tensor]) -> Tensor:
         """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses."""
-        parameters = self.descent.parameters
+        values = batch["of_target"] if "of_target" in batch else self._of_target(state, batch)
+        if self.config.double:
+            with self.modes.evaluation():
+                deciding = self.descent.parameters.at(state["q_network"])(batch["next_observations"])
+            values = self._of_best_actions(values, deciding, batch)
+        return self._bootstrapped(batch, values)
+
+    def _of_target(self, state: State, batch: dict[str, Tensor]) -> Tensor:
+        """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose.
+
+        This network stands still within an update.
+        """
         with self.modes.evaluation():
-            estimates = parameters.at(state["target"])(batch["next_observations"])
-            deciding = estimates
-            if self.config.double:
-                deciding = parameters.at(state["q_network"])(batch["next_observations"])
+            estimates = self.descent.parameters.at(state["target"])(batch["next_observations"])
+        return estimates if self.config.double else self._of_best_actions(estimates, estimates, batch)
+
+    def _of_best_actions(self, estimates: Tensor, deciding: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """Return the estimates of the actions which are best, of those allowed, by the deciding ones."""
         values = self.policy.action_values(deciding)
         if "next_action_masks" in batch:
             values = self.policy.head.masked(values, batch["next_action_masks"])
-        return self._bootstrapped(batch, self._of_actions(estimates, values.argmax(1)))
+        return self._of_actions(estimates, values.argmax(1))
 
     def copy_to_targets(self) -> None:
         self.program.state["target"].copy_(self.program.state["q_network"])
+
+
+def _as_one(batches: Tree, start: int, n_batches: int) -> Tree:
+    """Return some of the batches (steps, batch, …) as one of many rows."""
+    return mapped(lambda each: each[start : start + n_batches].flatten(0, 1), batches)

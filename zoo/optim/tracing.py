@@ -44,7 +44,10 @@ def _keep_compiled_code_private() -> None:
 
 _keep_compiled_code_private()
 
-from zoo.optim.products import DECOMPOSITIONS  # noqa: E402 - imports inductor, which asks for its folders then
+# These import inductor, which asks for its folders then.
+from zoo.optim import intermediates, products, reductions  # noqa: E402
+
+DECOMPOSITIONS = {**products.DECOMPOSITIONS, **reductions.DECOMPOSITIONS}
 
 
 class _Traced(NamedTuple):
@@ -123,6 +126,7 @@ def compile_function(
 
     example = [*state.values(), *leaves(list(trees))]
     graph = make_fx(flat, DECOMPOSITIONS, tracing_mode="fake")(*example)
+    intermediates.keep_scalars(graph)
     is_cuda = state.is_cuda
     call = _cuda_graph(graph) if is_cuda else _inductor(graph, example)
 
@@ -167,6 +171,7 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
 
     example = [*live.values(), *leaves(shared), *leaves(row)]
     graph = make_fx(flat_step, DECOMPOSITIONS, tracing_mode="fake")(*example)
+    intermediates.keep_scalars(graph)
     return _Traced(graph, example, names, changed, metrics, outputs, any(moved))
 
 

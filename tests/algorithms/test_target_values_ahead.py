@@ -1,0 +1,106 @@
+"""What DQN's target network estimates of many batches at once is what it estimates of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from zoo import DQN, QRDQN
+from zoo.algorithms import dqn as module
+from zoo.envs.vec_env import make_vec_env
+
+BATCH = 8
+
+
+def model_of(algorithm: Any, env: str, **options: Any) -> Any:
+    """Return a model that has learned a little, so that its target network lags behind."""
+    hyperparameters = {"learning_starts": 20, "train_freq": 4, "gradient_steps": 2, **options}
+    return algorithm(
+        {"name": "MlpPolicy", "net_arch": [16]},
+        make_vec_env(env, 2, 0),
+        seed=0,
+        compile=False,
+        batch_size=BATCH,
+        learning_rate=0.01,
+        **hyperparameters,
+    ).learn(60)
+
+
+def batches_of(model: Any, n_steps: int) -> dict[str, torch.Tensor]:
+    return model._tensors(model.memory.sample(model.rng, (n_steps, BATCH)))
+
+
+def one_by_one(model: Any, batches: dict[str, torch.Tensor]) -> torch.Tensor:
+    rows = [{name: each[i] for name, each in batches.items()} for i in range(len(batches["rewards"]))]
+    return torch.stack([model._of_target(model.program.state, row) for row in rows])
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
+@pytest.mark.parametrize("n_steps", [2, 4, 5, 7, 11])
+def test_pieces_of_a_power_of_two_make_up_the_whole(
+    algorithm: Any, double: bool, n_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AHEAD", 4 * BATCH + 1)
+    model = model_of(algorithm, "CartPole-v1", double=double)
+    batches, seen = batches_of(model, n_steps), []
+    call = model.program.call
+
+    def noted(function: Any, rows: Any) -> Any:
+        seen.append(len(rows["next_observations"]) // BATCH)
+        return call(function, rows)
+
+    monkeypatch.setattr(model.program, "call", noted)
+    ahead = model._ahead(batches)
+    torch.testing.assert_close(ahead, one_by_one(model, batches))
+    assert ahead.shape[:2] == (n_steps, BATCH)
+    assert set(seen) == {2 if n_steps < 4 else 4}
+    assert sum(seen) < n_steps + max(seen)
+
+
+def test_batches_larger_than_all_rows_ahead_are_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROWS_AHEAD", BATCH - 1)
+    model = model_of(DQN, "CartPole-v1")
+    batches = batches_of(model, 3)
+    torch.testing.assert_close(model._ahead(batches), one_by_one(model, batches))
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_masks_of_the_next_states_come_along(double: bool) -> None:
+    model = model_of(DQN, "Zoo/Masked-v0", double=double)
+    batches = batches_of(model, 6)
+    masks = batches["next_action_masks"]
+    assert not masks.all()
+    torch.testing.assert_close(model._ahead(batches), one_by_one(model, batches))
+    allowed = {name: each for name, each in batches.items() if name != "next_action_masks"}
+    changed = (model._ahead(allowed) != model._ahead(batches)).any()
+    assert bool(changed) == (not double)  # doubly, the online network chooses, and later
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
+def test_targets_are_the_same_with_them_and_without(algorithm: Any, double: bool) -> None:
+    model = model_of(algorithm, "CartPole-v1", double=double)
+    batches = batches_of(model, 3)
+    ahead = model._ahead(batches)
+    for i in range(3):
+        batch = {name: each[i] for name, each in batches.items()}
+        with_them = model.targets(model.program.state, {**batch, "of_target": ahead[i]})
+        torch.testing.assert_close(with_them, model.targets(model.program.state, batch))
+        others = model.targets(model.program.state, {**batch, "of_target": ahead[i] + 1})
+        assert not torch.allclose(others, with_them)
+
+
+@pytest.mark.parametrize(("gradient_steps", "ahead"), [(1, False), (2, True)])
+def test_one_step_alone_estimates_for_itself(
+    gradient_steps: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(
+        DQN, "_ahead", lambda self, batches, whole=DQN._ahead: asked.append(1) or whole(self, batches)
+    )
+    model = model_of(DQN, "CartPole-v1", gradient_steps=gradient_steps)
+    assert model.n_updates
+    assert bool(asked) == ahead

@@ -1,0 +1,43 @@
+"""Sums of compiled graphs on a CPU, in forms that inductor makes quick code of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.optim.intermediates import laid_out
+
+LONGEST_PLAIN_SUM = 65_536
+"""Numbers up to which a processor of 512 bits adds in registers; beyond, partial sums lie in memory."""
+
+FEW_COLUMNS = 16
+"""Columns below which inductor takes the rows of each sum to several threads, one sum after the other."""
+
+
+def _vector_norm(
+    vector: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """Sum the squares of a long vector in pieces, three times as fast."""
+    is_plain = order == 2 and dim is None and not keepdim and dtype is None and vector.dim() == 1
+    if not is_plain or vector.device.type != "cpu":
+        return NotImplemented
+    squares = [piece.square().sum() for piece in vector.split(LONGEST_PLAIN_SUM)]
+    return torch.stack(squares).sum().sqrt()
+
+
+def _mean(tensor: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """Put the axis of a mean last where a short one follows: quantiles (batch, quantiles, actions)."""
+    is_plain = tensor.dim() == 3 and dim in ([1], [-2]) and not keepdim and dtype is None
+    if not is_plain or tensor.device.type != "cpu" or tensor.shape[2] >= FEW_COLUMNS:
+        return NotImplemented
+    return laid_out(tensor.transpose(1, 2)).mean(2)
+
+
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.linalg_vector_norm.default: _vector_norm,
+    torch.ops.aten.mean.dim: _mean,
+}
+"""What sums of a traced graph become."""

@@ -134,6 +134,7 @@ def trained_a_little(arguments: argparse.Namespace) -> Any:
         precision=arguments.precision,
         threads=arguments.threads,
         **work.hyperparameters,
+        **work.policy,
         **SAME_AS_PEERS[arguments.work],
     )
     return model.learn(work.hyperparameters["learning_starts"] + 2 * work.hyperparameters["train_freq"])

@@ -43,7 +43,7 @@ def one_by_one(model: Any, batches: dict[str, torch.Tensor]) -> torch.Tensor:
 def test_pieces_of_a_power_of_two_make_up_the_whole(
     algorithm: Any, double: bool, n_steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROWS_AHEAD", 4 * BATCH + 1)
+    together = 2 if n_steps < 4 else 4
     model = model_of(algorithm, "CartPole-v1", double=double)
     batches, seen = batches_of(model, n_steps), []
     call = model.program.call
@@ -53,18 +53,12 @@ def test_pieces_of_a_power_of_two_make_up_the_whole(
         return call(function, rows)
 
     monkeypatch.setattr(model.program, "call", noted)
-    ahead = model._ahead(batches)
+    ahead = model._ahead(batches, together)
     torch.testing.assert_close(ahead, one_by_one(model, batches))
     assert ahead.shape[:2] == (n_steps, BATCH)
-    assert set(seen) == {2 if n_steps < 4 else 4}
+    assert ahead.nbytes * 2 == model._bytes_ahead() * n_steps * BATCH
+    assert set(seen) == {together}
     assert sum(seen) < n_steps + max(seen)
-
-
-def test_batches_larger_than_all_rows_ahead_are_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROWS_AHEAD", BATCH - 1)
-    model = model_of(DQN, "CartPole-v1")
-    batches = batches_of(model, 3)
-    torch.testing.assert_close(model._ahead(batches), one_by_one(model, batches))
 
 
 @pytest.mark.parametrize("double", [True, False])
@@ -73,9 +67,9 @@ def test_masks_of_the_next_states_come_along(double: bool) -> None:
     batches = batches_of(model, 6)
     masks = batches["next_action_masks"]
     assert not masks.all()
-    torch.testing.assert_close(model._ahead(batches), one_by_one(model, batches))
+    torch.testing.assert_close(model._ahead(batches, 2), one_by_one(model, batches))
     allowed = {name: each for name, each in batches.items() if name != "next_action_masks"}
-    changed = (model._ahead(allowed) != model._ahead(batches)).any()
+    changed = (model._ahead(allowed, 2) != model._ahead(batches, 2)).any()
     assert bool(changed) == (not double)  # doubly, the online network chooses, and later
 
 
@@ -84,7 +78,7 @@ def test_masks_of_the_next_states_come_along(double: bool) -> None:
 def test_targets_are_the_same_with_them_and_without(algorithm: Any, double: bool) -> None:
     model = model_of(algorithm, "CartPole-v1", double=double)
     batches = batches_of(model, 3)
-    ahead = model._ahead(batches)
+    ahead = model._ahead(batches, 2)
     for i in range(3):
         batch = {name: each[i] for name, each in batches.items()}
         with_them = model.targets(model.program.state, {**batch, "of_target": ahead[i]})
@@ -93,14 +87,20 @@ def test_targets_are_the_same_with_them_and_without(algorithm: Any, double: bool
         assert not torch.allclose(others, with_them)
 
 
-@pytest.mark.parametrize(("gradient_steps", "ahead"), [(1, False), (2, True)])
-def test_one_step_alone_estimates_for_itself(
-    gradient_steps: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("gradient_steps", "rows", "together"),
+    [(1, 1024, set()), (2, 1024, {2}), (7, 1024, {4}), (7, 3 * BATCH, {2}), (7, 2 * BATCH - 1, set())],
+)
+def test_as_many_batches_are_estimated_at_once_as_there_is_room_for_and_one_alone_in_its_step(
+    gradient_steps: int, rows: int, together: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-    monkeypatch.setattr(
-        DQN, "_ahead", lambda self, batches, whole=DQN._ahead: asked.append(1) or whole(self, batches)
-    )
-    model = model_of(DQN, "CartPole-v1", gradient_steps=gradient_steps)
-    assert model.n_updates
-    assert bool(asked) == ahead
+    monkeypatch.setattr(module, "ROWS_AHEAD", rows)
+    asked, ahead = set(), DQN._ahead
+
+    def noted(model: Any, batches: Any, together: int) -> Any:
+        asked.add(together)
+        return ahead(model, batches, together)
+
+    monkeypatch.setattr(DQN, "_ahead", noted)
+    model_of(DQN, "CartPole-v1", gradient_steps=gradient_steps)
+    assert asked == together

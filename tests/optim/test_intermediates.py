@@ -73,6 +73,15 @@ def test_nothing_else_is(function: Callable[..., list[Tensor]], given: tuple[Ten
     assert kept(traced(function, *given)) == []
 
 
+def test_a_graph_that_writes_into_a_scalar_is_left_alone() -> None:
+    def doubled(vector: Tensor) -> list[Tensor]:
+        total = vector.sum()
+        total.view(1).mul_(2)
+        return [vector * total]
+
+    assert kept(traced(doubled, torch.randn(N))) == []
+
+
 @pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize(("keeps", "roots_in_the_loop"), [(True, False), (False, True)])
 def test_compiled_a_kept_scalar_is_computed_outside_the_loop_over_the_vector(

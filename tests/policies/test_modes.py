@@ -96,6 +96,16 @@ def test_targets_are_computed_in_evaluation_mode(name: str, modes: list[tuple[bo
         assert all(each.training == training for each in model.policy.modules())
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_target_network_is_asked_ahead_of_the_steps_unless_these_move_its_statistics(
+    normalize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ahead = [], DQN._ahead
+    monkeypatch.setattr(DQN, "_ahead", lambda *given: asked.append(given) or ahead(*given))
+    make("dqn", normalize=normalize).learn(64)
+    assert bool(asked) == (not normalize)
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_acting_drops_nothing_and_moves_no_statistics(name: str) -> None:
     model = make(name, dropout=0.5, normalize=True).learn(64)

@@ -8,7 +8,6 @@ next action that the copy values; a dueling network (Wang et al. 2016) splits st
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +35,7 @@ from zoo.policies.parameter_noise import NoisyGreedy
 from zoo.policies.q_network import QNetwork
 
 ROWS_AHEAD = 1024
-"""Next states that the target network estimates at once: few enough to stay in a processor's cache."""
+"""Next states that the target network estimates at once; what it makes of them had better stay in a cache."""
 
 
 @dataclass
@@ -124,17 +123,23 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             self.record("train/parameter_noise_std", self.exploration.perturbed.std)
 
     def _learn_from(self, batches: Mapping[str, Any], n_steps: int) -> Mapping[str, Tensor]:
-        if n_steps > 1:
-            batches = {**batches, "of_target": self._ahead(batches)}
+        together = 2 ** (min(n_steps, max(1, ROWS_AHEAD // self.config.batch_size)).bit_length() - 1)
+        has_statistics = next(self.policy.buffers(), None) is not None  # which gradient steps may move
+        if together > 1 and not has_statistics:
+            batches = {**batches, "of_target": self._ahead(batches, together)}
         return self._take_steps(self._gradient_step, self.rates(self._progress_before), batches)
 
-    def _ahead(self, batches: Mapping[str, Any]) -> Tensor:
-        """Return `_of_target` of batches (steps, batch, …), several at a time, as many rows cost less each.
+    def _bytes_ahead(self) -> int:
+        assert isinstance(self.action_space, spaces.Discrete)
+        n_values = int(self.action_space.n) if self.config.double else 1
+        return 2 * 4 * n_values  # in parts, and put together
+
+    def _ahead(self, batches: Mapping[str, Any], together: int) -> Tensor:
+        """Return `_of_target` of batches (steps, batch, …), so many at a time, as many rows cost less each.
 
         Every number of batches has a graph of its own, so these are powers of two; the last ones overlap.
         """
         n_steps, batch_size = batches["rewards"].shape
-        together = 2 ** int(math.log2(min(n_steps, max(1, ROWS_AHEAD // batch_size))))
         seen = {name: batches[name] for name in ("next_observations", "next_action_masks") if name in batches}
         parts = []
         for start in [*range(0, n_steps - together, together), n_steps - together]:
@@ -160,7 +165,10 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
         return F.smooth_l1_loss(values, targets, reduction="none"), values - targets
 
     def targets(self, state: State, batch: dict[str, Tensor]) -> Tensor:
-        """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses."""
+        """Return r + γ·Q_target(s′, a′), (batch,), of the action a′ that the deciding network chooses.
+
+        Where ``batch`` has ``of_target``, that is what was computed of these next observations ahead.
+        """
         values = batch["of_target"] if "of_target" in batch else self._of_target(state, batch)
         if self.config.double:
             with self.modes.evaluation():
@@ -171,7 +179,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
     def _of_target(self, state: State, batch: dict[str, Tensor]) -> Tensor:
         """Return Q_target(s′, a′), (batch,); of all actions, (batch, actions), where it does not choose.
 
-        This network stands still within an update.
+        Its parameters stand still within an update.
         """
         with self.modes.evaluation():
             estimates = self.descent.parameters.at(state["target"])(batch["next_observations"])

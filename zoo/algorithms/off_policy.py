@@ -167,12 +167,17 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         )
         self.memory.relabelling = relabelling
         self.memory.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
-        self._steps_per_call = max(1, BATCH_BYTES // (replay_bytes(1, specs) * config.batch_size))
+        bytes_each = replay_bytes(1, specs) + self._bytes_ahead()
+        self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         exploration = self._make_exploration()
         if hasattr(self, "exploration"):
             exploration.take_over(self.exploration)
         self.exploration = exploration
         self._uncredited = 0
+
+    def _bytes_ahead(self) -> int:
+        """Return the bytes that are computed for each transition before the gradient steps."""
+        return 0
 
     def _make_sampler(self) -> Sampler:
         if self.memory_config.prioritized is None:

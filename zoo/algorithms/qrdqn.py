@@ -55,6 +55,9 @@ class QRDQN(DQN):
             n_quantiles=self.config.n_quantiles,
         )
 
+    def _bytes_ahead(self) -> int:
+        return self.config.n_quantiles * super()._bytes_ahead()
+
     def _adam_eps(self) -> float:
         return 0.01 / self.config.batch_size  # from the paper, for batches of 32
 

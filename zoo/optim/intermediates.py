@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch._inductor import ir
 from torch._inductor.lowering import register_lowering
+from torch._ops import OpOverload
 
 
 # Compiled graphs are kept by the names of their operations: whoever changes what this becomes renames it.
@@ -36,8 +37,14 @@ def _lowered(tensor: Any) -> Any:
 
 
 def keep_scalars(graph: torch.fx.GraphModule) -> None:
-    """Let scalars that larger tensors are computed from lie in memory before; on a CPU, where it pays."""
-    for node in list(graph.graph.nodes):
+    """Let scalars that larger tensors are computed from lie in memory before; on a CPU, where it pays.
+
+    A graph that writes into tensors is left alone: it may write into a scalar after it was computed.
+    """
+    nodes = list(graph.graph.nodes)
+    if any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in nodes):
+        return
+    for node in nodes:
         readers = [user for user in node.users if _size(user) > 1]
         if _size(node) == 1 and _is_computed(node) and readers:
             with graph.graph.inserting_after(node):
@@ -48,7 +55,7 @@ def keep_scalars(graph: torch.fx.GraphModule) -> None:
 
 
 def _is_computed(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and not node.target.is_view
+    return isinstance(node.target, OpOverload) and not node.target.is_view
 
 
 def _size(node: torch.fx.Node) -> int:

@@ -13,18 +13,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from zoo.optim.processor import mkl_holds_back
 from zoo.optim.program import Program
-from zoo.optim.runtime import Runtime
+from zoo.optim.runtime import Runtime, computing_with
 from zoo.optim.state import Outcome, State
-
-LARGE = 100, 100, 150
-"""Rows, inner dimension and columns of a product that is just large enough for oneDNN."""
-
-NARROW = 256, 400, 16
-"""Of one that is just wide enough for it, and taken with its factors swapped."""
 
 
 @pytest.fixture
-def with_onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     decompositions()
     monkeypatch.setattr("zoo.optim.products.mkl_holds_back", lambda: True)
     with torch.compiler.config.patch(force_disable_caches=True):  # a graph that is kept lowers nothing
@@ -32,7 +26,7 @@ def with_onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
     decompositions()
     monkeypatch.setattr("zoo.optim.products.mkl_holds_back", lambda: False)
 
@@ -50,7 +44,7 @@ def traced(left: Tensor, right: Tensor) -> torch.fx.GraphModule:
 
 def products_of(graph: torch.fx.GraphModule) -> list[tuple[Any, tuple[int, ...]]]:
     """Return the operations that multiply matrices, and the shapes of what comes out."""
-    products = torch.ops.aten.mm.default, torch.ops.zoo.onednn_product.default
+    products = torch.ops.aten.mm.default, torch.ops.zoo.blocked_product.default
     return [
         (node.target, tuple(node.meta["val"].shape)) for node in graph.graph.nodes if node.target in products
     ]
@@ -60,7 +54,7 @@ def matrix(rows: int, columns: int, transposed: bool = False, **options: Any) ->
     return torch.randn(columns, rows, **options).t() if transposed else torch.randn(rows, columns, **options)
 
 
-@pytest.mark.usefixtures("without_onednn")
+@pytest.mark.usefixtures("with_mkl")
 @pytest.mark.parametrize(
     ("shape", "computed"),
     [
@@ -72,7 +66,7 @@ def matrix(rows: int, columns: int, transposed: bool = False, **options: Any) ->
         ((64, 32, 1), (64, 1)),  # a vector, for which there are kernels of its own
         ((3, 32, 64), (3, 64)),
         ((20, 32, 10), (20, 10)),
-        (LARGE, (100, 150)),
+        ((100, 100, 150), (100, 150)),
     ],
 )
 def test_tall_and_narrow_products_are_taken_with_their_factors_swapped(
@@ -87,55 +81,140 @@ def test_tall_and_narrow_products_are_taken_with_their_factors_swapped(
     assert product.is_contiguous()
 
 
-@pytest.mark.usefixtures("without_onednn")
+@pytest.mark.usefixtures("with_mkl")
 def test_a_gpu_takes_products_as_they_are() -> None:
     graph = traced(matrix(64, 32, device="meta"), matrix(32, 2, device="meta"))
     assert products_of(graph) == [(torch.ops.aten.mm.default, (64, 2))]
 
 
-def compiled(graph: torch.fx.GraphModule, *given: Tensor) -> Tensor:
-    """Return the one result of a graph that is compiled; it has to be oneDNN that multiplies."""
+def compiled(function: Any, *given: Tensor, threads: int = 1) -> list[Tensor]:
+    """Return what a function gives that is compiled; it has to be oneDNN that multiplies."""
     from torch._inductor.utils import run_and_get_code
 
     from zoo.optim import tracing
 
-    (result,), codes = run_and_get_code(lambda: tracing._inductor(graph, list(given))(*given))
-    assert "aoti_torch_cpu__linear_pointwise(" in "".join(codes)
-    return result
+    with computing_with(threads):
+        graph = make_fx(function, decompositions(), tracing_mode="fake")(*given)
+        results, codes = run_and_get_code(lambda: tracing._inductor(graph, list(given))(*given))
+    assert "at::native::cpublas::brgemm(" in "".join(codes)
+    return list(results)
 
 
-@pytest.mark.usefixtures("with_onednn", "needs_compiler")
-@pytest.mark.parametrize(("shape", "computed"), [(LARGE, (100, 150)), (NARROW, (16, 256))])
-@pytest.mark.parametrize("left_transposed", [False, True])
-@pytest.mark.parametrize("right_transposed", [False, True])
-def test_onednn_computes_large_products_of_any_layout(
-    shape: tuple[int, int, int],
-    computed: tuple[int, int],
-    left_transposed: bool,
-    right_transposed: bool,
+def assert_same_products(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-4)
+    assert found.is_contiguous()
+
+
+@pytest.mark.usefixtures("in_blocks")
+@pytest.mark.parametrize(
+    ("shape", "transposed", "computed"),
+    [
+        ((64, 256, 256), "", (64, 256)),
+        (
+            (64, 256, 256),
+            "right",
+            (256, 64),
+        ),  # a layer: its input is copied, and what comes out, not its weights
+        ((256, 256, 256), "right", (256, 256)),  # where both take as long
+        ((256, 64, 256), "left", (256, 256)),  # the gradient of its weights
+        (
+            (256, 64, 4),
+            "left",
+            (4, 256),
+        ),  # that of a first layer's: few of the vector's numbers would be used
+        ((64, 256, 2), "", (64, 2)),
+        ((64, 256, 2), "left", (2, 64)),
+        ((2, 64, 256), "", (2, 256)),
+        ((1, 64, 256), "", (1, 256)),
+        ((64, 1, 256), "", (64, 256)),
+    ],
+)
+def test_factors_are_swapped_where_that_is_less_work(
+    shape: tuple[int, int, int], transposed: str, computed: tuple[int, int]
 ) -> None:
     rows, inner, columns = shape
-    left, right = matrix(rows, inner, left_transposed), matrix(inner, columns, right_transposed)
+    left = matrix(rows, inner, transposed == "left")
+    right = matrix(inner, columns, transposed == "right")
     graph = traced(left, right)
-    assert products_of(graph) == [(torch.ops.zoo.onednn_product.default, computed)]
-    torch.testing.assert_close(graph(left, right), left @ right, rtol=1e-4, atol=1e-4)
-    listed = make_fx(lambda *factors: [graph(*factors)])(left, right)
-    torch.testing.assert_close(compiled(listed, left, right), left @ right, rtol=1e-4, atol=1e-4)
+    assert products_of(graph) == [(torch.ops.zoo.blocked_product.default, computed)]
+    assert_same_products(graph(left, right), left @ right)
 
 
-@pytest.mark.usefixtures("with_onednn", "needs_compiler")
-@pytest.mark.parametrize("stretched", ["left", "right"])
-def test_onednn_takes_factors_whose_rows_are_one_and_the_same(stretched: str) -> None:
-    def product(one: Tensor, other: Tensor) -> list[Tensor]:
-        rows = one[:1].expand(128, 128)
-        return [rows @ other if stretched == "left" else other @ rows]
+@pytest.mark.usefixtures("in_blocks", "needs_compiler")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    "shape",
+    [(3, 5, 7), (64, 256, 256), (16, 400, 270), (300, 1100, 40), (520, 33, 550)],
+    ids=["small", "layer", "few rows", "long sums", "many blocks"],
+)
+def test_blocks_make_up_the_product_of_factors_in_any_layout(
+    shape: tuple[int, int, int], transposed: tuple[bool, bool], threads: int
+) -> None:
+    rows, inner, columns = shape
+    left, right = matrix(rows, inner, transposed[0]), matrix(inner, columns, transposed[1])
+    (found,) = compiled(lambda *factors: [torch.mm(*factors)], left, right, threads=threads)
+    assert_same_products(found, left @ right)
 
+
+@pytest.mark.usefixtures("in_blocks", "needs_compiler")
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda one, other: one[:1].expand(128, 128) @ other,
+        lambda one, other: other @ one[:1].expand(128, 128),
+        lambda one, other: one[5:45, 3:60] @ other[2:59, 7:],
+        lambda one, other: one[::2, ::3] @ other[:43],
+        lambda one, other: one @ one,
+        lambda one, other: one @ one.t(),
+    ],
+    ids=["one row", "one row on the right", "parts", "with gaps", "itself", "itself transposed"],
+)
+def test_blocks_are_those_of_factors_that_are_parts_of_others(product: Any) -> None:
     one, other = matrix(128, 128), matrix(128, 128)
-    graph = make_fx(product, decompositions(), tracing_mode="fake")(one, other)
-    torch.testing.assert_close(compiled(graph, one, other), product(one, other)[0])
+    (found,) = compiled(lambda *factors: [product(*factors)], one, other)
+    assert_same_products(found, product(one, other))
 
 
-@pytest.mark.usefixtures("with_onednn", "needs_compiler")
+@pytest.mark.usefixtures("in_blocks", "needs_compiler")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_made_of_a_product_is_computed_of_all_of_it(threads: int) -> None:
+    def layers(rows: Tensor, weights: Tensor, bias: Tensor) -> list[Tensor]:
+        first = torch.addmm(bias, rows, weights.t())
+        hidden = first.relu()
+        return [hidden, hidden @ weights, first.sin().sum(0), hidden.t().contiguous(), hidden.view(-1) * 2]
+
+    given = torch.randn(200, 96), torch.randn(96, 96), torch.randn(96)
+    for found, expected in zip(compiled(layers, *given, threads=threads), layers(*given), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads", "expected"),
+    [
+        ((64, 256, 256), 1, (64, 256, 256, 1)),
+        ((64, 256, 256), 2, (32, 256, 256, 2)),
+        ((256, 256, 256), 2, (128, 256, 256, 2)),
+        ((1000, 256, 256), 2, (256, 256, 256, 2)),
+        ((1100, 256, 256), 2, (192, 256, 256, 2)),  # six blocks, three for each
+        ((31, 256, 256), 2, (31, 256, 128, 2)),  # too few rows for two
+        ((64, 1100, 256), 2, (32, 368, 256, 2)),
+        ((64, 1100, 256), 1, (64, 368, 256, 1)),
+        ((64, 64, 64), 2, (64, 64, 64, 1)),  # too little to share
+        ((64, 64, 600), 1, (64, 64, 208, 1)),
+    ],
+)
+def test_blocks_are_as_many_as_threads_can_share(
+    shape: tuple[int, int, int], threads: int, expected: tuple[int, int, int, int]
+) -> None:
+    decompositions()
+    from zoo.optim.blocked_product import blocks
+
+    rows, inner, columns, n_threads = blocks(*shape, threads)
+    assert (rows, inner, columns, n_threads) == expected
+
+
+@pytest.mark.usefixtures("in_blocks", "needs_compiler")
 @pytest.mark.parametrize("n_steps", [1, 3], ids=["single", "loop"])
 def test_steps_with_large_products_end_as_eager_ones(n_steps: int) -> None:
     def step(state: State, shared: Tensor, row: Tensor) -> Outcome:
@@ -158,21 +237,22 @@ def test_steps_with_large_products_end_as_eager_ones(n_steps: int) -> None:
     assert not torch.allclose(found[True][0], start)
 
 
-@pytest.mark.usefixtures("with_onednn")
+@pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize(
     ("shape", "options"),
     [
-        ((100, 100, 149), {}),
-        ((15, 400, 256), {}),
-        (LARGE, {"dtype": torch.float64}),
-        (LARGE, {"device": "meta"}),
+        ((100, 100, 1), {}),
+        ((0, 100, 20), {}),
+        ((100, 0, 20), {}),
+        ((100, 100, 150), {"dtype": torch.float64}),
+        ((100, 100, 150), {"device": "meta"}),
     ],
-    ids=["smaller", "narrower", "double", "elsewhere"],
+    ids=["vector", "no rows", "no sums", "double", "elsewhere"],
 )
-def test_other_products_are_not_onednns(shape: tuple[int, int, int], options: dict[str, Any]) -> None:
+def test_other_products_are_not_taken_in_blocks(shape: tuple[int, int, int], options: dict[str, Any]) -> None:
     rows, inner, columns = shape
     graph = traced(matrix(rows, inner, **options), matrix(inner, columns, **options))
-    assert products_of(graph) == [(torch.ops.aten.mm.default, (rows, columns))]
+    assert torch.ops.zoo.blocked_product.default not in [operation for operation, _ in products_of(graph)]
 
 
 @pytest.mark.parametrize(

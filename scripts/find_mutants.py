@@ -609,9 +609,6 @@ EQUIVALENT = {
     ("zoo/training/statistics.py", "_ELEMENTS = 1_000_000", "1000000", "1000001"): (
         "how much is drawn at a time is chosen for the memory that it takes"
     ),
-    ("zoo/optim/products.py", 'no_bias, no_activation = None, ("none", [-1], "")', "1", "2"): (
-        "no activation has no numbers of its own"
-    ),
     ("zoo/optim/spectral.py", "AT_FIRST, EACH_TIME = 50, 2", "50", "51"): (
         "one step more only brings the directions a little nearer to where they go"
     ),

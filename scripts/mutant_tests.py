@@ -71,6 +71,7 @@ TESTS_OF = {
     "optim/tracing.py": ("test_program",),
     "optim/intermediates.py": ("test_intermediates", "test_program"),
     "optim/products.py": ("test_products", "test_program"),
+    "optim/blocked_product.py": ("test_products", "test_rounding"),
     "optim/reductions.py": ("test_reductions", "test_program"),
     "optim/processor.py": ("test_products",),
     "policies/numpy_forward.py": ("test_acting",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from zoo.optim.processor import mkl_holds_back
 from zoo.optim.program import Program
+from zoo.optim.rounding import rounding_large_products
 from zoo.optim.runtime import Runtime, computing_with
 from zoo.optim.state import Outcome, State
 
@@ -140,40 +142,75 @@ def test_factors_are_swapped_where_that_is_less_work(
     assert_same_products(graph(left, right), left @ right)
 
 
+def in_all_layouts(rows: int, inner: int, columns: int) -> list[tuple[Tensor, Tensor]]:
+    """Return pairs of factors, each of which is transposed in memory or is not."""
+    layouts = itertools.product([False, True], repeat=2)
+    return [(matrix(rows, inner, left), matrix(inner, columns, right)) for left, right in layouts]
+
+
+def products_of_pairs(*factors: Tensor) -> list[Tensor]:
+    return [left @ right for left, right in zip(factors[::2], factors[1::2], strict=True)]
+
+
 @pytest.mark.usefixtures("in_blocks", "needs_compiler")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize(
     "shape",
     [(3, 5, 7), (64, 256, 256), (16, 400, 270), (300, 1100, 40), (520, 33, 550)],
     ids=["small", "layer", "few rows", "long sums", "many blocks"],
 )
 def test_blocks_make_up_the_product_of_factors_in_any_layout(
-    shape: tuple[int, int, int], transposed: tuple[bool, bool], threads: int
+    shape: tuple[int, int, int], threads: int
 ) -> None:
-    rows, inner, columns = shape
-    left, right = matrix(rows, inner, transposed[0]), matrix(inner, columns, transposed[1])
-    (found,) = compiled(lambda *factors: [torch.mm(*factors)], left, right, threads=threads)
-    assert_same_products(found, left @ right)
+    pairs = in_all_layouts(*shape)
+    found = compiled(products_of_pairs, *itertools.chain(*pairs), threads=threads)
+    for product, (left, right) in zip(found, pairs, strict=True):
+        assert_same_products(product, left @ right)
 
 
 @pytest.mark.usefixtures("in_blocks", "needs_compiler")
+def test_blocks_are_those_of_factors_that_are_parts_of_others() -> None:
+    def products(one: Tensor, other: Tensor) -> list[Tensor]:
+        row = one[:1].expand(128, 128)
+        parts = [one[5:45, 3:60] @ other[2:59, 7:], one[::2, ::3] @ other[:43]]
+        return [row @ other, other @ row, *parts, one @ one, one @ one.t()]
+
+    given = matrix(128, 128), matrix(128, 128)
+    for found, expected in zip(compiled(products, *given), products(*given), strict=True):
+        assert_same_products(found, expected)
+
+
+def rounded_products_of_pairs(*factors: Tensor) -> list[Tensor]:
+    with rounding_large_products(True):
+        return products_of_pairs(*factors)
+
+
+@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    "product",
-    [
-        lambda one, other: one[:1].expand(128, 128) @ other,
-        lambda one, other: other @ one[:1].expand(128, 128),
-        lambda one, other: one[5:45, 3:60] @ other[2:59, 7:],
-        lambda one, other: one[::2, ::3] @ other[:43],
-        lambda one, other: one @ one,
-        lambda one, other: one @ one.t(),
-    ],
-    ids=["one row", "one row on the right", "parts", "with gaps", "itself", "itself transposed"],
+    "shape", [(64, 256, 256), (100, 301, 77), (40, 1101, 64)], ids=["layer", "odd", "long sums"]
 )
-def test_blocks_are_those_of_factors_that_are_parts_of_others(product: Any) -> None:
-    one, other = matrix(128, 128), matrix(128, 128)
-    (found,) = compiled(lambda *factors: [product(*factors)], one, other)
-    assert_same_products(found, product(one, other))
+def test_blocks_of_rounded_factors_make_up_their_product(shape: tuple[int, int, int], threads: int) -> None:
+    pairs = in_all_layouts(*shape)
+    found = compiled(rounded_products_of_pairs, *itertools.chain(*pairs), threads=threads)
+    for product, (left, right) in zip(found, pairs, strict=True):
+        assert_same_products(product, (left.bfloat16().double() @ right.bfloat16().double()).float())
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_numbers_between_two_of_bfloat16_are_rounded_to_the_even_one() -> None:
+    right = torch.full((128, 128), 1 + 2**-8)
+    right[::3], right[:, ::5] = 1 + 3 * 2**-8, -(1 + 2**-8)
+    (found,) = compiled(rounded_products_of_pairs, torch.eye(128), right)
+    assert torch.equal(found, right.bfloat16().float())
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_numbers_that_are_not_finite_go_through_products_of_rounded_factors() -> None:
+    left, right = torch.ones(128, 128), torch.ones(128, 128)
+    left[3, 5], right[7, 11], right[8, 12] = torch.nan, torch.nan, torch.inf
+    (found,) = compiled(rounded_products_of_pairs, left, right)
+    torch.testing.assert_close(found, left @ right, equal_nan=True)
 
 
 @pytest.mark.usefixtures("in_blocks", "needs_compiler")

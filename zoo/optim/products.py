@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.optim.blocked_product import LANES, blocked_product
+from zoo.optim.blocked_product import LANES, blocked_product, rounded_blocked_product
 from zoo.optim.processor import mkl_holds_back
-from zoo.optim.rounding import is_large, rounded_product, rounds_large_products
+from zoo.optim.rounding import is_large, rounds_large_products
 
 FEW_COLUMNS = 25
 """Columns up to which MKL was faster with a product's factors swapped, for batches of 64 and 256."""
@@ -32,22 +32,22 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     if left.device.type != "cpu":
         return NotImplemented
     if rounds_large_products() and is_large(left, right):
-        return rounded_product(left, right)
+        return _with_less_work(rounded_blocked_product, left, right)
     n_rows, n_columns = left.shape[0], right.shape[1]
     is_empty = left.numel() == 0 or right.numel() == 0
     if mkl_holds_back() and left.dtype == torch.float32 and n_columns > 1 and not is_empty:
-        return _in_blocks(left, right)
+        return _with_less_work(blocked_product, left, right)
     if 1 < n_columns <= FEW_COLUMNS < n_rows:  # up to six times faster
         return (right.t() @ left.t()).t().contiguous()
     return NotImplemented
 
 
-def _in_blocks(left: Tensor, right: Tensor) -> Tensor:
-    """Leave the product to oneDNN, with its factors swapped where that is less work."""
+def _with_less_work(product: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> Tensor:
+    """Return what ``product`` makes of the factors, swapped where that is less work."""
     swapped, n_copied_back = (right.t(), left.t()), left.shape[0] * right.shape[1]
     if _work(left, right) <= _work(*swapped) + n_copied_back:
-        return blocked_product(left, right)
-    return blocked_product(*swapped).t().contiguous()
+        return product(left, right)
+    return product(*swapped).t().contiguous()
 
 
 def _work(left: Tensor, right: Tensor) -> int:

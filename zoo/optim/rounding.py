@@ -2,8 +2,9 @@
 
 With ``precision=bf16`` PyTorch itself rounds the factors of products on GPUs and on processors with matrix
 units. Others multiply vectors of bfloat16 twice as fast as those of float32 (see `zoo.optim.processor`), but
-only what is bfloat16. There updates round large products here: the sums are float32, and what comes out of
-them is rounded once more. All other products stay what they are in float32.
+only what is bfloat16. There updates round the factors of large products, and sum in float32: eager ones here,
+where what comes out is rounded once more, compiled ones in `zoo.optim.blocked_product`. All other products
+stay what they are in float32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 MULTIPLICATIONS_OF_LARGE_PRODUCTS = 1_500_000
-"""From here on a product was seen to win more than oneDNN's call and a copy of its factors take."""
+"""From here on a product was seen to win more than a copy of its factors takes."""
 
 NARROWEST_OF_LARGE_PRODUCTS = 16
 """Rows and columns below which oneDNN's kernels have too little to do at a time."""
@@ -28,7 +29,7 @@ _is_in_force: ContextVar[bool] = ContextVar("_is_in_force", default=False)
 
 
 def is_large(left: Tensor, right: Tensor) -> bool:
-    """Tell whether a product is worth a call of oneDNN: of two float32 matrices on a processor.
+    """Tell whether a product is worth rounding its factors: of two float32 matrices on a processor.
 
     Large is one of many multiplications, and of more than a few rows and columns.
     """

@@ -32,7 +32,7 @@ ROUNDS = 7
 """Timed without the profiler, and again with it."""
 
 KINDS = {
-    "matrix products": ("::mm", "::addmm", "_mm_out", "_addmm_out", "blocked_product"),
+    "matrix products": ("::mm", "::addmm", "_mm_out", "_addmm_out", "blocked_product", "product_with_pairs"),
     "optimizer, target": ("fused_adam", "::lerp", "foreach_add", "addcdiv"),
     "copies": ("::copy_", "::cat", "::stack", "::clone"),
 }

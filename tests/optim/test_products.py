@@ -28,6 +28,13 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
+def with_vectors() -> None:
+    """Skip where oneDNN has no function for blocks of its own, or one for matrix units."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or torch.cpu._is_amx_tile_supported():
+        pytest.skip("needs a processor with AVX-512 and without AMX")
+
+
+@pytest.fixture
 def with_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
     decompositions()
     monkeypatch.setattr("zoo.optim.products.mkl_holds_back", lambda: False)
@@ -44,9 +51,16 @@ def traced(left: Tensor, right: Tensor) -> torch.fx.GraphModule:
     return make_fx(torch.mm, decompositions(), tracing_mode="fake")(left, right)
 
 
+def blocked() -> Any:
+    decompositions()
+    from zoo.optim.blocked_product import blocked_product
+
+    return blocked_product._opoverload
+
+
 def products_of(graph: torch.fx.GraphModule) -> list[tuple[Any, tuple[int, ...]]]:
     """Return the operations that multiply matrices, and the shapes of what comes out."""
-    products = torch.ops.aten.mm.default, torch.ops.zoo.blocked_product.default
+    products = torch.ops.aten.mm.default, blocked()
     return [
         (node.target, tuple(node.meta["val"].shape)) for node in graph.graph.nodes if node.target in products
     ]
@@ -95,7 +109,7 @@ def compiled(function: Any, *given: Tensor, threads: int = 1) -> list[Tensor]:
 
     from zoo.optim import tracing
 
-    with computing_with(threads):
+    with computing_with(threads), torch.compiler.config.patch(force_disable_caches=True):
         graph = make_fx(function, decompositions(), tracing_mode="fake")(*given)
         results, codes = run_and_get_code(lambda: tracing._inductor(graph, list(given))(*given))
     assert "at::native::cpublas::brgemm(" in "".join(codes)
@@ -112,23 +126,25 @@ def assert_same_products(found: Tensor, expected: Tensor) -> None:
     ("shape", "transposed", "computed"),
     [
         ((64, 256, 256), "", (64, 256)),
-        (
-            (64, 256, 256),
-            "right",
-            (256, 64),
-        ),  # a layer: its input is copied, and what comes out, not its weights
-        ((256, 256, 256), "right", (256, 256)),  # where both take as long
-        ((256, 64, 256), "left", (256, 256)),  # the gradient of its weights
-        (
-            (256, 64, 4),
-            "left",
-            (4, 256),
-        ),  # that of a first layer's: few of the vector's numbers would be used
+        ((64, 256, 256), "right", (256, 64)),
+        ((256, 256, 256), "right", (256, 256)),
+        ((256, 64, 256), "left", (256, 256)),
+        ((256, 64, 4), "left", (4, 256)),
         ((64, 256, 2), "", (64, 2)),
         ((64, 256, 2), "left", (2, 64)),
         ((2, 64, 256), "", (2, 256)),
-        ((1, 64, 256), "", (1, 256)),
         ((64, 1, 256), "", (64, 256)),
+    ],
+    ids=[
+        "rows as they lie",
+        "a layer's few rows are copied, not its weights",
+        "as much either way",
+        "a layer's gradient",
+        "a first layer's gradient, to fill vectors",
+        "narrow",
+        "narrow, to fill vectors",
+        "wide",
+        "outer",
     ],
 )
 def test_factors_are_swapped_where_that_is_less_work(
@@ -138,7 +154,7 @@ def test_factors_are_swapped_where_that_is_less_work(
     left = matrix(rows, inner, transposed == "left")
     right = matrix(inner, columns, transposed == "right")
     graph = traced(left, right)
-    assert products_of(graph) == [(torch.ops.zoo.blocked_product.default, computed)]
+    assert products_of(graph) == [(blocked(), computed)]
     assert_same_products(graph(left, right), left @ right)
 
 
@@ -171,8 +187,8 @@ def test_blocks_make_up_the_product_of_factors_in_any_layout(
 @pytest.mark.usefixtures("in_blocks", "needs_compiler")
 def test_blocks_are_those_of_factors_that_are_parts_of_others() -> None:
     def products(one: Tensor, other: Tensor) -> list[Tensor]:
-        row = one[:1].expand(128, 128)
-        parts = [one[5:45, 3:60] @ other[2:59, 7:], one[::2, ::3] @ other[:43]]
+        row, later = one[:1].expand(128, 128), other.view(-1)[256 : 256 + 128 * 40].view(128, 40)
+        parts = [one[5:45, 3:60] @ other[2:59, 7:], one[::2, ::3] @ other[:43], one[64:] @ one, one @ later]
         return [row @ other, other @ row, *parts, one @ one, one @ one.t()]
 
     given = matrix(128, 128), matrix(128, 128)
@@ -185,7 +201,7 @@ def rounded_products_of_pairs(*factors: Tensor) -> list[Tensor]:
         return products_of_pairs(*factors)
 
 
-@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.usefixtures("with_vectors", "needs_compiler")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "shape", [(64, 256, 256), (100, 301, 77), (40, 1101, 64)], ids=["layer", "odd", "long sums"]
@@ -197,7 +213,7 @@ def test_blocks_of_rounded_factors_make_up_their_product(shape: tuple[int, int, 
         assert_same_products(product, (left.bfloat16().double() @ right.bfloat16().double()).float())
 
 
-@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.usefixtures("with_vectors", "needs_compiler")
 def test_numbers_between_two_of_bfloat16_are_rounded_to_the_even_one() -> None:
     right = torch.full((128, 128), 1 + 2**-8)
     right[::3], right[:, ::5] = 1 + 3 * 2**-8, -(1 + 2**-8)
@@ -205,10 +221,11 @@ def test_numbers_between_two_of_bfloat16_are_rounded_to_the_even_one() -> None:
     assert torch.equal(found, right.bfloat16().float())
 
 
-@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.usefixtures("with_vectors", "needs_compiler")
 def test_numbers_that_are_not_finite_go_through_products_of_rounded_factors() -> None:
     left, right = torch.ones(128, 128), torch.ones(128, 128)
     left[3, 5], right[7, 11], right[8, 12] = torch.nan, torch.nan, torch.inf
+    right.view(torch.int32)[9, 13:15] = torch.tensor([0x7FFFFFFF, -1])  # also NaN
     (found,) = compiled(rounded_products_of_pairs, left, right)
     torch.testing.assert_close(found, left @ right, equal_nan=True)
 
@@ -224,6 +241,19 @@ def test_what_is_made_of_a_product_is_computed_of_all_of_it(threads: int) -> Non
     given = torch.randn(200, 96), torch.randn(96, 96), torch.randn(96)
     for found, expected in zip(compiled(layers, *given, threads=threads), layers(*given), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.usefixtures("in_blocks", "with_vectors", "needs_compiler")
+def test_all_numbers_of_threads_sum_alike() -> None:
+    left, right = matrix(300, 1100), matrix(1100, 200)
+    (alone,), (shared,) = (compiled(products_of_pairs, left, right, threads=threads) for threads in (1, 2))
+    assert torch.equal(alone, shared)
+
+
+@pytest.mark.usefixtures("with_vectors", "needs_compiler")
+def test_what_onednn_cannot_multiply_is_an_exception_also_among_threads() -> None:
+    with torch.backends.mkldnn.flags(enabled=False), pytest.raises(RuntimeError):
+        compiled(rounded_products_of_pairs, matrix(256, 256), matrix(256, 256), threads=2)
 
 
 @pytest.mark.parametrize(
@@ -279,17 +309,18 @@ def test_steps_with_large_products_end_as_eager_ones(n_steps: int) -> None:
     ("shape", "options"),
     [
         ((100, 100, 1), {}),
+        ((1, 100, 100), {}),
         ((0, 100, 20), {}),
         ((100, 0, 20), {}),
         ((100, 100, 150), {"dtype": torch.float64}),
         ((100, 100, 150), {"device": "meta"}),
     ],
-    ids=["vector", "no rows", "no sums", "double", "elsewhere"],
+    ids=["vector", "vector on the left", "no rows", "no sums", "double", "elsewhere"],
 )
 def test_other_products_are_not_taken_in_blocks(shape: tuple[int, int, int], options: dict[str, Any]) -> None:
     rows, inner, columns = shape
     graph = traced(matrix(rows, inner, **options), matrix(inner, columns, **options))
-    assert torch.ops.zoo.blocked_product.default not in [operation for operation, _ in products_of(graph)]
+    assert blocked() not in [operation for operation, _ in products_of(graph)]
 
 
 @pytest.mark.parametrize(

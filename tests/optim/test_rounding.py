@@ -29,7 +29,7 @@ NARROW = 16, 400, 256
 
 @pytest.fixture(autouse=True)
 def _with_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the processor multiply bfloat16, in emulation if need be; torch then is told to round nothing."""
+    """Have the processor multiply bfloat16, eagerly in emulation if need be; torch is told to round nothing."""
     monkeypatch.setattr("zoo.optim.runtime.has_bfloat16_vectors", lambda: True)
 
 
@@ -168,6 +168,10 @@ def test_operations_are_counted_all_the_same() -> None:
 
 
 @pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX512" or torch.cpu._is_amx_tile_supported(),
+    reason="compiled steps multiply bfloat16 where there is AVX-512 and no AMX",
+)
 @pytest.mark.parametrize("n_steps", [1, 3], ids=["single", "loop"])
 def test_compiled_steps_round_as_eager_ones(n_steps: int) -> None:
     def step(state: State, shared: Tensor, row: Tensor) -> Outcome:

@@ -5,11 +5,13 @@ calls it without what a call of an operation costs, which is most of the time of
 share the blocks. The factors are of float32, or rounded to bfloat16, which processors with AVX512_BF16
 multiply twice as fast; the sums are float32 either way.
 
-This uses private parts of PyTorch; `zoo.optim.tracing` imports it, as it does `zoo.optim.products`.
+This uses private parts of PyTorch; `zoo.optim.products`, which `zoo.optim.tracing` imports, imports it.
 """
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from torch.nn import functional as F
 
 from zoo.optim.intermediates import laid_out
 
-MULTIPLICATIONS_FOR_THREADS = 500_000
+MULTIPLICATIONS_TO_SHARE = 500_000
 """From here on, some four microseconds of one thread, several gain more than they take to meet."""
 
 FEWEST_ROWS = 16
@@ -35,8 +37,11 @@ LANES = 16
 """Numbers that oneDNN takes at once; blocks begin at multiples of it."""
 
 
-# Compiled graphs are kept by the names of their operations: whoever changes what these become renames them.
-@torch.library.custom_op("zoo::blocked_product", mutates_args=())
+VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+"""Compiled graphs are kept by the names of their operations: what these become is a part of their names."""
+
+
+@torch.library.custom_op(f"zoo::blocked_product_{VERSION}", mutates_args=())
 def blocked_product(left: Tensor, right: Tensor) -> Tensor:
     """Return ``left @ right``, row by row, of two matrices of float32."""
     return (left @ right).contiguous()
@@ -47,9 +52,9 @@ def _(left: Tensor, right: Tensor) -> Tensor:
     return left.new_empty(left.shape[0], right.shape[1])
 
 
-@register_lowering(torch.ops.zoo.blocked_product.default, type_promotion_kind=None)
+@register_lowering(blocked_product._opoverload, type_promotion_kind=None)
 def _lowered(left: Any, right: Any) -> Any:
-    return _in_blocks(_Kernel, left, right)
+    return _in_blocks(_Template, left, right)
 
 
 def rounded_blocked_product(left: Tensor, right: Tensor) -> Tensor:
@@ -57,13 +62,15 @@ def rounded_blocked_product(left: Tensor, right: Tensor) -> Tensor:
     n_inner = left.shape[1]
     if n_inner % 2:
         left, right = F.pad(left, (0, 1)), F.pad(right, (0, 0, 0, 1))
-    bits = (right if right.is_contiguous() else laid_out(right)).view(torch.int32)
+    right = right if right.is_contiguous() else laid_out(right)
+    bits = right.view(torch.int32)
     rounded = bits + 0x7FFF + ((bits >> 16) & 1)  # to the nearest, of two as near to the even one
+    rounded = torch.where(right.isnan(), 0x7FC00000, rounded)
     pairs = ((rounded[0::2] >> 16) & 0xFFFF) | (rounded[1::2] & -0x10000)
     return product_with_pairs(left.to(torch.bfloat16), pairs)
 
 
-@torch.library.custom_op("zoo::product_with_pairs", mutates_args=())
+@torch.library.custom_op(f"zoo::product_with_pairs_{VERSION}", mutates_args=())
 def product_with_pairs(left: Tensor, pairs: Tensor) -> Tensor:
     """Return the product, as float32, of two matrices of bfloat16.
 
@@ -78,28 +85,32 @@ def _(left: Tensor, pairs: Tensor) -> Tensor:
     return left.new_empty(left.shape[0], pairs.shape[1], dtype=torch.float32)
 
 
-@register_lowering(torch.ops.zoo.product_with_pairs.default, type_promotion_kind=None)
+@register_lowering(product_with_pairs._opoverload, type_promotion_kind=None)
 def _lowered_with_pairs(left: Any, pairs: Any) -> Any:
-    return _in_blocks(_KernelWithPairs, left, pairs)
+    return _in_blocks(_TemplateWithPairs, left, pairs)
 
 
-def _in_blocks(kernel: type[_Kernel], *factors: Any) -> Any:
-    node = ir.ExternKernel
-    left, right = (node.require_contiguous_strides(node.realize_input(factor)) for factor in factors)
+def _in_blocks(template: type[_Template], *factors: Any) -> Any:
+    kernel = ir.ExternKernel
+    left, right = (kernel.require_contiguous_strides(kernel.realize_input(factor)) for factor in factors)
     size = [left.get_size()[0], right.get_size()[1]]
     layout = ir.FixedLayout(torch.device("cpu"), torch.float32, size)
-    code = kernel("blocked_product", [left, right], layout, parallel_num_threads())
+    code = template("blocked_product", [left, right], layout, parallel_num_threads())
     product = code.generate().output_node()  # type: ignore[no-untyped-call]
-    product.data.data.allow_epilogue_fusion = False  # the code writes the product alone
+    product.data.data.allow_epilogue_fusion = False
     return product
 
 
-class _Kernel(CppTemplate):
+class _Template(CppTemplate):
     """The code of one product."""
 
     right_block = "right + k * n_columns + j"
+    before = ""
 
-    def render(self, kernel: Any, template_buffer_node: Any = None, **_: Any) -> str:  # type: ignore[override]
+    def render(  # type: ignore[override]
+        self, kernel: Any, template_buffer_node: Any = None, epilogue_nodes: Any = None, **_: Any
+    ) -> str:
+        assert not epilogue_nodes, "the code writes the product alone"
         left, right = self.input_nodes
         output = template_buffer_node or self.output_node
         (n_rows, n_inner), n_columns = map(int, left.get_size()), int(right.get_size()[1])
@@ -112,6 +123,7 @@ extern "C" {kernel.def_kernel({"left_data": left, "right_data": right}, {"produc
     {kernel.maybe_codegen_profile()}
     const auto* left = &{kernel.index(left, ["0", "0"])};
     const auto* right = &{kernel.index(right, ["0", "0"])};
+    {self.before}
     constexpr int64_t n_rows = {n_rows}, n_inner = {n_inner}, n_columns = {n_columns};
     {shared}
     for (int64_t i = 0; i < n_rows; i += {rows})
@@ -127,10 +139,22 @@ extern "C" {kernel.def_kernel({"left_data": left, "right_data": right}, {"produc
 """
 
 
-class _KernelWithPairs(_Kernel):
-    """That of one with pairs of rows."""
+class _TemplateWithPairs(_Template):
+    """That of one with pairs of rows.
+
+    Where oneDNN can't multiply them, it throws. A small product finds that out where somebody can catch it,
+    as nobody can among several threads.
+    """
 
     right_block = "reinterpret_cast<const at::BFloat16*>(right + k / 2 * n_columns + j)"
+    before = """
+    static const bool is_possible = [] {
+        const at::BFloat16 left[2] = {}, right[2] = {};
+        float product[1];
+        at::native::cpublas::brgemm(1, 1, 2, 2, 1, 1, false, left, right, product);
+        return true;
+    }();
+    (void)is_possible;"""
 
 
 def blocks(n_rows: int, n_inner: int, n_columns: int, threads: int) -> tuple[int, int, int, int]:
@@ -138,15 +162,18 @@ def blocks(n_rows: int, n_inner: int, n_columns: int, threads: int) -> tuple[int
 
     The inner dimension is divided as it is for one thread, so that all numbers of threads sum alike.
     """
-    if n_rows * n_inner * n_columns < MULTIPLICATIONS_FOR_THREADS:
+    if n_rows * n_inner * n_columns < MULTIPLICATIONS_TO_SHARE:
         threads = 1
     by_rows = n_rows >= FEWEST_ROWS * threads
-    rows = part(n_rows, MOST_ROWS, threads if by_rows else 1)
-    columns = part(n_columns, MOST_COLUMNS, 1 if by_rows else threads)
-    return rows, part(n_inner, MOST_INNER, 1), columns, threads
+    rows = part_length(n_rows, MOST_ROWS, threads if by_rows else 1)
+    columns = part_length(n_columns, MOST_COLUMNS, 1 if by_rows else threads)
+    return rows, part_length(n_inner, MOST_INNER), columns, threads
 
 
-def part(length: int, most: int, times: int) -> int:
-    """Return into which parts, of ``most`` at most, a length is divided in at least so many."""
+def part_length(length: int, most: int, times: int = 1) -> int:
+    """Return how long the parts of a length are: ``most`` at most, a multiple of `LANES` but for the whole.
+
+    Their number is a multiple of ``times`` where the length is enough for that.
+    """
     n_parts = times * -(-length // (times * most))
     return min(length, LANES * -(-length // (n_parts * LANES)))

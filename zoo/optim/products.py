@@ -2,7 +2,7 @@
 
 PyTorch leaves products of float32 to MKL, which does not use all of an AMD Zen 5 (see
 `zoo.optim.processor`). OneDNN, which PyTorch brings as well, does: there it takes half the time for layers of
-256 units, and less still for smaller ones, which are kernels of the graph (`zoo.optim.blocked_product`) where
+256 units, and a third for those of 64. `zoo.optim.blocked_product` makes them kernels of the graph, where
 MKL's are calls of operations. With ``precision=bf16`` products may be others, see `zoo.optim.rounding`.
 """
 
@@ -35,7 +35,7 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
         return _with_less_work(rounded_blocked_product, left, right)
     n_rows, n_columns = left.shape[0], right.shape[1]
     is_empty = left.numel() == 0 or right.numel() == 0
-    if mkl_holds_back() and left.dtype == torch.float32 and n_columns > 1 and not is_empty:
+    if mkl_holds_back() and left.dtype == torch.float32 and min(n_rows, n_columns) > 1 and not is_empty:
         return _with_less_work(blocked_product, left, right)
     if 1 < n_columns <= FEW_COLUMNS < n_rows:  # up to six times faster
         return (right.t() @ left.t()).t().contiguous()

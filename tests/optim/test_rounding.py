@@ -29,7 +29,7 @@ NARROW = 16, 400, 256
 
 @pytest.fixture(autouse=True)
 def _with_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the processor multiply bfloat16, eagerly in emulation if need be; torch is told to round nothing."""
+    """Have the processor multiply bfloat16, emulated if need be; torch then is told to round nothing."""
     monkeypatch.setattr("zoo.optim.runtime.has_bfloat16_vectors", lambda: True)
 
 

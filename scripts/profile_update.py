@@ -16,7 +16,8 @@ import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from measure_speed import SAME_AS_PEERS, WORKS
@@ -60,29 +61,36 @@ def main() -> None:
 
 
 def profile(arguments: argparse.Namespace) -> tuple[float, dict[str, tuple[float, float]]]:
-    """Return milliseconds a gradient step, and for each kind of operation milliseconds and calls."""
-    model = trained_a_little(arguments)
+    """Return milliseconds a gradient step, and for each kind of operation milliseconds and calls.
+
+    The milliseconds are those of a model whose kernels say nothing to a profiler: to say it takes time.
+    """
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiler
+
+    with timed_updates(arguments, is_watched=False) as (timed, _):
+        milliseconds = statistics.median(timed() for _ in range(ROUNDS))
+    profiles: list[tuple[float, int, Any]] = []
+    with timed_updates(arguments, is_watched=True) as (timed, n_taken):
+        for _ in range(ROUNDS):
+            with profiler(activities=[ProfilerActivity.CPU]) as seen:
+                seconds = timed()
+            profiles.append((seconds, len(profiles), seen))
+    return milliseconds, divided(min(profiles)[2], n_taken, milliseconds)
+
+
+@contextmanager
+def timed_updates(
+    arguments: argparse.Namespace, *, is_watched: bool
+) -> Iterator[tuple[Callable[[], float], int]]:
+    """Give what takes many gradient steps and returns milliseconds for each, and how many they are."""
+    model = trained_a_little(arguments, is_watched=is_watched)
     n_steps = model.config.gradient_steps
     calls = max(3, arguments.calls // n_steps)
-
     shape = (n_steps, model.config.batch_size)
 
     def update() -> None:
         model._learn_from(model._tensors(model.memory.sample(model.rng, shape)), n_steps)
-
-    with model.runtime.in_force():
-        return measured(update, calls, n_steps, max(3, WARM_UP // n_steps))
-
-
-def measured(
-    update: Callable[[], None], calls: int, n_steps: int, warm_up: int
-) -> tuple[float, dict[str, tuple[float, float]]]:
-    """Return what `profile` does, of ``update``, which takes ``n_steps`` gradient steps."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
-    for _ in range(warm_up):
-        update()
 
     def timed() -> float:
         started = time.perf_counter()
@@ -90,22 +98,23 @@ def measured(
             update()
         return (time.perf_counter() - started) / calls / n_steps * 1e3
 
-    milliseconds = statistics.median(timed() for _ in range(ROUNDS))
-    profiles: list[tuple[float, int, Any]] = []
-    for _ in range(ROUNDS):
-        with profiler(activities=[ProfilerActivity.CPU]) as seen:
-            seconds = timed()
-        profiles.append((seconds, len(profiles), seen))
-    _, _, seen = min(profiles)
+    with model.runtime.in_force():
+        for _ in range(max(3, WARM_UP // n_steps)):
+            update()
+        yield timed, calls * n_steps
+
+
+def divided(seen: Any, n_taken: int, milliseconds: float) -> dict[str, tuple[float, float]]:
+    """Divide the ``milliseconds`` of a step between kinds of operations, as a profile of many saw them."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for event in seen.key_averages():
         kind = kind_of(event.key)
         if kind is not None:
-            sums[kind][0] += event.self_cpu_time_total / 1e3 / calls / n_steps
-            sums[kind][1] += event.count / calls / n_steps
+            sums[kind][0] += event.self_cpu_time_total / 1e3 / n_taken
+            sums[kind][1] += event.count / n_taken
     parts = {kind: (part, count) for kind, (part, count) in sums.items()}
     parts[NOT_SEEN] = (max(0.0, milliseconds - sum(part for part, _ in parts.values())), 0.0)
-    return milliseconds, parts
+    return parts
 
 
 def kind_of(operation: str) -> str | None:
@@ -117,13 +126,13 @@ def kind_of(operation: str) -> str | None:
     return OTHER_OPERATIONS if is_operation else None
 
 
-def trained_a_little(arguments: argparse.Namespace) -> Any:
+def trained_a_little(arguments: argparse.Namespace, *, is_watched: bool) -> Any:
     from zoo.algorithms.registry import algorithm_class
 
     if arguments.compile:
         from zoo.optim import tracing
 
-        tracing.INDUCTOR_OPTIONS["cpp.enable_kernel_profile"] = True
+        tracing.INDUCTOR_OPTIONS["cpp.enable_kernel_profile"] = is_watched
     work = WORKS[arguments.work]
     model = algorithm_class(arguments.work)(
         {"name": "MlpPolicy", "net_arch": work.net_arch},

@@ -502,6 +502,8 @@ def test_the_batches_of_a_call_take_64_mebibytes() -> None:
     model = DQN(SMALL, env, buffer_size=2**16, batch_size=2**10)
     assert model._steps_per_call == limit // ((46 + 16) * 2**10)
     assert DQN(SMALL, env, buffer_size=2**21, batch_size=2**21)._steps_per_call == 1
+    further = DQN(SMALL, env, buffer_size=2**16, batch_size=2**10, memory={"n_step": 101})
+    assert further._steps_per_call == limit // ((46 + 16 + 100 * 32) * 2**10)
 
 
 def test_images_are_stored_as_bytes() -> None:

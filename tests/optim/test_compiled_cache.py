@@ -33,6 +33,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
     "readable": lambda folder: folder.chmod(0o755),
     "link": lambda folder: (folder.rename(folder.with_name("other")), folder.symlink_to("other")),
     "above open to others": lambda folder: folder.parent.chmod(0o777),
+    "above exchangeable": lambda folder: folder.parent.parent.chmod(0o777),
     "file": lambda folder: (folder.rmdir(), folder.write_text("")),
 }
 
@@ -63,6 +64,26 @@ def test_folder_of_another_user_is_not_used(cache_home: Path) -> None:
 def test_folder_that_the_user_names_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "mine"))
     assert use_private_cache() == tmp_path / "mine"
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_modules_of_the_working_folder_are_not_imported_to_look_for_vectors(tmp_path: Path) -> None:
+    """Inductor starts a Python for that, which imports ``ctypes``, and that imports ``struct``."""
+    for name in ("ctypes", "struct"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w')\nraise ImportError")
+    program = """
+import sys
+sys.path[:] = filter(None, sys.path)
+from zoo.optim import tracing
+from torch._inductor.cpu_vec_isa import pick_vec_isa
+print(bool(pick_vec_isa()))
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert finished.stdout.splitlines()[-1:] == ["True"], finished.stderr
+    assert not (tmp_path / "ctypes").exists()
+    assert not (tmp_path / "struct").exists()
 
 
 @pytest.mark.usefixtures("needs_compiler")

@@ -212,6 +212,13 @@ def test_folder_that_became_a_link_meanwhile_is_not_followed(
         Folder(tmp_path / "mine").read("inside/file", 100)
 
 
+def test_numbers_that_layers_compute_for_a_batch_are_counted() -> None:
+    check_sizes_of_run({"policy": {"net_arch": [256, 256]}, "algo": {"batch_size": 500_000, "n_critics": 1}})
+    for algo in ({"batch_size": 10**6, "n_critics": 1}, {"batch_size": 10**5, "n_critics": 10}):
+        with pytest.raises(UntrustedError, match="for batches of"):
+            check_sizes_of_run({"policy": {"net_arch": [256, 256]}, "algo": algo})
+
+
 def test_pairs_of_quantiles_are_counted() -> None:
     check_sizes_of_run({"algo": {"n_quantiles": 200, "batch_size": 256}})
     with pytest.raises(UntrustedError):

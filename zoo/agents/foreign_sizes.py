@@ -48,6 +48,8 @@ SIDE_LIMIT = 4_096
 
 BATCH_LIMIT = 10**7
 """Steps that its batches may have, of all returns over several steps."""
+ACTIVATIONS_LIMIT = 5 * 10**8
+"""Numbers that the layers of its networks may compute for a batch."""
 PAIRS_LIMIT = 10**8
 """Differences of quantiles that a loss of a batch may compare."""
 KEPT_LIMIT = 10_000
@@ -108,12 +110,12 @@ def check_sizes_of_environment(env: Mapping[str, Any]) -> None:
 
 def check_sizes_of_run(config: Mapping[str, Any]) -> None:
     """Refuse what no memory holds, or never ends: a run has no weights with which to compare its config."""
-    n_critics = _largest(config, "algo.n_critics")
+    n_critics, batch_size = _largest(config, "algo.n_critics"), _largest(config, "algo.batch_size")
     for section in ("policy", "algo"):
         values = config.get(section)
         for key, value in values.items() if isinstance(values, Mapping) else ():
             if section == "policy" or str(key).endswith("net_arch"):
-                _check_widths(f"{section}.{key}", value, n_critics)
+                _check_widths(f"{section}.{key}", value, n_critics, batch_size)
     for path, most in MOST.items():
         value = _at(config, path)
         for number in _numbers(value):
@@ -135,13 +137,16 @@ def _largest(config: Mapping[str, Any], path: str) -> int:
     return max(_numbers(_at(config, path)), default=1)
 
 
-def _check_widths(path: str, value: Any, n_networks: int) -> None:
-    """Refuse layers of more weights than so many networks of them may have."""
+def _check_widths(path: str, value: Any, n_networks: int, batch_size: int) -> None:
+    """Refuse layers of more weights than so many networks may have, or of more numbers for a batch."""
     for widths in _lists_of_widths(value):
         pairs = zip([widths[0], *widths], [*widths, widths[-1]], strict=True)
         if len(widths) > LAYERS_LIMIT or n_networks * sum(a * b for a, b in pairs) > WEIGHTS_LIMIT:
             networks = "" if n_networks == 1 else f" in {n_networks} critics"
             reason = f"these are more than {LAYERS_LIMIT} layers or {WEIGHTS_LIMIT:,} weights{networks}"
+            raise UntrustedError(path, value, reason)
+        if n_networks * sum(widths) * batch_size > ACTIVATIONS_LIMIT:
+            reason = f"for batches of {batch_size:,} these are more than {ACTIVATIONS_LIMIT:,} numbers"
             raise UntrustedError(path, value, reason)
 
 

@@ -41,6 +41,9 @@ from zoo.policies.exploration import (
 BATCH_BYTES = 64 * 2**20
 """Bytes of sampled transitions that one call of the update program may hold."""
 
+BYTES_OF_A_WINDOWS_STEP = 32
+"""What each further step of an n-step return takes while a batch is drawn: places, ends and rewards."""
+
 CHECKED_STEPS = 64
 """Steps after which what was collected is looked at for numbers that are not finite."""
 
@@ -168,6 +171,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.memory.relabelling = relabelling
         self.memory.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         bytes_each = replay_bytes(1, specs) + self._bytes_ahead()
+        bytes_each += (self.memory_config.n_step - 1) * BYTES_OF_A_WINDOWS_STEP
         self._steps_per_call = max(1, BATCH_BYTES // (bytes_each * config.batch_size))
         exploration = self._make_exploration()
         if hasattr(self, "exploration"):

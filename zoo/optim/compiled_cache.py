@@ -45,7 +45,7 @@ def private_folder() -> Path:
     if problem is None:
         return folder
     logger.warning(
-        "compiled updates are not kept: %s is not used, as %s; chmod 700 mends it",
+        "compiled updates are not kept: %s is not used, as %s; where that is mended, remove what is in it",
         one_line(folder, 1000),
         problem,
     )
@@ -65,4 +65,8 @@ def _problem(folder: Path) -> str | None:
         return "other users may read or change it"
     if folder.parent.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "other users may change the folder above it"
+    above = folder.parent.parent.stat()
+    is_open = above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX
+    if is_open or above.st_uid not in (os.geteuid(), 0):
+        return "other users may exchange the folder above it"
     return None

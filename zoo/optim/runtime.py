@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -141,12 +142,13 @@ class Runtime:
         return threads
 
 
-def _check_choices(compile: bool | str, threads: int | str) -> None:
-    if isinstance(compile, str) and compile != "auto":
+def _check_choices(compile: Any, threads: Any) -> None:
+    if not isinstance(compile, bool) and compile != "auto":
         raise ZooError(f"`compile={one_line(compile)}` is not one of auto, true, false")
-    if threads != "auto" if isinstance(threads, str) else not threads >= 1:
+    is_number = isinstance(threads, Integral) and not isinstance(threads, bool)
+    if threads != "auto" and not (is_number and threads >= 1):
         raise ZooError(f"`threads={one_line(threads)}` is neither auto nor a number of at least 1")
-    if not isinstance(threads, str) and threads > THREADS_A_CORE * (os.cpu_count() or 1):
+    if is_number and threads > THREADS_A_CORE * (os.cpu_count() or 1):
         raise ZooError(
             f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine;"
             " threads=auto takes what an update can use"

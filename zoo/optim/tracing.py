@@ -42,7 +42,18 @@ def _keep_compiled_code_private() -> None:
     codecache._HEADER_LOCK_DIR = str(folder / "precompiled_headers" / "locks")
 
 
+def _look_for_no_modules_in_the_working_folder() -> None:
+    """Take the working folder, which may be a stranger's, off the path of the Python that inductor starts.
+
+    It looks there whether the processor has the vectors that kernels are compiled for.
+    """
+    from torch._inductor.cpu_vec_isa import VecISA
+
+    VecISA._avx_py_load = "import sys\nsys.path[:] = filter(None, sys.path)\n" + VecISA._avx_py_load
+
+
 _keep_compiled_code_private()
+_look_for_no_modules_in_the_working_folder()
 
 # These import inductor, which asks for its folders then.
 from zoo.optim import intermediates, products, reductions  # noqa: E402

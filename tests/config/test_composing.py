@@ -332,3 +332,10 @@ def test_a_preset_may_choose_the_policy(words: list[str], policy: str) -> None:
     assert config.policy.recurrent == "lstm"
     assert config.policy.lstm_layer_norm == ("Ln" in policy)
     assert zoo.compose("train", ["algo=ppo", "env=Acrobot-v1"]).policy.name == "MlpPolicy"
+
+
+def test_a_dictionary_on_the_command_line_is_blamed_for_what_is_in_it() -> None:
+    noise = "algo.action_noise={type: normal, std: -1}"
+    with pytest.raises(ZooError, match=r"`algo\.action_noise\.std=-1` is out of range") as caught:
+        zoo.compose("train", ["algo=td3", "env=Pendulum-v1", noise])
+    assert "(in " not in str(caught.value)

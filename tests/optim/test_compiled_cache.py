@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from zoo.optim.compiled_cache import VARIABLE, private_folder, use_private_cache
 
@@ -84,6 +85,21 @@ print(bool(pick_vec_isa()))
     assert finished.stdout.splitlines()[-1:] == ["True"], finished.stderr
     assert not (tmp_path / "ctypes").exists()
     assert not (tmp_path / "struct").exists()
+
+
+@pytest.mark.usefixtures("needs_compiler")
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="needs a processor with vectors"
+)
+def test_vectors_that_damaged_files_hide_are_told(tmp_path: Path, cache_home: Path) -> None:
+    program = "from zoo.optim import tracing\ntracing._tell_of_missing_vectors()"
+    command = [sys.executable, "-c", program]
+    first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert first.stderr == ""
+    for library in (cache_home / "zoo" / "inductor").rglob("*.so"):
+        os.truncate(library, 1000)
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "none of the processor's vectors" in again.stderr
 
 
 @pytest.mark.usefixtures("needs_compiler")

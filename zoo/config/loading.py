@@ -163,7 +163,7 @@ class ConfigLoader(PluggedLoader):
     def _with_its_file(self, error: ZooError, plain: dict[str, object]) -> ZooError:
         """Name the file that sets the key with which a message begins, if it is not the command line."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
-        if named is None or named[1] in self.source.chosen:
+        if named is None or any(f"{named[1]}.".startswith(f"{key}.") for key in self.source.chosen):
             return error
         file = self.source.file_setting(named[1], OmegaConf.select(OmegaConf.create(plain), named[1]))
         return error if file is None else ZooError(f"{error} (in {shown(file)})")

@@ -132,6 +132,7 @@ def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     _choose_how_to_evaluate(values)
     _refuse_random_steps_alone(values)
     _refuse_taking_from_nothing(values)
+    _refuse_hindsight_lost(values)
     if isinstance(values.get("algo"), Mapping) and isinstance(values.get("policy"), Mapping):
         sections.check_memory_of_policy(values["policy"], values["algo"].get("preset"))
     return {key: values[key] for key in [*config, *known] if key in values}
@@ -168,6 +169,18 @@ def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
             f"`algo.learning_starts={starts}` leaves nothing of n_timesteps={n_timesteps} to learn in;"
             " expected fewer random steps (algo.learning_starts=…), or a longer run"
             f"{'; tuned=none leaves tuned values out' if is_tuned else ''}"
+        )
+
+
+def _refuse_hindsight_lost(values: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for a preset with hindsight replay in whose place another memory is chosen."""
+    algo, memory = values.get("algo"), values.get("memory")
+    if not isinstance(algo, Mapping) or not isinstance(memory, Mapping):
+        return
+    if algo.get("preset") == f"her_{algo.get('name')}" and memory.get("hindsight") is None:
+        raise ZooError(
+            f"`algo={algo['preset']}` replays with hindsight, which `memory` leaves out;"
+            f" expected memory=hindsight or memory=[prioritized,hindsight], or algo={algo['name']} without"
         )
 
 

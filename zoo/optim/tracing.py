@@ -8,7 +8,9 @@ graph.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +30,8 @@ INDUCTOR_OPTIONS: dict[str, Any] = {
 }
 
 _loop_numbers = itertools.count()
+
+logger = logging.getLogger(__name__)
 
 
 def _keep_compiled_code_private() -> None:
@@ -56,6 +60,8 @@ _keep_compiled_code_private()
 _look_for_no_modules_in_the_working_folder()
 
 # These import inductor, which asks for its folders then.
+from torch._inductor.runtime import cache_dir_utils  # noqa: E402
+
 from zoo.optim import intermediates, products, reductions  # noqa: E402
 
 DECOMPOSITIONS = {**products.DECOMPOSITIONS, **reductions.DECOMPOSITIONS}
@@ -128,6 +134,7 @@ def compile_function(
     function: Callable[..., Tree], state: LiveState, trees: Sequence[Tree]
 ) -> Callable[..., Tree]:
     """Return ``function`` of the state and trees like these, as one graph that reads the live state."""
+    _tell_of_missing_vectors()
     results: list[Tree] = []
 
     def flat(*tensors: Tensor) -> list[Tensor]:
@@ -159,7 +166,21 @@ def traced_sum(tensor: Tensor) -> Tensor:
     return summed
 
 
+@functools.cache
+def _tell_of_missing_vectors() -> None:
+    """Warn where inductor finds no vectors in a processor that has some: kernels are others without."""
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") and not pick_vec_isa():
+        logger.warning(
+            "compiled updates use none of the processor's vectors, and round otherwise: what is kept in %s"
+            " may be damaged; remove it, and it is made anew",
+            cache_dir_utils.cache_dir(),
+        )
+
+
 def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
+    _tell_of_missing_vectors()
     names, changed, metrics = list(live), list[str](), list[str]()
     outputs: dict[str, tuple[torch.Size, torch.dtype]] = {}
     moved: list[bool] = []

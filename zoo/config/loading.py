@@ -163,10 +163,15 @@ class ConfigLoader(PluggedLoader):
     def _with_its_file(self, error: ZooError, plain: dict[str, object]) -> ZooError:
         """Name the file that sets the key with which a message begins, if it is not the command line."""
         named = re.match(r"(?:unknown key )?`([\w.]+)", str(error))
-        if named is None or any(f"{named[1]}.".startswith(f"{key}.") for key in self.source.chosen):
+        if named is None or self._is_typed(named[1]):
             return error
         file = self.source.file_setting(named[1], OmegaConf.select(OmegaConf.create(plain), named[1]))
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
+
+    def _is_typed(self, key: str) -> bool:
+        """Whether the command line sets a value, alone or in a dictionary; ``algo=`` only chooses a section."""
+        dictionaries = (each for each in self.source.chosen if "." in each)
+        return key in self.source.chosen or any(key.startswith(f"{each}.") for each in dictionaries)
 
 
 def _let_callbacks_be_found(config: DictConfig) -> None:

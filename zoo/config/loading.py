@@ -169,7 +169,7 @@ class ConfigLoader(PluggedLoader):
         return error if file is None else ZooError(f"{error} (in {shown(file)})")
 
     def _is_typed(self, key: str) -> bool:
-        """Whether the command line sets a value, alone or in a dictionary; ``algo=`` only chooses a section."""
+        """Whether the command line sets a value, alone or in a dictionary; ``algo=`` chooses a section."""
         dictionaries = (each for each in self.source.chosen if "." in each)
         return key in self.source.chosen or any(key.startswith(f"{each}.") for each in dictionaries)
 

@@ -56,13 +56,15 @@ def test_presets_and_tuned_files_choose_and_set_it_and_the_command_line_has_the_
     assert memory(*mine, "memory=prioritized") == {**UNIFORM, "prioritized": PRIORITIZED}
 
 
-@pytest.mark.parametrize("override", ["memory=uniform", "memory=prioritized", "memory.hindsight=null"])
-def test_presets_with_hindsight_keep_it(override: str) -> None:
-    goals = ["algo=her_dqn", "env=Zoo/BitFlipping-v0"]
-    with pytest.raises(ZooError, match=r"`algo=her_dqn` replays with hindsight, .* or algo=dqn without"):
-        memory(*goals, override)
+def test_prioritized_replay_does_not_replace_hindsight_of_a_preset() -> None:
+    goals = ["algo=her_dqn", "env=Zoo/BitFlipping-v0", "tuned=none"]
+    with pytest.raises(
+        ZooError, match=r"`algo=her_dqn` replays with hindsight, .* algo=dqn memory=prioritized"
+    ):
+        memory(*goals, "memory=prioritized")
     both = {**UNIFORM, "prioritized": PRIORITIZED, "hindsight": HINDSIGHT}
-    assert memory(*goals, "tuned=none", "memory=[prioritized,hindsight]") == both
+    assert memory(*goals, "memory=[prioritized,hindsight]") == both
+    assert memory(*goals, "memory=uniform") == UNIFORM
 
 
 def test_a_run_is_trained_once_more_with_its_memory_or_another() -> None:

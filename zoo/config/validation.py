@@ -173,14 +173,18 @@ def _refuse_random_steps_alone(values: Mapping[str, Any]) -> None:
 
 
 def _refuse_hindsight_lost(values: Mapping[str, Any]) -> None:
-    """Raise `ZooError` for a preset with hindsight replay in whose place another memory is chosen."""
+    """Raise `ZooError` for ``memory=prioritized`` in the place of a preset's hindsight: it was to come to it.
+
+    Who chooses ``memory=uniform`` means to go without, to compare.
+    """
     algo, memory = values.get("algo"), values.get("memory")
     if not isinstance(algo, Mapping) or not isinstance(memory, Mapping):
         return
-    if algo.get("preset") == f"her_{algo.get('name')}" and memory.get("hindsight") is None:
+    has_lost = memory.get("prioritized") is not None and memory.get("hindsight") is None
+    if algo.get("preset") == f"her_{algo.get('name')}" and has_lost:
         raise ZooError(
-            f"`algo={algo['preset']}` replays with hindsight, which `memory` leaves out;"
-            f" expected memory=hindsight or memory=[prioritized,hindsight], or algo={algo['name']} without"
+            f"`algo={algo['preset']}` replays with hindsight, which memory=prioritized would replace;"
+            f" memory=[prioritized,hindsight] has both, algo={algo['name']} memory=prioritized goes without"
         )
 
 

@@ -225,7 +225,6 @@ def test_numbers_between_two_of_bfloat16_are_rounded_to_the_even_one() -> None:
 def test_numbers_that_are_not_finite_go_through_products_of_rounded_factors() -> None:
     left, right = torch.ones(128, 128), torch.ones(128, 128)
     left[3, 5], right[7, 11], right[8, 12] = torch.nan, torch.nan, torch.inf
-    right.view(torch.int32)[9, 13:15] = torch.tensor([0x7FFFFFFF, -1])  # also NaN
     (found,) = compiled(rounded_products_of_pairs, left, right)
     torch.testing.assert_close(found, left @ right, equal_nan=True)
 

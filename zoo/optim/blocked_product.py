@@ -64,8 +64,7 @@ def rounded_blocked_product(left: Tensor, right: Tensor) -> Tensor:
         left, right = F.pad(left, (0, 1)), F.pad(right, (0, 0, 0, 1))
     right = right if right.is_contiguous() else laid_out(right)
     bits = right.view(torch.int32)
-    rounded = bits + 0x7FFF + ((bits >> 16) & 1)  # to the nearest, of two as near to the even one
-    rounded = torch.where(right.isnan(), 0x7FC00000, rounded)
+    rounded = bits + 0x7FFF + ((bits >> 16) & 1)  # to the nearest, or the even one; NaN as computed stays
     pairs = ((rounded[0::2] >> 16) & 0xFFFF) | (rounded[1::2] & -0x10000)
     return product_with_pairs(left.to(torch.bfloat16), pairs)
 

@@ -33,11 +33,15 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
         return NotImplemented
     if rounds_large_products() and is_large(left, right):
         return _with_less_work(rounded_blocked_product, left, right)
-    n_rows, n_columns = left.shape[0], right.shape[1]
+    n_columns = right.shape[1]
     is_empty = left.numel() == 0 or right.numel() == 0
-    if mkl_holds_back() and left.dtype == torch.float32 and min(n_rows, n_columns) > 1 and not is_empty:
+    if left.shape[1] == 1 and not is_empty:
+        return left * right  # which fuses with what follows
+    if mkl_holds_back() and left.dtype == torch.float32 and not is_empty:
+        if n_columns == 1:  # sums of rows, which fuse as well
+            return (left * right.t()).sum(1, keepdim=True)
         return _with_less_work(blocked_product, left, right)
-    if 1 < n_columns <= FEW_COLUMNS < n_rows:  # up to six times faster
+    if 1 < n_columns <= FEW_COLUMNS < left.shape[0]:  # up to six times faster
         return (right.t() @ left.t()).t().contiguous()
     return NotImplemented
 

@@ -62,9 +62,9 @@ _look_for_no_modules_in_the_working_folder()
 # These import inductor, which asks for its folders then.
 from torch._inductor.runtime import cache_dir_utils  # noqa: E402
 
-from zoo.optim import intermediates, products, reductions  # noqa: E402
+from zoo.optim import intermediates, joined, products, reductions  # noqa: E402
 
-DECOMPOSITIONS = {**products.DECOMPOSITIONS, **reductions.DECOMPOSITIONS}
+DECOMPOSITIONS = {**products.DECOMPOSITIONS, **reductions.DECOMPOSITIONS, **joined.DECOMPOSITIONS}
 
 
 class _Traced(NamedTuple):

@@ -217,7 +217,7 @@ class Agent(ABC, Generic[Config]):
         seen, is_single = self._seen(observations, action_masks)
         if episode_start is not None:
             seen["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
-        check_state(self.policy, seen, state)
+        check_state(self.acting.state_size, seen, state)
         return seen, is_single
 
     def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
@@ -250,6 +250,8 @@ class Agent(ABC, Generic[Config]):
 
     def _tensors(self, column: Column) -> Any:
         """Return arrays as tensors on this algorithm's device, without a copy on a CPU."""
+        if self.device.type == "cpu":
+            return transform(torch.from_numpy, column)
         return transform(lambda array: torch.from_numpy(array).to(self.device), column)
 
     # -- parameters and files ---------------------------------------------------------------------------

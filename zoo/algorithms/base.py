@@ -84,6 +84,7 @@ class Algorithm(AgentInEnvs[Config]):
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
         self.schedules = {name: schedules.parse(value) for name, value in scheduled(config).items()}
+        self._last_rates: dict[str, tuple[float, Tensor]] = {}
         env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, config)
         if envs is not None:
             observation_space, action_space = envs.spaces
@@ -280,7 +281,9 @@ class Algorithm(AgentInEnvs[Config]):
         for name, schedule in self.schedules.items():
             value = schedule(progress)
             self.record(f"train/{name}", value)
-            rates[name] = torch.tensor(value, device=self.device)
+            if self._last_rates.get(name, (None,))[0] != value:
+                self._last_rates[name] = value, torch.tensor(value, device=self.device)
+            rates[name] = self._last_rates[name][1]
         return rates
 
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.errors import ZooError
@@ -50,11 +49,14 @@ def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> Non
     refuse_options_of_memory(policy)
 
 
-def check_state(policy: nn.Module, seen: Mapping[str, Any], state: Any) -> None:
-    """Raise `ZooError` for a state, or episode starts, of other rows than what a recurrent policy sees."""
-    size, n = getattr(policy, "state_size", 0), n_rows(seen)
+def check_state(size: int, seen: Mapping[str, Any], state: Any) -> None:
+    """Raise `ZooError` for a state, or episode starts, of other rows than what a recurrent policy sees.
+
+    ``size`` is that of a state, 0 where the policy has no memory.
+    """
     if not size:
         return
+    n = n_rows(seen)
     if state is not None and np.shape(state) != (n, size):
         raise ZooError(
             f"`state` of shape {np.shape(state)} does not fit: expected {(n, size)}, what `predict` returned"

@@ -8,6 +8,7 @@ another was desired; where there is a method ``compute_terminated``, it says whe
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,8 @@ class GoalOutcomes:
     def rewards(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float32]:
         """Return the rewards (n,) of steps that achieved these goals where those (n, …) were desired."""
         rewards = self._rewards(achieved, desired).astype(np.float32, copy=False)
-        if not np.isfinite(rewards).all():
+        are_finite = math.isfinite(np.vdot(rewards, rewards))  # which is quick to see
+        if not are_finite and not np.isfinite(rewards).all():
             row = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise NotFiniteError(
                 f"the env's compute_reward gave {rewards[row]} for achieved_goal {achieved[row].tolist()}"
@@ -143,7 +145,7 @@ class Asked:
         return together.shape in ((), alone.shape) and np.allclose(together, alone, equal_nan=True)
 
     def _all_at_once(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[Any]:
-        answers = np.asarray(self._real(self.answer(achieved, desired, [{}] * len(achieved))))
+        answers = self._real(self.answer(achieved, desired, [{}] * len(achieved)))
         return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
 
     def one_by_one(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
@@ -159,16 +161,18 @@ class Asked:
         except Exception as error:
             raise self._failed(error) from error
 
-    def _real(self, answer: Any) -> Any:
-        """Return the answer. Raises `ZooError` for complex numbers, which would lose a part on the way."""
-        if np.iscomplexobj(answer):
+    def _real(self, answer: Any) -> NDArray[Any]:
+        """Return an answer. Raises `ZooError` for complex numbers, which would lose a part on the way."""
+        answers = np.asarray(answer)
+        if answers.dtype.kind == "c":
             raise self._refused("gave complex numbers; expected real ones")
-        return answer
+        return answers
 
     def _number(self, answer: Any) -> float:
-        if np.size(self._real(answer)) != 1:
-            raise self._refused(f"returned the shape {np.shape(answer)} for one goal; expected one number")
-        return float(answer)
+        number = self._real(answer)
+        if number.size != 1:
+            raise self._refused(f"returned the shape {number.shape} for one goal; expected one number")
+        return float(number.item())
 
     def _failed(self, error: Exception) -> ZooError:
         if isinstance(error, ZooError):
@@ -183,14 +187,22 @@ class Asked:
 
 
 def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
-    """Return a call of a method of the vector environment or of one in it, looked up anew each time."""
+    """Return a call of a method of the vector environment, or of one in it, which may be another later."""
     bare: Any = env.unwrapped
     if hasattr(bare, name):
         return getattr(bare, name)
     first = _first_env(bare)
     if first is None or not first().has_wrapper_attr(name) or not callable(first().get_wrapper_attr(name)):
         return None
-    return lambda *goals_and_info: first().get_wrapper_attr(name)(*goals_and_info)
+    known: list[Any] = [None, None]
+
+    def answer(*goals_and_info: Any) -> Any:
+        env = first()
+        if env is not known[0]:
+            known[:] = env, env.get_wrapper_attr(name)
+        return known[1](*goals_and_info)
+
+    return answer
 
 
 def _first_env(bare: Any) -> Callable[[], Any] | None:

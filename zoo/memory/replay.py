@@ -102,6 +102,7 @@ class ReplayMemory:
         self._relabelled = np.array([], np.int64)
         self.transforms = transforms
         self.shown = [name for name in SHOWN if name in specs]
+        self._come_last = {*OUTCOME, *(f"next_{name}" for name in self.shown)}
         leading = (self.length, n_envs)
         self.columns: dict[str, Column] = {name: allocate(spec, leading) for name, spec in specs.items()}
         self.columns["rewards"] = allocate(ColumnSpec((), np.float32), leading)
@@ -109,6 +110,7 @@ class ReplayMemory:
         self.columns["ended"] = allocate(ColumnSpec((), np.bool_), leading)
         if not optimize_memory_usage:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.shown}
+        self._in_a_row = {name: transform(_in_a_row, column) for name, column in self.columns.items()}
         self._segments = Segments(self.columns, self.length)
         self._final: FinalObservations | None = None
         if optimize_memory_usage:
@@ -164,12 +166,12 @@ class ReplayMemory:
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.shown}
             self._keep_once(rows, behind, following, values["ended"])
-        written = self._heads[rows[1]].copy(), self._envs[rows[1]]
-        self._heads[rows[1]] = behind
-        self._sizes[rows[1]] = np.minimum(self._sizes[rows[1]] + 1, self._most_rows)
+        written = self._heads[rows[1]], self._envs[rows[1]]
         self.sampler.added(*written)
         if self.episodes is not None:
             self.episodes.added(*written, values["ended"])
+        self._heads[rows[1]] = behind
+        self._sizes[rows[1]] += self._sizes[rows[1]] < self._most_rows
         self.n_unchecked += 1
         self._n_added += 1
 
@@ -288,11 +290,11 @@ class ReplayMemory:
             last = windows.last * self.n_envs + windows.envs
             steps = windows.steps * self.n_envs + windows.envs[..., None]
         batch = {
-            name: self._gathered(column, last if name in OUTCOME or name.startswith("next_") else first)
-            for name, column in self.columns.items()
+            name: taken(column, last if name in self._come_last else first)
+            for name, column in self._in_a_row.items()
             if name != "rewards" and (name != "ended" or self.optimize_memory_usage)
         }
-        batch["rewards"] = self._gathered(self.columns["rewards"], steps)
+        batch["rewards"] = taken(self._in_a_row["rewards"], steps)
         if self.optimize_memory_usage:
             ended = batch.pop("ended")
             for name in self.shown:
@@ -303,23 +305,20 @@ class ReplayMemory:
     def following(self, positions: Array, envs: Array, key: str) -> Array:
         """Return the part ``key`` of what was observed after the steps at these places, (…) each."""
         if not self.optimize_memory_usage:
-            return self._gathered(self.columns["next_observations"][key], positions * self.n_envs + envs)
+            return taken(self._in_a_row["next_observations"][key], positions * self.n_envs + envs)
         return self._followed(positions, envs, self.columns["ended"][positions, envs], "observations", key)
 
     def _followed(
         self, positions: Array, envs: Array, ended: Array, name: str, key: str | None = None
     ) -> Column:
         """Return what was shown next where it is stored once: in the row behind, or apart at an end."""
-        column = self.columns[name] if key is None else self.columns[name][key]
-        following = self._gathered(column, (positions + 1) % self.length * self.n_envs + envs)
+        column = self._in_a_row[name] if key is None else self._in_a_row[name][key]
+        following = taken(column, (positions + 1) % self.length * self.n_envs + envs)
         if ended.any():
             assert self._final is not None
             places = (positions * self.n_envs + envs)[ended]
             assign(following, ended, self._final.at(places, name, key))
         return following
-
-    def _gathered(self, column: Column, flat: Array) -> Column:
-        return transform(lambda array: array.reshape(-1, *array.shape[2:]).take(flat, axis=0), column)
 
     # -- exact resume -----------------------------------------------------------------------------------
 
@@ -380,6 +379,16 @@ class ReplayMemory:
             and ((sizes >= 0) & (sizes <= min(used, self._most_rows))).all()
         ):
             raise ValueError("its rings are not those of this memory")
+
+
+def _in_a_row(array: Array) -> Array:
+    """Return a view of an array (length, n_envs, …) without its second dimension."""
+    return array.reshape(-1, *array.shape[2:])
+
+
+def taken(column: Column, places: Array) -> Column:
+    """Return the rows of a column (n, …) at ``places`` (…)."""
+    return transform(lambda array: array.take(places, axis=0), column)
 
 
 def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:

@@ -62,14 +62,19 @@ class UniformSampler:
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], rings: Rings, progress: float) -> Drawn:
         """Number all transitions, the newest of each environment first, and draw numbers."""
         heads, sizes, length = rings
-        numbers = rng.integers(0, int(sizes.sum()), size=shape)
-        if (sizes == sizes[0]).all():
-            ages, envs = np.divmod(numbers, len(sizes))
+        each = sizes.tolist()
+        numbers = rng.integers(0, sum(each), size=shape)
+        if len(each) == 1:
+            ages, envs = numbers, np.zeros(shape, np.int64)
+        elif min(each) == max(each):
+            ages, envs = np.divmod(numbers, len(each))
         else:
             ends = np.cumsum(sizes)
             envs = np.searchsorted(ends, numbers, side="right")
             ages = numbers - (ends - sizes)[envs]
-        return Drawn((heads.take(envs) - 1 - ages) % length, envs)
+        are_equal = len(set(heads.tolist())) == 1
+        newest = (heads[0] if are_equal else heads.take(envs)) - 1
+        return Drawn((newest - ages) % length, envs)
 
     def learned(self, td_errors: Array, rows: Array | slice = slice(None)) -> None:
         """Need not know."""

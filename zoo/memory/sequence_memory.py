@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from zoo.errors import ZooError
-from zoo.memory.replay import Batch, ReplayMemory, Transform
+from zoo.memory.replay import Batch, ReplayMemory, Transform, taken
 
 Array = np.ndarray
 
@@ -73,8 +73,8 @@ class SequenceMemory(ReplayMemory):
         positions = (firsts[..., None] + np.arange(self.n_steps)) % self.length
         places = positions * self.n_envs + self._envs[:, None]
         batch = {
-            name: self._gathered(column, places[..., 0] if name == "states" else places)
-            for name, column in self.columns.items()
+            name: taken(column, places[..., 0] if name == "states" else places)
+            for name, column in self._in_a_row.items()
         }
         batch |= self._followers(positions, batch["ended"] & ~batch["terminated"])
         for change in self.transforms:

@@ -13,8 +13,16 @@ Tree = Any
 
 def leaves(tree: Tree) -> list[Tensor]:
     """Return the tensors of a tree, always in the same order."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if not isinstance(tree, dict | tuple | list):
+        raise _other(tree)
     found: list[Tensor] = []
-    mapped(found.append, tree)
+    for part in tree.values() if isinstance(tree, dict) else tree:
+        if isinstance(part, Tensor):
+            found.append(part)
+        else:
+            found.extend(leaves(part))
     return found
 
 
@@ -27,7 +35,11 @@ def mapped(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
     if isinstance(tree, tuple | list):
         parts = [mapped(function, part) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    raise TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
+    raise _other(tree)
+
+
+def _other(tree: Any) -> TypeError:
+    return TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
 
 
 def rebuilt(tree: Tree, tensors: Iterable[Tensor]) -> Tree:

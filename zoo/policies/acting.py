@@ -33,6 +33,7 @@ class ActingPolicy:
         self.policy = policy
         self.device = torch.device(device)
         self.head = policy.head  # type: ignore[assignment]
+        self.state_size = int(getattr(policy, "state_size", 0))
         self._in_numpy = action_parameters_in_numpy(policy)
         self._remembering_in_numpy = remembering_in_numpy(policy)
         self._values_in_numpy = values_in_numpy(policy)

@@ -130,11 +130,12 @@ class ScaledBoxCodec(Codec):
             raise ZooError(f"actions need finite bounds, but the action space is {space}")
         self.space = space
         self.spec = ColumnSpec((math.prod(space.shape),), np.float32)
+        self._width = space.high - space.low
 
     def to_env(self, actions: Array) -> Array:
         low, high = self.space.low, self.space.high
         shaped = actions.reshape(len(actions), *self.space.shape)
-        scaled = (low + 0.5 * (shaped + 1.0) * (high - low)).astype(self.space.dtype, copy=False)
+        scaled = (low + 0.5 * (shaped + 1.0) * self._width).astype(self.space.dtype, copy=False)
         return np.minimum(np.maximum(scaled, low), high)  # rounding may have gone a little too far
 
     def from_env(self, actions: Any) -> Array:

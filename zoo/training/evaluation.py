@@ -230,9 +230,9 @@ def evaluate(
         play = Play(model, Interaction(envs), deterministic)
         play.interaction.reset(seeds_of(seed, envs.num_envs))
         episodes: list[EpisodeRecord] = []
-        left = np.array([(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)])
+        left = [(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)]
         with drawing:
-            while left.any():
+            while any(left):
                 for episode in play.step().outcome.episodes:
                     if left[episode.env_index]:
                         refuse_not_finite(episode)

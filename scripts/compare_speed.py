@@ -8,9 +8,9 @@ round, so that a machine that slows down slows all of them. Measured is the wall
 that a real run has on: episode monitor, CSV and TensorBoard loggers, an evaluation of five episodes each
 interval. Imports, compilation and everything before the end of the first interval are left out.
 
-In the first round each system shows in two tries which of the numbers of threads in `--threads` it runs faster
-with, and keeps it; the fastest try is its first measurement. Prints a table of medians with their ranges and ratios, and
-writes the measurements as JSON.
+In the first round each system shows in two tries which of the numbers of threads in `--threads` it runs
+faster with, and keeps it; the fastest try is its first measurement. Prints a table of medians with their
+ranges and ratios, and writes the measurements as JSON.
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ TESTS_OF = {
     "memory/sampling.py": ("test_replay",),
     "optim/tracing.py": ("test_program",),
     "optim/intermediates.py": ("test_intermediates", "test_program"),
+    "optim/joined.py": ("test_joined", "test_program"),
     "optim/products.py": ("test_products", "test_program"),
     "optim/blocked_product.py": ("test_products", "test_rounding"),
     "optim/reductions.py": ("test_reductions", "test_program"),

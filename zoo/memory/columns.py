@@ -84,6 +84,16 @@ def transform(function: Callable[[np.ndarray], Any], column: Column) -> Column:
     return function(column)
 
 
+def in_a_row(column: Column) -> Column:
+    """Return views of arrays (a, b, …) as (a · b, …)."""
+    return transform(lambda array: array.reshape(-1, *array.shape[2:]), column)
+
+
+def taken(column: Column, places: np.ndarray) -> Column:
+    """Return the rows of a column at ``places`` (…)."""
+    return transform(lambda array: array.take(places, axis=0), column)
+
+
 def pieces(column: Column, n_rows: int) -> Iterator[Column]:
     """Cut a column along its first axis into pieces of ``n_rows``, the last one shorter, without copying."""
     first = column

@@ -15,7 +15,9 @@ from zoo.memory.columns import (
     allocate,
     assign,
     find_not_finite,
+    in_a_row,
     n_bytes,
+    taken,
     transform,
 )
 from zoo.memory.episodes import Episodes
@@ -110,7 +112,7 @@ class ReplayMemory:
         self.columns["ended"] = allocate(ColumnSpec((), np.bool_), leading)
         if not optimize_memory_usage:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.shown}
-        self._in_a_row = {name: transform(_in_a_row, column) for name, column in self.columns.items()}
+        self._in_a_row = {name: in_a_row(column) for name, column in self.columns.items()}
         self._segments = Segments(self.columns, self.length)
         self._final: FinalObservations | None = None
         if optimize_memory_usage:
@@ -379,16 +381,6 @@ class ReplayMemory:
             and ((sizes >= 0) & (sizes <= min(used, self._most_rows))).all()
         ):
             raise ValueError("its rings are not those of this memory")
-
-
-def _in_a_row(array: Array) -> Array:
-    """Return a view of an array (length, n_envs, …) without its second dimension."""
-    return array.reshape(-1, *array.shape[2:])
-
-
-def taken(column: Column, places: Array) -> Column:
-    """Return the rows of a column (n, …) at ``places`` (…)."""
-    return transform(lambda array: array.take(places, axis=0), column)
 
 
 def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:

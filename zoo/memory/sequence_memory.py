@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from zoo.errors import ZooError
-from zoo.memory.replay import Batch, ReplayMemory, Transform, taken
+from zoo.memory.columns import taken
+from zoo.memory.replay import Batch, ReplayMemory, Transform
 
 Array = np.ndarray
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zoo.algorithms.sequences import check_state, chunk_length
+from zoo.algorithms.sequences import RecurrentState, check_state, chunk_length
 from zoo.errors import ZooError
 
 
@@ -16,6 +16,26 @@ def test_a_state_is_looked_at_only_where_a_policy_remembers() -> None:
         check_state(2, seen, np.zeros((5, 1)))
     with pytest.raises(ZooError, match=r"`episode_start` of shape \(7,\) does not fit: expected \(3,\)"):
         check_state(2, seen, np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((3, 2), np.float32),
+        np.zeros((2, 1), np.float32),
+        np.zeros((2, 2, 1), np.float32),
+        np.zeros((2, 2), np.int8),
+        np.array([[0, 1], [np.nan, 0]], np.float32),
+    ],
+    ids=["envs", "size", "dimensions", "type", "nan"],
+)
+def test_what_is_remembered_of_something_else_is_refused(array: np.ndarray) -> None:
+    remembered = RecurrentState(np.zeros((2, 2), np.float32))
+    with pytest.raises(ValueError, match="is not that of this policy in these environments"):
+        remembered.load_state({"array": array})
+    remembered.load_state({"array": np.ones((2, 2), np.float32)})
+    assert remembered.array is not None
+    assert remembered.array.sum() == 4
 
 
 @pytest.mark.parametrize(("n_steps", "length"), [(31, 31), (32, 32), (64, 32), (66, 22), (99, 11)])

@@ -32,9 +32,13 @@ class RecurrentState:
         return {} if self.array is None else {"array": self.array.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to what `state` returned."""
-        if self.array is not None:
-            self.array = np.array(state["array"])
+        """Go back to what `state` returned. Raises `ValueError` for what is remembered of something else."""
+        if self.array is None:
+            return
+        array = np.array(state["array"])
+        if array.shape != self.array.shape or array.dtype != self.array.dtype or not np.isfinite(array).all():
+            raise ValueError("what the policy remembers is not that of this policy in these environments")
+        self.array = array
 
 
 def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> None:

@@ -503,6 +503,15 @@ def test_rings_that_are_no_whole_numbers_one_each_are_refused(name: str, numbers
         of_rewards().load_state(state)
 
 
+def test_rings_of_small_whole_numbers_count_on() -> None:
+    state = of_rewards([1, 2], [3, 4], capacity=600).state()
+    memory = of_rewards(capacity=600)
+    memory.load_state(
+        {**state, "heads": state["heads"].astype(np.int8), "sizes": state["sizes"].astype(np.int8)}
+    )
+    assert memory.heads.dtype == memory.sizes.dtype == np.int64
+
+
 @pytest.mark.parametrize(("sizes", "once"), [([2, -1], False), ([2, 3], False), ([2, 3], True)])
 def test_sizes_that_no_ring_has_are_refused(sizes: list[int], once: bool) -> None:
     """Of three rows, one holds what was shown last where that is stored once."""

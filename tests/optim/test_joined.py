@@ -10,6 +10,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from zoo.optim.program import Program
+from zoo.optim.runtime import Runtime
+from zoo.optim.state import Outcome, State
+
 SIZE = 64
 WHOLE = SIZE * SIZE
 
@@ -21,6 +25,13 @@ def multiplier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("zoo.optim.products.mkl_holds_back", lambda: request.param == "brgemm(")
     called: str = request.param
     return called
+
+
+def operation() -> Any:
+    tracing()
+    from zoo.optim.joined import joined
+
+    return joined._opoverload
 
 
 def tracing() -> Any:
@@ -70,6 +81,11 @@ def joined_again(one: Tensor, other: Tensor, bias: Tensor) -> list[Tensor]:
     return [torch.cat([first, bias, (one @ one).view(-1)]), first.sum()]
 
 
+def as_bits(one: Tensor, other: Tensor, bias: Tensor) -> list[Tensor]:
+    bits = torch.cat([bias.view(torch.int32), (one @ other).view(-1).view(torch.int32)])
+    return [bits.view(torch.float32)]
+
+
 def changed_after(one: Tensor, other: Tensor, bias: Tensor) -> list[Tensor]:
     product = one @ other
     flat = torch.cat([bias[:5], product.view(-1)])
@@ -79,7 +95,7 @@ def changed_after(one: Tensor, other: Tensor, bias: Tensor) -> list[Tensor]:
 @pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize(
     "function",
-    [gradients, read_elsewhere, given_back, twice, in_parts, joined_again, changed_after],
+    [gradients, read_elsewhere, given_back, twice, in_parts, joined_again, as_bits, changed_after],
     ids=lambda function: function.__name__,
 )
 def test_what_is_joined_are_the_vectors(function: Callable[..., list[Tensor]], multiplier: str) -> None:
@@ -100,6 +116,27 @@ def test_products_are_not_copied(multiplier: str) -> None:
     assert f"<static_cast<int64_t>({SIZE}L)" in code  # what the first one looks for is how a copy is written
 
 
+@pytest.mark.usefixtures("multiplier", "needs_compiler")
+@pytest.mark.parametrize("n_rows", [1, 3], ids=["single", "loop"])
+def test_steps_that_write_what_is_joined_into_what_it_is_made_of_end_as_eager_ones(n_rows: int) -> None:
+    def step(state: State, shared: Tensor, row: Tensor) -> Outcome:
+        weights = state["weights"][5:].view(SIZE, SIZE)
+        product = weights @ row
+        flat = torch.cat([state["weights"][:5], product.view(-1)])
+        return Outcome(state.replaced({"weights": flat * shared}), {"sum": product.sum()}, {})
+
+    rows, start = torch.rand(n_rows, SIZE, SIZE), torch.rand(5 + WHOLE)
+    found = {}
+    for compiles in (True, False):
+        program = Program(
+            State({"weights": start.clone()}), Runtime(device="cpu", compile=compiles, threads=1)
+        )
+        ran = [program.run(step, torch.tensor(0.03), rows) for _ in range(2)]
+        assert program.runtime.compile is compiles
+        found[compiles] = program.state["weights"], ran[-1].metrics
+    torch.testing.assert_close(found[True], found[False], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("tensors", "dim"),
     [
@@ -111,5 +148,5 @@ def test_products_are_not_copied(multiplier: str) -> None:
 )
 def test_other_joins_are_as_they_were(tensors: list[Tensor], dim: int) -> None:
     graph = make_fx(lambda *given: torch.cat(given, dim), tracing().DECOMPOSITIONS)(*tensors)
-    assert torch.ops.zoo.joined.default not in [node.target for node in graph.graph.nodes]
+    assert operation() not in [node.target for node in graph.graph.nodes]
     assert torch.equal(graph(*tensors), torch.cat(tensors, dim))

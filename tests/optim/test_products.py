@@ -134,6 +134,8 @@ def assert_same_products(found: Tensor, expected: Tensor) -> None:
         ((64, 256, 2), "left", (2, 64)),
         ((2, 64, 256), "", (2, 256)),
         ((1, 64, 256), "", (1, 256)),
+        ((64, 256, 1), "left", (1, 64)),
+        ((2, 256, 1), "", (2, 1)),
     ],
     ids=[
         "rows as they lie",
@@ -145,6 +147,8 @@ def assert_same_products(found: Tensor, expected: Tensor) -> None:
         "narrow, to fill vectors",
         "wide",
         "a row",
+        "a column, as a row",
+        "a short column",
     ],
 )
 def test_factors_are_swapped_where_that_is_less_work(
@@ -159,11 +163,22 @@ def test_factors_are_swapped_where_that_is_less_work(
 
 
 @pytest.mark.usefixtures("in_blocks")
-def test_a_column_is_made_of_sums_that_fuse_with_what_follows() -> None:
+def test_a_column_is_no_product_of_matrices_where_rows_are_summed() -> None:
     left, right = matrix(64, 256), matrix(256, 1)
     graph = traced(left, right)
     assert products_of(graph) == []
     assert_same_products(graph(left, right), left @ right)
+
+
+@pytest.mark.usefixtures("in_blocks", "needs_compiler")
+def test_columns_and_outer_products_are_right_with_what_they_fuse_with() -> None:
+    def gradients(one: Tensor, column: Tensor, row: Tensor) -> list[Tensor]:
+        outer = torch.where(one > 0, column @ row, 0.0)
+        return [(one @ row.t() + 1).relu(), outer, outer.t() @ one, column.t() @ one]
+
+    given = matrix(64, 256), matrix(64, 1), matrix(1, 256)
+    for found, expected in zip(compiled(gradients, *given), gradients(*given), strict=True):
+        assert_same_products(found, expected)
 
 
 @pytest.mark.parametrize("who", ["in_blocks", "with_mkl"])

@@ -276,14 +276,18 @@ class Algorithm(AgentInEnvs[Config]):
         return self._scalars.read()
 
     def rates(self, progress: float) -> dict[str, Tensor]:
-        """Return the hyperparameters that follow a schedule as scalar tensors of this moment; record them."""
+        """Return the hyperparameters that follow a schedule as scalar tensors of this moment; record them.
+
+        The tensors serve as long as their values do, so nobody writes into them.
+        """
         rates = {}
         for name, schedule in self.schedules.items():
             value = schedule(progress)
             self.record(f"train/{name}", value)
-            if self._last_rates.get(name, (None,))[0] != value:
-                self._last_rates[name] = value, torch.tensor(value, device=self.device)
-            rates[name] = self._last_rates[name][1]
+            last = self._last_rates.get(name)
+            if last is None or last[0] != value:
+                last = self._last_rates[name] = value, torch.tensor(value, device=self.device)
+            rates[name] = last[1]
         return rates
 
     def _take_steps(self, step: Step, shared: Any, rows: Any) -> dict[str, Tensor]:

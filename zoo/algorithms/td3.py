@@ -148,7 +148,7 @@ class TD3(OffPolicyAlgorithm[TD3Config]):
 def _rows(samples: Tree, start: int, n_rows: int, length: int) -> Tree:
     """Return samples (steps, …) from ``start`` on as (n_rows, length, …)."""
     end = start + n_rows * length
-    if n_rows == 1:
+    if n_rows == 1:  # as ever where an update is one step, and quicker
         return mapped(lambda tensor: tensor[None, start:end], samples)
     return mapped(lambda tensor: tensor[start:end].unflatten(0, (n_rows, length)), samples)
 

@@ -169,10 +169,9 @@ class Asked:
         return answers
 
     def _number(self, answer: Any) -> float:
-        number = self._real(answer)
-        if number.size != 1:
-            raise self._refused(f"returned the shape {number.shape} for one goal; expected one number")
-        return float(number.item())
+        if self._real(answer).size != 1:
+            raise self._refused(f"returned the shape {np.shape(answer)} for one goal; expected one number")
+        return float(answer)
 
     def _failed(self, error: Exception) -> ZooError:
         if isinstance(error, ZooError):
@@ -187,22 +186,14 @@ class Asked:
 
 
 def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
-    """Return a call of a method of the vector environment, or of one in it, which may be another later."""
+    """Return a call of a method of the vector environment or of one in it, looked up anew each time."""
     bare: Any = env.unwrapped
     if hasattr(bare, name):
         return getattr(bare, name)
     first = _first_env(bare)
     if first is None or not first().has_wrapper_attr(name) or not callable(first().get_wrapper_attr(name)):
         return None
-    known: list[Any] = [None, None]
-
-    def answer(*goals_and_info: Any) -> Any:
-        env = first()
-        if env is not known[0]:
-            known[:] = env, env.get_wrapper_attr(name)
-        return known[1](*goals_and_info)
-
-    return answer
+    return lambda *goals_and_info: first().get_wrapper_attr(name)(*goals_and_info)
 
 
 def _first_env(bare: Any) -> Callable[[], Any] | None:

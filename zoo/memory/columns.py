@@ -86,7 +86,7 @@ def transform(function: Callable[[np.ndarray], Any], column: Column) -> Column:
 
 def in_a_row(column: Column) -> Column:
     """Return views of arrays (a, b, …) as (a · b, …)."""
-    return transform(lambda array: array.reshape(-1, *array.shape[2:]), column)
+    return transform(lambda array: array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]), column)
 
 
 def taken(column: Column, places: np.ndarray) -> Column:

@@ -112,7 +112,8 @@ class ReplayMemory:
         self.columns["ended"] = allocate(ColumnSpec((), np.bool_), leading)
         if not optimize_memory_usage:
             self.columns |= {f"next_{name}": allocate(specs[name], leading) for name in self.shown}
-        self._in_a_row = {name: in_a_row(column) for name, column in self.columns.items()}
+        # Views: columns are written in place, and never replaced.
+        self._rows = {name: in_a_row(column) for name, column in self.columns.items()}
         self._segments = Segments(self.columns, self.length)
         self._final: FinalObservations | None = None
         if optimize_memory_usage:
@@ -293,10 +294,10 @@ class ReplayMemory:
             steps = windows.steps * self.n_envs + windows.envs[..., None]
         batch = {
             name: taken(column, last if name in self._come_last else first)
-            for name, column in self._in_a_row.items()
+            for name, column in self._rows.items()
             if name != "rewards" and (name != "ended" or self.optimize_memory_usage)
         }
-        batch["rewards"] = taken(self._in_a_row["rewards"], steps)
+        batch["rewards"] = taken(self._rows["rewards"], steps)
         if self.optimize_memory_usage:
             ended = batch.pop("ended")
             for name in self.shown:
@@ -307,14 +308,14 @@ class ReplayMemory:
     def following(self, positions: Array, envs: Array, key: str) -> Array:
         """Return the part ``key`` of what was observed after the steps at these places, (…) each."""
         if not self.optimize_memory_usage:
-            return taken(self._in_a_row["next_observations"][key], positions * self.n_envs + envs)
+            return taken(self._rows["next_observations"][key], positions * self.n_envs + envs)
         return self._followed(positions, envs, self.columns["ended"][positions, envs], "observations", key)
 
     def _followed(
         self, positions: Array, envs: Array, ended: Array, name: str, key: str | None = None
     ) -> Column:
         """Return what was shown next where it is stored once: in the row behind, or apart at an end."""
-        column = self._in_a_row[name] if key is None else self._in_a_row[name][key]
+        column = self._rows[name] if key is None else self._rows[name][key]
         following = taken(column, (positions + 1) % self.length * self.n_envs + envs)
         if ended.any():
             assert self._final is not None
@@ -352,7 +353,7 @@ class ReplayMemory:
         self._bad_final, self.n_unchecked = None, 0
         self._segments.load_state(state["segments"], int(state["used"]))
         self._n_added_before = self._n_added
-        self._heads, self._sizes = state["heads"].copy(), state["sizes"].copy()
+        self._heads, self._sizes = (state[name].astype(np.int64) for name in ("heads", "sizes"))
         self._heads_are_equal = bool((self._heads == self._heads[0]).all())
         if self._final is not None:
             self._final.load(state["final_slots"], state["final"])

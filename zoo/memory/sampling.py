@@ -33,7 +33,7 @@ class Sampler(Protocol):
     """Draws transitions from rings."""
 
     def added(self, positions: Array, envs: Array) -> None:
-        """Take note that transitions were written there."""
+        """Take note that transitions were written there; the arrays change when it returns."""
         ...
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], rings: Rings, progress: float) -> Drawn:

@@ -75,7 +75,7 @@ class SequenceMemory(ReplayMemory):
         places = positions * self.n_envs + self._envs[:, None]
         batch = {
             name: taken(column, places[..., 0] if name == "states" else places)
-            for name, column in self._in_a_row.items()
+            for name, column in self._rows.items()
         }
         batch |= self._followers(positions, batch["ended"] & ~batch["terminated"])
         for change in self.transforms:

@@ -8,7 +8,9 @@ This uses private parts of PyTorch; `zoo.optim.tracing` imports it, as it does `
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +18,11 @@ from torch import Tensor
 from torch._inductor import ir
 from torch._inductor.lowering import register_lowering
 
+VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+"""Compiled graphs are kept by the names of their operations: what this becomes is a part of its name."""
 
-# Compiled graphs are kept by the names of their operations: whoever changes what this becomes renames it.
-@torch.library.custom_op("zoo::joined", mutates_args=())
+
+@torch.library.custom_op(f"zoo::joined_{VERSION}", mutates_args=())
 def joined(vectors: Sequence[Tensor]) -> Tensor:
     """Return vectors one behind the other."""
     return torch.cat(list(vectors))
@@ -29,7 +33,7 @@ def _(vectors: Sequence[Tensor]) -> Tensor:
     return vectors[0].new_empty(sum(vector.shape[0] for vector in vectors))
 
 
-@register_lowering(torch.ops.zoo.joined.default, type_promotion_kind=None)
+@register_lowering(joined._opoverload, type_promotion_kind=None)
 def _lowered(vectors: Any) -> Any:
     return ir.TensorBox(_Joined.create(vectors, 0))
 
@@ -60,7 +64,7 @@ def _product_in(vector: Any) -> ir.CppTemplateBuffer | ir.ExternKernelOut | None
     if not isinstance(whole.layout, ir.FixedLayout) or not whole.layout.is_contiguous():
         return None
     is_all = vector.get_numel() == whole.get_numel() and vector.get_layout().is_contiguous()
-    return whole if is_all else None
+    return whole if is_all and vector.get_dtype() == whole.get_dtype() else None
 
 
 def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.optim.blocked_product import LANES, blocked_product, rounded_blocked_product
+from zoo.optim.blocked_product import FEWEST_ROWS, LANES, blocked_product, rounded_blocked_product
 from zoo.optim.processor import mkl_holds_back
 from zoo.optim.rounding import is_large, rounds_large_products
 
@@ -38,7 +38,7 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     if left.shape[1] == 1 and not is_empty:
         return left * right  # which fuses with what follows
     if mkl_holds_back() and left.dtype == torch.float32 and not is_empty:
-        if n_columns == 1:  # sums of rows, which fuse as well
+        if n_columns == 1 and left.shape[0] >= FEWEST_ROWS and left.is_contiguous():  # sums, which fuse too
             return (left * right.t()).sum(1, keepdim=True)
         return _with_less_work(blocked_product, left, right)
     if 1 < n_columns <= FEW_COLUMNS < left.shape[0]:  # up to six times faster

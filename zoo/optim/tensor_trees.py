@@ -16,7 +16,7 @@ def leaves(tree: Tree) -> list[Tensor]:
     if isinstance(tree, Tensor):
         return [tree]
     if not isinstance(tree, dict | tuple | list):
-        raise _other(tree)
+        raise _unexpected(tree)
     found: list[Tensor] = []
     for part in tree.values() if isinstance(tree, dict) else tree:
         if isinstance(part, Tensor):
@@ -35,10 +35,10 @@ def mapped(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
     if isinstance(tree, tuple | list):
         parts = [mapped(function, part) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    raise _other(tree)
+    raise _unexpected(tree)
 
 
-def _other(tree: Any) -> TypeError:
+def _unexpected(tree: Any) -> TypeError:
     return TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
 
 

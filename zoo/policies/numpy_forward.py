@@ -41,8 +41,8 @@ ArrayFunction = Callable[[Array], Array]
 RecurrentFunction = Callable[[Array, Array | None, Array | None], tuple[Array, Array]]
 """Observations (n, …), state (n, s) and where episodes start (n) to parameters (n, …) and the next state."""
 
-ZERO = np.zeros((), np.float32)
-"""An array, as NumPy takes twice as long to make one of a number as to look for what is above."""
+_ZERO = np.zeros((), np.float32)
+"""0 as an array: NumPy would make one of a Python number at every call."""
 
 _ACTORS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
 _ACTORS_ALONE = (SquashedActor, DeterministicActor, SearchedPolicy)
@@ -180,7 +180,7 @@ def _step(layer: nn.Module) -> ArrayFunction | None:
     if type(layer) is nn.Tanh:
         return lambda values: np.tanh(values, out=values)
     if type(layer) is nn.ReLU:
-        return lambda values: np.maximum(values, ZERO, out=values)
+        return lambda values: np.maximum(values, _ZERO, out=values)
     if type(layer) is nn.LayerNorm and layer.elementwise_affine and layer.bias is not None:
         weight, bias, eps = _view(layer.weight), _view(layer.bias), np.float32(layer.eps)
         return lambda values: _normalised(values, eps) * weight + bias

@@ -34,7 +34,7 @@ from rich.table import Table
 Measurements = dict[tuple[str, str], list[dict[str, Any]]]
 
 TRIES = 2
-"""Measurements by which a number of threads is chosen: of one, a noisy neighbour may make anything."""
+"""Measurements with each number of threads before one is chosen; one alone may be a noisy neighbour's."""
 
 MEASURE = Path(__file__).with_name("measure_speed.py")
 

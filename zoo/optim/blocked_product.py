@@ -10,8 +10,6 @@ This uses private parts of PyTorch; `zoo.optim.products`, which `zoo.optim.traci
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ from torch._inductor.lowering import register_lowering
 from torch._inductor.utils import parallel_num_threads
 from torch.nn import functional as F
 
+from zoo.optim.compiled_cache import version_of
 from zoo.optim.intermediates import laid_out
 
 MULTIPLICATIONS_TO_SHARE = 500_000
@@ -37,8 +36,7 @@ LANES = 16
 """Numbers that oneDNN takes at once; blocks begin at multiples of it."""
 
 
-VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
-"""Compiled graphs are kept by the names of their operations: what these become is a part of their names."""
+VERSION = version_of(__file__)
 
 
 @torch.library.custom_op(f"zoo::blocked_product_{VERSION}", mutates_args=())

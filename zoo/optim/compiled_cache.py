@@ -7,6 +7,7 @@ and what stands there is loaded.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import logging
 import os
 import shutil
@@ -19,6 +20,14 @@ from zoo.files.printing import one_line
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 logger = logging.getLogger(__name__)
+
+
+def version_of(file: str) -> str:
+    """Return what the name of an operation holds whose kernels ``file`` writes: of another file, another.
+
+    Compiled graphs are kept by the names of their operations, whatever these become.
+    """
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:8]
 
 
 def use_private_cache() -> Path:

@@ -8,9 +8,7 @@ This uses private parts of PyTorch; `zoo.optim.tracing` imports it, as it does `
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +16,10 @@ from torch import Tensor
 from torch._inductor import ir
 from torch._inductor.lowering import register_lowering
 
-VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
-"""Compiled graphs are kept by the names of their operations: what this becomes is a part of its name."""
+from zoo.optim.compiled_cache import version_of
 
 
-@torch.library.custom_op(f"zoo::joined_{VERSION}", mutates_args=())
+@torch.library.custom_op(f"zoo::joined_{version_of(__file__)}", mutates_args=())
 def joined(vectors: Sequence[Tensor]) -> Tensor:
     """Return vectors one behind the other."""
     return torch.cat(list(vectors))

@@ -13,6 +13,12 @@ from zoo.optim.intermediates import laid_out
 LONGEST_PLAIN_SUM = 65_536
 """Numbers up to which a processor of 512 bits adds in registers; beyond, partial sums lie in memory."""
 
+N_SUMMANDS = 4
+"""Numbers that are added to each other before they are to a sum: for that each waits for the last."""
+
+LANES = 16
+"""Numbers that a processor of 512 bits takes at once."""
+
 FEW_COLUMNS = 16
 """Columns below which inductor takes the rows of each sum to several threads, one sum after the other."""
 
@@ -20,17 +26,19 @@ FEW_COLUMNS = 16
 def _vector_norm(
     vector: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """Sum the squares of a long vector in pieces, each of which inductor adds in registers."""
+    """Sum the squares of a long vector in rows, each of which inductor adds in registers, several at once."""
     is_plain = order == 2 and dim is None and not keepdim and dtype is None and vector.dim() == 1
     is_known = vector.device.type == "cpu" and vector.dtype in (torch.float32, torch.float64)
     if not (is_plain and is_known):
         return NotImplemented
-    n_pieces = len(vector) // LONGEST_PLAIN_SUM
     squares = vector.square()
-    if not n_pieces:
+    n_rows = -(-len(vector) // (N_SUMMANDS * LONGEST_PLAIN_SUM))
+    n_columns = len(vector) // (N_SUMMANDS * n_rows * LANES) * LANES
+    if not n_columns:
         return squares.sum().sqrt()
-    pieces, rest = squares.split([n_pieces * LONGEST_PLAIN_SUM, len(vector) % LONGEST_PLAIN_SUM])
-    return (pieces.view(n_pieces, -1).sum(1).sum() + rest.sum()).sqrt()
+    whole, rest = squares.tensor_split([N_SUMMANDS * n_rows * n_columns])
+    summands = whole.view(N_SUMMANDS, n_rows, n_columns).unbind()
+    return (sum(summands[1:], summands[0]).sum(1).sum() + rest.sum()).sqrt()
 
 
 def _mean(tensor: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:

@@ -63,6 +63,7 @@ _look_for_no_modules_in_the_working_folder()
 from torch._inductor.runtime import cache_dir_utils  # noqa: E402
 
 from zoo.optim import intermediates, joined, products, reductions  # noqa: E402
+from zoo.optim.steady_loops import overwritten, with_row  # noqa: E402
 
 DECOMPOSITIONS = {**products.DECOMPOSITIONS, **reductions.DECOMPOSITIONS, **joined.DECOMPOSITIONS}
 
@@ -121,7 +122,8 @@ def compile_loop(
         padded = [_padded(piece, capacity) for piece in pieces]
         n_rows = torch.tensor(len(pieces[0]))
         taken, *results = call(n_rows, *state.values(), *leaves(shared), *padded)
-        state.replaced(dict(zip(traced.changed, results[:n_changed], strict=True)))
+        changed = zip(traced.changed, results[:n_changed], strict=True)
+        state.replaced({name: new for name, new in changed if new.data_ptr() != state[name].data_ptr()})
         sums, *buffers = results[n_changed:]
         n_taken = int(taken)
         named = zip(traced.outputs, (buffer[:n_taken] for buffer in buffers), strict=True)
@@ -264,8 +266,9 @@ def _loop(traced: _Traced, n_shared: int, capacity: int) -> Callable[..., Sequen
             results = graph(*current, *shared, *row)
             sums = carried[n_changed] + results[n_changed]
             written = zip(carried[n_changed + 1 :], results[n_changed + 1 :], strict=True)
-            buffers = [buffer.index_copy(0, index, output.unsqueeze(0)) for buffer, output in written]
-            return (i + 1, *results[:n_changed], sums, *buffers)
+            buffers = [with_row(buffer, index, output) for buffer, output in written]
+            new = [i + 1, *results[:n_changed], sums, *buffers]
+            return tuple(new if traced.moves else overwritten([i, *carried], new))
 
         buffers = [torch.zeros((capacity, *shape), dtype=dtype) for shape, dtype in outputs]
         changed = (state[position] for position in positions)

@@ -34,7 +34,7 @@ from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import NoisyGreedy
 from zoo.policies.q_network import QNetwork
 
-ROWS_AHEAD = 1024
+ROWS_AHEAD = 2048
 """Next states that the target network estimates at once; what it makes of them had better stay in a cache."""
 
 

@@ -139,7 +139,8 @@ class Interaction:
 
     def _following(self) -> Normalizer | None:
         """Return the normaliser whose statistics follow what is seen at each step, if there is one."""
-        return self.normalizer if is_training(self.envs.given_env) else None
+        follows = self.normalizer is not None and is_training(self.envs.given_env)
+        return self.normalizer if follows else None
 
     def _look_for_not_finite(self, outcome: Step) -> None:
         """Note the first number that is not finite while it is raw: normalising spreads it, or clips it."""

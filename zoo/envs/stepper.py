@@ -256,7 +256,7 @@ class EnvStepper:
         return step
 
     def _counted(self, valid: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-        if not self.idle.any():
+        if not np.count_nonzero(self.idle):  # quicker than any()
             return valid
         return ~self.idle if valid is None else valid & ~self.idle
 

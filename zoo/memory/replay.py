@@ -121,7 +121,7 @@ class ReplayMemory:
         self._envs = np.arange(n_envs)
         self._heads = np.zeros(n_envs, np.int64)
         self._sizes = np.zeros(n_envs, np.int64)
-        self._heads_are_equal = True
+        self._are_in_step = True  # heads and sizes of all rings
         self.n_unchecked = 0
         """Steps added since `first_not_finite` found nothing."""
         self._n_added = self._n_added_before = 0
@@ -154,27 +154,29 @@ class ReplayMemory:
             "terminated": outcome.terminated,
             "ended": experience.ended,
         }
-        rows: tuple[Any, Any] = self._heads, self._envs
-        if self._heads_are_equal and not self.optimize_memory_usage:
-            rows = int(self._heads[0]), slice(None)
-        valid = outcome.valid
+        heads, envs, valid = self._heads, self._envs, outcome.valid
         if valid is not None and not valid.all():
-            self._heads_are_equal = False
+            self._are_in_step = False
             self._left_out.append((self._n_added, ~valid))
-            rows = self._heads[valid], self._envs[valid]
+            heads, envs = heads[valid], envs[valid]
             values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
+        as_one = self._are_in_step and not self.optimize_memory_usage
+        rows: Any = int(heads[0]) if as_one else (heads, envs)
         for name, column in self.columns.items():
             assign(column, rows, values[name])
-        behind = (rows[0] + 1) % self.length
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.shown}
-            self._keep_once(rows, behind, following, values["ended"])
-        written = self._heads[rows[1]], self._envs[rows[1]]
-        self.sampler.added(*written)
+            self._keep_once(heads, envs, following, values["ended"])
+        self.sampler.added(heads, envs)
         if self.episodes is not None:
-            self.episodes.added(*written, values["ended"])
-        self._heads[rows[1]] = behind
-        self._sizes[rows[1]] += self._sizes[rows[1]] < self._most_rows
+            self.episodes.added(heads, envs, values["ended"])
+        if self._are_in_step:
+            head, size = int(heads[0]), int(self._sizes[0])
+            heads.fill((head + 1) % self.length)
+            self._sizes.fill(min(size + 1, self._most_rows))
+        else:
+            self._heads[envs] = (heads + 1) % self.length
+            self._sizes[envs] += self._sizes[envs] < self._most_rows
         self.n_unchecked += 1
         self._n_added += 1
 
@@ -195,14 +197,13 @@ class ReplayMemory:
         if self.episodes is not None:
             self.episodes.ended(*rows)
 
-    def _keep_once(
-        self, rows: tuple[Array, Array], behind: Array, following: dict[str, Column], ended: Array
-    ) -> None:
+    def _keep_once(self, heads: Array, envs: Array, following: dict[str, Column], ended: Array) -> None:
+        behind = (heads + 1) % self.length
         for name, column in following.items():
-            assign(self.columns[name], (behind, rows[1]), column)
+            assign(self.columns[name], (behind, envs), column)
         assert self._final is not None
-        self._final.forget(behind * self.n_envs + rows[1])
-        self._keep_final(rows, following, ended)
+        self._final.forget(behind * self.n_envs + envs)
+        self._keep_final((heads, envs), following, ended)
 
     def _keep_final(self, rows: tuple[Array, Array], final: dict[str, Column], where: Array) -> None:
         if not where.any():
@@ -354,7 +355,7 @@ class ReplayMemory:
         self._segments.load_state(state["segments"], int(state["used"]))
         self._n_added_before = self._n_added
         self._heads, self._sizes = (state[name].astype(np.int64) for name in ("heads", "sizes"))
-        self._heads_are_equal = bool((self._heads == self._heads[0]).all())
+        self._are_in_step = all((each == each[0]).all() for each in (self._heads, self._sizes))
         if self._final is not None:
             self._final.load(state["final_slots"], state["final"])
             self._check_final()

@@ -26,9 +26,6 @@ from zoo.optim.intermediates import laid_out
 MULTIPLICATIONS_TO_SHARE = 500_000
 """From here on, some four microseconds of one thread, several gain more than they take to meet."""
 
-FEWEST_ROWS = 16
-"""Rows below which the columns are divided between threads instead."""
-
 MOST_ROWS, MOST_COLUMNS, MOST_INNER = 256, 256, 512
 """The largest block; what it reads of the right factor, 512 KiB, stays in a core's own cache."""
 
@@ -157,11 +154,12 @@ class _TemplateWithPairs(_Template):
 def blocks(n_rows: int, n_inner: int, n_columns: int, threads: int) -> tuple[int, int, int, int]:
     """Return rows, inner dimension and columns of a block, and how many threads share the blocks.
 
+    They share the longer of rows and columns: each reads all of the other factor, from another core's cache.
     The inner dimension is divided as it is for one thread, so that all numbers of threads sum alike.
     """
     if n_rows * n_inner * n_columns < MULTIPLICATIONS_TO_SHARE:
         threads = 1
-    by_rows = n_rows >= FEWEST_ROWS * threads
+    by_rows = n_rows >= n_columns
     rows = part_length(n_rows, MOST_ROWS, threads if by_rows else 1)
     columns = part_length(n_columns, MOST_COLUMNS, 1 if by_rows else threads)
     return rows, part_length(n_inner, MOST_INNER), columns, threads

@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.optim.blocked_product import FEWEST_ROWS, LANES, blocked_product, rounded_blocked_product
+from zoo.optim.blocked_product import LANES, blocked_product, rounded_blocked_product
 from zoo.optim.processor import mkl_holds_back
 from zoo.optim.rounding import is_large, rounds_large_products
+
+FEWEST_ROWS = 16
+"""Rows from which a product with a single column is faster as a sum of each row."""
 
 FEW_COLUMNS = 25
 """Columns up to which MKL was faster with a product's factors swapped, for batches of 64 and 256."""

@@ -8,6 +8,10 @@ round, so that a machine that slows down slows all of them. Measured is the wall
 that a real run has on: episode monitor, CSV and TensorBoard loggers, an evaluation of five episodes each
 interval. Imports, compilation and everything before the end of the first interval are left out.
 
+On a shared machine ``--wait 120`` begins each measurement only when all cores are there (`whole_cores.py`),
+for which it waits so many seconds at most, and repeats it if one was not there at its end; what share of the
+cores there was before and after each measurement is in the JSON either way.
+
 In the first round each system shows in two tries which of the numbers of threads in `--threads` it runs
 faster with, and keeps it; the fastest try is its first measurement. Prints a table of medians with their
 ranges and ratios, and writes the measurements as JSON.
@@ -30,11 +34,15 @@ from typing import Any
 from measure_speed import PEERS, SYSTEMS, WORKS, systems_for
 from rich.console import Console
 from rich.table import Table
+from whole_cores import WHOLE, Cores
 
 Measurements = dict[tuple[str, str], list[dict[str, Any]]]
 
 TRIES = 2
 """Measurements with each number of threads before one is chosen; one alone may be a noisy neighbour's."""
+
+MOST_REPEATED = 4
+"""Measurements that are given up because a core was not there, before one of them is kept all the same."""
 
 MEASURE = Path(__file__).with_name("measure_speed.py")
 
@@ -48,13 +56,14 @@ def main() -> None:
         if system in systems_for(work)
     ]
     measurements: Measurements = {contestant: [] for contestant in contestants}
+    cores = Cores()
     for turn in range(arguments.rounds):
         for contestant in contestants:
             if turn == 0:
-                result = measured_with_best_threads(*contestant, arguments)
+                result = measured_with_best_threads(*contestant, arguments, cores)
             else:
                 threads = measurements[contestant][0]["threads"]
-                result = measure(*contestant, threads, arguments.seconds, seed=turn)
+                result = measure(*contestant, threads, arguments, cores, seed=turn)
             measurements[contestant].append(result)
             report(f"round {turn + 1}/{arguments.rounds}", result)
     console = Console(width=max(Console().width, 110))
@@ -79,6 +88,13 @@ def parse_arguments() -> argparse.Namespace:
         default=[1, 2],
         help="numbers of threads that each system may choose from; 0: the system's own choice (default: 1,2)",
     )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="wait so long for all cores before a measurement, and repeat one in which they were not there",
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/speed.json"))
     return parser.parse_args()
 
@@ -94,18 +110,33 @@ def names_among(known: Any) -> Any:
     return parse
 
 
-def measured_with_best_threads(work: str, system: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def measured_with_best_threads(
+    work: str, system: str, arguments: argparse.Namespace, cores: Cores
+) -> dict[str, Any]:
     """Measure the system with each number of threads; return what it does with the one it keeps."""
     n_tries = TRIES if len(arguments.threads) > 1 else 1
     numbers = arguments.threads * n_tries  # in turns
-    tries = [measure(work, system, threads, arguments.seconds, seed=0) for threads in numbers]
+    tries = [measure(work, system, threads, arguments, cores, seed=0) for threads in numbers]
     if len(tries) > 1:
         for result in tries:
             report("threads", result)
     return max(tries, key=lambda result: float(result["steps_per_second"]))
 
 
-def measure(work: str, system: str, threads: int, seconds: float, seed: int) -> dict[str, Any]:
+def measure(
+    work: str, system: str, threads: int, arguments: argparse.Namespace, cores: Cores, seed: int
+) -> dict[str, Any]:
+    """Measure once; with ``--wait`` again where a core was not there, `MOST_REPEATED` times at most."""
+    for _ in range(1 + MOST_REPEATED):
+        before = cores.wait_until_whole(arguments.wait)
+        result = measured(work, system, threads, arguments.seconds, seed)
+        after = cores.share()
+        if not arguments.wait or min(before, after) >= WHOLE:
+            break
+    return {**result, "cores": [round(before, 2), round(after, 2)]}
+
+
+def measured(work: str, system: str, threads: int, seconds: float, seed: int) -> dict[str, Any]:
     command = [sys.executable, str(MEASURE), "--work", work, "--system", system]
     command += ["--threads", str(threads), "--seconds", str(seconds), "--seed", str(seed)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -119,7 +150,8 @@ def report(stage: str, result: dict[str, Any]) -> None:
     print(
         f"{stage:>12}  {result['work']:>4}  {result['system']:<13} {result['threads']} threads "
         f"{result['steps_per_second']:>10,.0f} steps/s  ({result['steps']:,} steps in "
-        f"{result['seconds']:.1f} s after {result['warm_up_seconds']:.1f} s)",
+        f"{result['seconds']:.1f} s after {result['warm_up_seconds']:.1f} s; "
+        f"cores {result['cores'][0]:.2f}, {result['cores'][1]:.2f})",
         flush=True,
     )
 

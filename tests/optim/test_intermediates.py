@@ -82,6 +82,33 @@ def test_a_graph_that_writes_into_a_scalar_is_left_alone() -> None:
     assert kept(traced(doubled, torch.randn(N))) == []
 
 
+def rectified(rows: Tensor, weight: Tensor) -> list[Tensor]:
+    hidden = (rows @ weight).relu()
+    return [hidden @ weight, torch.ops.aten.threshold_backward(rows @ weight.t(), hidden, 0)]
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "n_kept"),
+    [
+        (rectified, (N, N), 1),
+        (lambda rows, weight: [(rows @ weight).relu() @ weight], (N, N), 0),  # one reader
+        (lambda image, _: [image.relu() + 1, image.relu().sum()], (1, N, N), 0),
+        (lambda image, _: [(values := image.relu()) + 1, values.sum()], (1, N, N), 0),  # no rows
+        (lambda rows, weight: [(values := (rows @ weight).tanh()) @ weight, values + 1], (N, N), 0),
+    ],
+    ids=["read twice", "read once", "two of an image", "image", "tanh"],
+)
+def test_rectified_rows_are_kept_where_they_are_read_twice(
+    function: Callable[..., list[Tensor]], shape: tuple[int, ...], n_kept: int
+) -> None:
+    given = torch.randn(shape), torch.randn(N, N)
+    graph = make_fx(function, tracing_mode="fake")(*given)
+    tracing().intermediates.keep_activations(graph)
+    assert kept(graph) == ["relu.default"] * n_kept
+    for found, expected in zip(graph(*given), function(*given), strict=True):
+        assert torch.equal(found, expected)
+
+
 @pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize(("keeps", "roots_in_the_loop"), [(True, False), (False, True)])
 def test_compiled_a_kept_scalar_is_computed_outside_the_loop_over_the_vector(

@@ -47,11 +47,27 @@ def keep_scalars(graph: torch.fx.GraphModule) -> None:
     for node in nodes:
         readers = [user for user in node.users if _size(user) > 1]
         if _size(node) == 1 and _is_computed(node) and readers:
-            with graph.graph.inserting_after(node):
-                kept = graph.graph.call_function(torch.ops.zoo.laid_out.default, (node,))
-            for reader in readers:
-                reader.replace_input_with(node, kept)
+            _lay_out(graph, node, readers)
     graph.recompile()
+
+
+def keep_activations(graph: torch.fx.GraphModule) -> None:
+    """Let a layer's rectified rows lie in memory where more than one operation reads them; on a CPU.
+
+    A product lays them out for itself; a gradient would compute them anew, from numbers in another order.
+    """
+    for node in list(graph.graph.nodes):
+        is_rectified = node.target is torch.ops.aten.relu.default and _size(node) > 1
+        if is_rectified and node.meta["val"].dim() == 2 and len(node.users) > 1:
+            _lay_out(graph, node, list(node.users))
+    graph.recompile()
+
+
+def _lay_out(graph: torch.fx.GraphModule, node: torch.fx.Node, readers: list[torch.fx.Node]) -> None:
+    with graph.graph.inserting_after(node):
+        kept = graph.graph.call_function(torch.ops.zoo.laid_out.default, (node,))
+    for reader in readers:
+        reader.replace_input_with(node, kept)
 
 
 def _is_computed(node: torch.fx.Node) -> bool:

@@ -206,6 +206,7 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
     example = [*live.values(), *leaves(shared), *leaves(row)]
     graph = make_fx(flat_step, DECOMPOSITIONS, tracing_mode="fake")(*example)
     intermediates.keep_scalars(graph)
+    intermediates.keep_activations(graph)
     return _Traced(graph, example, names, changed, metrics, outputs, any(moved))
 
 

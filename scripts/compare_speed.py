@@ -8,9 +8,9 @@ round, so that a machine that slows down slows all of them. Measured is the wall
 that a real run has on: episode monitor, CSV and TensorBoard loggers, an evaluation of five episodes each
 interval. Imports, compilation and everything before the end of the first interval are left out.
 
-On a shared machine ``--wait 120`` begins each measurement only when all cores are there (`whole_cores.py`),
-for which it waits so many seconds at most, and repeats it if one was not there at its end; what share of the
-cores there was before and after each measurement is in the JSON either way.
+On a shared machine two cores may be neighbours at one time and far apart at another (`core_distance.py`).
+The JSON has their distance before and after each measurement. ``--near 400`` begins each one only once a
+message from one core to the other and back takes no more than 400 ns, and repeats it if that had changed.
 
 In the first round each system shows in two tries which of the numbers of threads in `--threads` it runs
 faster with, and keeps it; the fastest try is its first measurement. Prints a table of medians with their
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -31,10 +32,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from core_distance import CoreDistance
 from measure_speed import PEERS, SYSTEMS, WORKS, systems_for
 from rich.console import Console
 from rich.table import Table
-from whole_cores import WHOLE, Cores
 
 Measurements = dict[tuple[str, str], list[dict[str, Any]]]
 
@@ -42,7 +43,7 @@ TRIES = 2
 """Measurements with each number of threads before one is chosen; one alone may be a noisy neighbour's."""
 
 MOST_REPEATED = 4
-"""Measurements that are given up because a core was not there, before one of them is kept all the same."""
+"""Measurements that are given up because the cores were far apart, before one is kept all the same."""
 
 MEASURE = Path(__file__).with_name("measure_speed.py")
 
@@ -56,14 +57,14 @@ def main() -> None:
         if system in systems_for(work)
     ]
     measurements: Measurements = {contestant: [] for contestant in contestants}
-    cores = Cores()
+    distance = CoreDistance()
     for turn in range(arguments.rounds):
         for contestant in contestants:
             if turn == 0:
-                result = measured_with_best_threads(*contestant, arguments, cores)
+                result = measured_with_best_threads(*contestant, arguments, distance)
             else:
                 threads = measurements[contestant][0]["threads"]
-                result = measure(*contestant, threads, arguments, cores, seed=turn)
+                result = measure(*contestant, threads, arguments, distance, seed=turn)
             measurements[contestant].append(result)
             report(f"round {turn + 1}/{arguments.rounds}", result)
     console = Console(width=max(Console().width, 110))
@@ -89,11 +90,10 @@ def parse_arguments() -> argparse.Namespace:
         help="numbers of threads that each system may choose from; 0: the system's own choice (default: 1,2)",
     )
     parser.add_argument(
-        "--wait",
+        "--near",
         type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="wait so long for all cores before a measurement, and repeat one in which they were not there",
+        metavar="NANOSECONDS",
+        help="measure only while a message between two cores takes no more than this (default: whenever)",
     )
     parser.add_argument("--output", type=Path, default=Path("runs/speed.json"))
     return parser.parse_args()
@@ -111,12 +111,12 @@ def names_among(known: Any) -> Any:
 
 
 def measured_with_best_threads(
-    work: str, system: str, arguments: argparse.Namespace, cores: Cores
+    work: str, system: str, arguments: argparse.Namespace, distance: CoreDistance
 ) -> dict[str, Any]:
     """Measure the system with each number of threads; return what it does with the one it keeps."""
     n_tries = TRIES if len(arguments.threads) > 1 else 1
     numbers = arguments.threads * n_tries  # in turns
-    tries = [measure(work, system, threads, arguments, cores, seed=0) for threads in numbers]
+    tries = [measure(work, system, threads, arguments, distance, seed=0) for threads in numbers]
     if len(tries) > 1:
         for result in tries:
             report("threads", result)
@@ -124,16 +124,17 @@ def measured_with_best_threads(
 
 
 def measure(
-    work: str, system: str, threads: int, arguments: argparse.Namespace, cores: Cores, seed: int
+    work: str, system: str, threads: int, arguments: argparse.Namespace, distance: CoreDistance, seed: int
 ) -> dict[str, Any]:
-    """Measure once; with ``--wait`` again where a core was not there, `MOST_REPEATED` times at most."""
+    """Measure once; with ``--near`` again where cores were not, `MOST_REPEATED` times at most."""
+    near = math.inf if arguments.near is None else arguments.near
     for _ in range(1 + MOST_REPEATED):
-        before = cores.wait_until_whole(arguments.wait)
+        before = distance.wait_until_near(near)
         result = measured(work, system, threads, arguments.seconds, seed)
-        after = cores.share()
-        if not arguments.wait or min(before, after) >= WHOLE:
+        after = distance.nanoseconds()
+        if max(before, after) <= near:
             break
-    return {**result, "cores": [round(before, 2), round(after, 2)]}
+    return {**result, "core_distance_ns": [round(before), round(after)]}
 
 
 def measured(work: str, system: str, threads: int, seconds: float, seed: int) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def report(stage: str, result: dict[str, Any]) -> None:
         f"{stage:>12}  {result['work']:>4}  {result['system']:<13} {result['threads']} threads "
         f"{result['steps_per_second']:>10,.0f} steps/s  ({result['steps']:,} steps in "
         f"{result['seconds']:.1f} s after {result['warm_up_seconds']:.1f} s; "
-        f"cores {result['cores'][0]:.2f}, {result['cores'][1]:.2f})",
+        f"cores {result['core_distance_ns']} ns apart)",
         flush=True,
     )
 

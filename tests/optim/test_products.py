@@ -130,7 +130,7 @@ def assert_same_products(found: Tensor, expected: Tensor) -> None:
         ((256, 256, 256), "right", (256, 256)),
         ((256, 64, 256), "left", (256, 256)),
         ((256, 64, 4), "left", (4, 256)),
-        ((64, 256, 2), "", (64, 2)),
+        ((64, 256, 3), "", (64, 3)),
         ((64, 256, 2), "left", (2, 64)),
         ((2, 64, 256), "", (2, 256)),
         ((1, 64, 256), "", (1, 256)),
@@ -163,8 +163,9 @@ def test_factors_are_swapped_where_that_is_less_work(
 
 
 @pytest.mark.usefixtures("in_blocks")
-def test_a_column_is_no_product_of_matrices_where_rows_are_summed() -> None:
-    left, right = matrix(64, 256), matrix(256, 1)
+@pytest.mark.parametrize("n_columns", [1, 2])
+def test_one_or_two_columns_are_no_product_of_matrices_where_rows_are_summed(n_columns: int) -> None:
+    left, right = matrix(64, 256), matrix(256, n_columns)
     graph = traced(left, right)
     assert products_of(graph) == []
     assert_same_products(graph(left, right), left @ right)
@@ -172,11 +173,12 @@ def test_a_column_is_no_product_of_matrices_where_rows_are_summed() -> None:
 
 @pytest.mark.usefixtures("in_blocks", "needs_compiler")
 def test_columns_and_outer_products_are_right_with_what_they_fuse_with() -> None:
-    def gradients(one: Tensor, column: Tensor, row: Tensor) -> list[Tensor]:
+    def gradients(one: Tensor, column: Tensor, row: Tensor, two: Tensor) -> list[Tensor]:
         outer = torch.where(one > 0, column @ row, 0.0)
-        return [(one @ row.t() + 1).relu(), outer, outer.t() @ one, column.t() @ one]
+        sums = [(one @ row.t() + 1).relu(), (one @ two.t() + 1).relu(), one.tanh() @ two.t()]
+        return [*sums, outer, outer.t() @ one, column.t() @ one]
 
-    given = matrix(64, 256), matrix(64, 1), matrix(1, 256)
+    given = matrix(64, 256), matrix(64, 1), matrix(1, 256), matrix(2, 256)
     for found, expected in zip(compiled(gradients, *given), gradients(*given), strict=True):
         assert_same_products(found, expected)
 

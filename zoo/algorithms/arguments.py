@@ -74,7 +74,7 @@ def check_predict(observations: Any, deterministic: Any, unknown: Mapping[str, A
     refuse_arguments(unknown, "predict", PREDICT)
     if observations is None:
         raise ZooError("predict needs observations: one, or a batch")
-    if not isinstance(deterministic, bool | np.bool_ | int):
+    if type(deterministic) is not bool and not isinstance(deterministic, np.bool_ | int):
         raise ZooError(
             f"deterministic={one_line(repr(deterministic), 40)} is neither True nor False; masks are given by"
             " name: action_masks=…"

@@ -18,8 +18,8 @@ from zoo.optim.blocked_product import LANES, blocked_product, rounded_blocked_pr
 from zoo.optim.processor import mkl_holds_back
 from zoo.optim.rounding import is_large, rounds_large_products
 
-FEWEST_ROWS = 16
-"""Rows from which a product with a single column is faster as a sum of each row."""
+MOST_SUMS, FEWEST_ROWS = 2, 16
+"""Columns up to which a product of so many rows is faster as sums along the rows."""
 
 FEW_COLUMNS = 25
 """Columns up to which MKL was faster with a product's factors swapped, for batches of 64 and 256."""
@@ -41,8 +41,9 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     if left.shape[1] == 1 and not is_empty:
         return left * right  # which fuses with what follows
     if mkl_holds_back() and left.dtype == torch.float32 and not is_empty:
-        if n_columns == 1 and left.shape[0] >= FEWEST_ROWS and left.is_contiguous():  # sums, which fuse too
-            return (left * right.t()).sum(1, keepdim=True)
+        is_tall = left.shape[0] >= FEWEST_ROWS and left.is_contiguous()
+        if n_columns <= MOST_SUMS and is_tall:  # which fuse, too
+            return (left[:, None] * right.t()).sum(2)
         return _with_less_work(blocked_product, left, right)
     if 1 < n_columns <= FEW_COLUMNS < left.shape[0]:  # up to six times faster
         return (right.t() @ left.t()).t().contiguous()

@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,19 @@ def main() -> None:
         for system in arguments.systems
         if system in systems_for(work)
     ]
+    with closing(CoreDistance()) as distance:
+        measurements = measured_in_turns(contestants, arguments, distance)
+    console = Console(width=max(Console().width, 110))
+    console.print(table(measurements, arguments.work, arguments.systems))
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(summary(measurements, arguments), indent=2) + "\n")
+    console.print(f"every measurement: {arguments.output}")
+
+
+def measured_in_turns(
+    contestants: list[tuple[str, str]], arguments: argparse.Namespace, distance: CoreDistance
+) -> Measurements:
     measurements: Measurements = {contestant: [] for contestant in contestants}
-    distance = CoreDistance()
     for turn in range(arguments.rounds):
         for contestant in contestants:
             if turn == 0:
@@ -67,11 +79,7 @@ def main() -> None:
                 result = measure(*contestant, threads, arguments, distance, seed=turn)
             measurements[contestant].append(result)
             report(f"round {turn + 1}/{arguments.rounds}", result)
-    console = Console(width=max(Console().width, 110))
-    console.print(table(measurements, arguments.work, arguments.systems))
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(summary(measurements, arguments), indent=2) + "\n")
-    console.print(f"every measurement: {arguments.output}")
+    return measurements
 
 
 def parse_arguments() -> argparse.Namespace:

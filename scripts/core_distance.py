@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from contextlib import closing
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
@@ -83,8 +84,7 @@ def _answer(end: Connection, name: str, core: int) -> None:
 
 
 if __name__ == "__main__":
-    distance = CoreDistance()
-    for _ in range(20):
-        print(f"{time.strftime('%T')}  {distance.nanoseconds():.0f} ns", flush=True)
-        time.sleep(1.0)
-    distance.close()
+    with closing(CoreDistance()) as distance:
+        for _ in range(20):
+            print(f"{time.strftime('%T')}  {distance.nanoseconds():.0f} ns", flush=True)
+            time.sleep(1.0)

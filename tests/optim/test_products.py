@@ -184,9 +184,12 @@ def test_columns_and_outer_products_are_right_with_what_they_fuse_with() -> None
 
 
 @pytest.mark.parametrize("who", ["in_blocks", "with_mkl"])
-def test_an_outer_product_is_no_product_of_matrices(who: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("n_outer", [1, 2])
+def test_one_or_two_outer_products_are_no_product_of_matrices(
+    who: str, n_outer: int, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue(who)
-    left, right = matrix(64, 1), matrix(1, 256)
+    left, right = matrix(64, n_outer), matrix(n_outer, 256)
     graph = traced(left, right)
     assert products_of(graph) == []
     torch.testing.assert_close(graph(left, right), left @ right)

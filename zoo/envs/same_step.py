@@ -57,6 +57,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         self.num_envs = num_envs
         self.single_observation_space = observation_space
         self.single_action_space = action_space
+        self._acts_in_parts = is_composite(action_space)
         self.observation_space = batch_space(observation_space, num_envs)
         self.action_space = batch_space(action_space, num_envs)
         self.action_space.seed(None if seed is None else derived_seeds(seed, 1)[0])
@@ -208,7 +209,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
 
         Of tuples or dictionaries of actions it is an array of records: `zoo.envs.spaces.action_array`.
         """
-        if is_composite(self.single_action_space):
+        if self._acts_in_parts:
             return self._records_of(actions)
         own = np.array(actions, dtype=self._arrays.actions.dtype)
         if own.shape != self._arrays.actions.shape:

@@ -18,6 +18,9 @@ from zoo.optim.blocked_product import LANES, blocked_product, rounded_blocked_pr
 from zoo.optim.processor import mkl_holds_back
 from zoo.optim.rounding import is_large, rounds_large_products
 
+MOST_OUTER = 2
+"""Outer products up to which their sum takes less than a product of matrices and what follows it."""
+
 MOST_SUMS, FEWEST_ROWS = 2, 16
 """Columns up to which a product of so many rows is faster as sums along the rows."""
 
@@ -38,8 +41,9 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
         return _with_less_work(rounded_blocked_product, left, right)
     n_columns = right.shape[1]
     is_empty = left.numel() == 0 or right.numel() == 0
-    if left.shape[1] == 1 and not is_empty:
-        return left * right  # which fuses with what follows
+    if left.shape[1] <= MOST_OUTER and not is_empty:  # outer products fuse with what follows
+        outer = [left[:, i : i + 1] * right[i : i + 1] for i in range(left.shape[1])]
+        return sum(outer[1:], outer[0])
     if mkl_holds_back() and left.dtype == torch.float32 and not is_empty:
         is_tall = left.shape[0] >= FEWEST_ROWS and left.is_contiguous()
         if n_columns <= MOST_SUMS and is_tall:  # which fuse, too

@@ -29,7 +29,7 @@ def operations(graph: torch.fx.GraphModule) -> list[str]:
 
 @pytest.mark.parametrize(
     ("length", "n_sums"),
-    [(1, 1), (63, 1), (64, 3), (65, 3), (4 * PIECE, 3), (4 * PIECE + 1, 3), (999_999, 3)],
+    [(0, 1), (1, 1), (63, 1), (64, 3), (65, 3), (4 * PIECE, 3), (4 * PIECE + 1, 3), (999_999, 3)],
 )
 def test_the_norm_of_a_long_vector_is_summed_in_rows(length: int, n_sums: int) -> None:
     vector = torch.randn(length, generator=torch.Generator().manual_seed(0))

@@ -53,6 +53,24 @@ def overlapping(state: State, shared: Tensor, row: Tensor) -> Outcome:
     return Outcome(state.replaced(new), {"first": state["a"][0, 0]}, {"last": state["a"][-1]})
 
 
+def copied(state: State, shared: Tensor, row: Tensor) -> Outcome:
+    """An entry keeps what another was, of which inductor makes no copy by itself."""
+    new = {"a": state["a"] * shared + row, "b": state["a"].clone(), "count": state["count"] + 1}
+    return Outcome(state.replaced(new), {"sum": (state["b"] * row).sum()})
+
+
+def copied_turned(state: State, shared: Tensor, row: Tensor) -> Outcome:
+    """As `copied`, of parts and of itself, in the other order."""
+    new = {"a": state["a"].t().clone(), "b": torch.cat([state["b"].flip(0)]) * shared}
+    return Outcome(state.replaced(new), {"sum": (state["a"] * row).sum()})
+
+
+def exchanged(state: State, shared: Tensor, row: Tensor) -> Outcome:
+    """The entries change places by copies, and by products and sums that change nothing."""
+    new = {"a": state["b"].clone(), "b": state["a"] * torch.ones(SIZE, SIZE) + torch.zeros(SIZE, SIZE)}
+    return Outcome(state.replaced(new), {"sum": (state["a"] * row).sum() * shared})
+
+
 def swapped(state: State, shared: Tensor, row: Tensor) -> Outcome:
     """The entries change places."""
     new = {"a": state["b"], "b": state["a"], "count": state["count"] + 1}
@@ -70,7 +88,7 @@ def joined_and_summed(state: State, shared: Tensor, row: Tensor) -> Outcome:
 
 
 STEADY = [moving_on, one_twice, joined_and_summed]
-OTHERS = [turned, overlapping, swapped]
+OTHERS = [turned, overlapping, copied, copied_turned, exchanged, swapped]
 
 
 def start() -> State:
@@ -81,25 +99,26 @@ def start() -> State:
 
 SHARED = torch.tensor(0.3)
 ROWS = torch.randn(N_STEPS, SIZE, SIZE, generator=torch.Generator().manual_seed(4)) / SIZE
-CALLS = ROWS, ROWS[:3]
-"""The second one has fewer steps than the loop can hold."""
+CALLS = {"loop": (ROWS, ROWS[:3]), "single": (ROWS[:1], ROWS[1:2])}
+"""The second call of a loop has fewer steps than it can hold."""
 
 
-def compiled(step: Callable[..., Outcome]) -> tuple[Program, list[Ran]]:
+def compiled(step: Callable[..., Outcome], kind: str = "loop") -> tuple[Program, list[Ran]]:
     program = Program(start(), Runtime(device="cpu", compile=True, threads=2))
     addresses = [tensor.data_ptr() for tensor in program.state.values()]
-    results = [program.run(step, SHARED, rows) for rows in CALLS]
+    results = [program.run(step, SHARED, rows) for rows in CALLS[kind]]
     assert [tensor.data_ptr() for tensor in program.state.values()] == addresses
     assert program.runtime.compiles
     return program, results
 
 
 @pytest.mark.usefixtures("multiplier", "needs_compiler")
+@pytest.mark.parametrize("kind", CALLS)
 @pytest.mark.parametrize("step", [*STEADY, *OTHERS], ids=lambda step: step.__name__)
-def test_a_loop_ends_as_steps_by_themselves_do(step: Callable[..., Outcome]) -> None:
-    program, results = compiled(step)
+def test_what_is_overwritten_ends_as_steps_by_themselves_do(step: Callable[..., Outcome], kind: str) -> None:
+    program, results = compiled(step, kind)
     state = start()
-    for rows, result in zip(CALLS, results, strict=True):
+    for rows, result in zip(CALLS[kind], results, strict=True):
         outcomes = []
         for row in rows:
             outcomes.append(step(state, SHARED, row))
@@ -146,8 +165,12 @@ def test_what_moves_is_made_anew_in_each_step(multiplier: str) -> None:
 def test_steady_loops_compute_what_others_do_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.compiler.config.patch(force_disable_caches=True):
         program, results = compiled(joined_and_summed)
-        monkeypatch.setattr("zoo.optim.steady_loops.with_steady_loops", list)
+        seen: list[str] = []
+        monkeypatch.setattr(
+            "zoo.optim.steady_loops.with_steady_loops", lambda lines: seen.extend(lines) or lines
+        )
         other, other_results = compiled(joined_and_summed)
+    assert any("empty_strided" in line for line in seen)
     for name, tensor in program.state.items():
         assert torch.equal(tensor, other.state[name])
     for one, another in zip(results, other_results, strict=True):

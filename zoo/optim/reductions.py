@@ -32,7 +32,7 @@ def _vector_norm(
     if not (is_plain and is_known):
         return NotImplemented
     squares = vector.square()
-    n_rows = -(-len(vector) // (N_SUMMANDS * LONGEST_PLAIN_SUM))
+    n_rows = max(1, -(-len(vector) // (N_SUMMANDS * LONGEST_PLAIN_SUM)))
     n_columns = len(vector) // (N_SUMMANDS * n_rows * LANES) * LANES
     if not n_columns:
         return squares.sum().sqrt()

@@ -1,9 +1,11 @@
-"""Compiled loops on a CPU in which every tensor stays where it is from the first step to the last.
+"""Compiled loops on a CPU whose tensors stay where they are from the first step to the last, where they can.
 
 `torch.while_loop` asks its body for new tensors: an optimizer's three vectors take up twice the place in a
-core's cache. Here a body says what of it is to lie where the old value does, and inductor orders whatever
-reads the old one before that. And inductor makes every tensor of a step anew in each, some sixty of them,
-which took DQN longer than its optimizer. Once none moves, they can all be made before the loop.
+core's cache. Here a body says that what it carries is to be overwritten, and inductor orders whatever reads
+an old value before that. And inductor makes every tensor of a step anew in each, some sixty of them, which
+took DQN longer than its optimizer. Once none moves, they can all be made before the loop, and live until it
+ends. That is so where the body is kernels and products alone: operations that make their result themselves
+(a convolution, a sort, an LSTM, a sum over workers) keep the loop as it was.
 
 This uses private parts of PyTorch; `zoo.optim.tracing` imports it, as it does `zoo.optim.products`.
 """
@@ -18,10 +20,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._inductor import ir
 from torch._inductor.codegen.common import device_codegens, init_backend_registration
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
-from torch._inductor.lowering import copy_, index_put_, register_lowering, unsqueeze
+from torch._inductor.lowering import clone, copy_, index_put_, register_lowering, unsqueeze
 from torch._inductor.utils import DeferredLineBase
+from torch._inductor.virtualized import V
 
 from zoo.optim.compiled_cache import version_of
 
@@ -30,10 +34,10 @@ VERSION = version_of(__file__)
 
 @torch.library.custom_op(f"zoo::overwritten_{VERSION}", mutates_args=())
 def overwritten(old: Sequence[Tensor], new: Sequence[Tensor]) -> list[Tensor]:
-    """Return ``new``; compiled, in the memory of ``old``, which nothing may read that comes later.
+    """Return ``new``; compiled, in the memory of ``old``.
 
-    It takes all that a step carries at once, so that nothing can come later: inductor orders operations by
-    what they are computed from.
+    It takes all that a step carries at once, so that all that reads the old is computed before: inductor
+    orders operations by what they are computed from.
     """
     return [tensor.clone() for tensor in new]
 
@@ -45,7 +49,33 @@ def _(old: Sequence[Tensor], new: Sequence[Tensor]) -> list[Tensor]:
 
 @register_lowering(overwritten._opoverload, type_promotion_kind=None)
 def _lowered(old: Any, new: Any) -> Any:
-    return list(map(copy_, old, new))
+    before = [each if each is at else _copied_if_given(each) for at, each in zip(old, new, strict=True)]
+    return list(map(copy_, old, before))
+
+
+@torch.library.custom_op(f"zoo::apart_{VERSION}", mutates_args=())
+def apart(tensor: Tensor) -> Tensor:
+    """Return the same numbers; compiled, in memory that a graph which overwrites what it is given leaves."""
+    return tensor.clone()
+
+
+@apart.register_fake
+def _(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor)
+
+
+@register_lowering(apart._opoverload, type_promotion_kind=None)
+def _lowered_apart(tensor: Any) -> Any:
+    return _copied_if_given(tensor)
+
+
+def _copied_if_given(tensor: Any) -> Any:
+    """Return a copy of what the graph is given, or of a view of it: inductor takes a clone of that for it."""
+    if ir.try_get_name(tensor) not in V.graph.graph_inputs:
+        return tensor
+    copied = clone(tensor)
+    copied.realize()
+    return copied
 
 
 @torch.library.custom_op(f"zoo::with_row_{VERSION}", mutates_args=())
@@ -75,7 +105,8 @@ class _Wrapper(CppWrapperCpu):
         """Write the end, before which all else is written."""
         known = [line() if isinstance(line, DeferredLineBase) else line for line in self.wrapper_call._lines]
         lines = [line for line in known if isinstance(line, str)]  # not what part of the model each is for
-        self.wrapper_call._lines[:] = with_steady_loops(lines)
+        if any(VERSION in line for line in lines):  # as the names of kernels have it
+            self.wrapper_call._lines[:] = with_steady_loops(lines)
         super().generate_return(output_refs)
 
 
@@ -100,6 +131,7 @@ _SIZES = re.compile(r"static constexpr int64_t .*;")
 _CONDITION = re.compile(r"(\w+_cond_result) = std::move\((\w+)\);")
 _CARRIED = re.compile(r"(\w+) = std::move\((\w+)\);")
 _FREED = re.compile(r"\w+\.reset\(\);|//.*|")
+# One statement a line, as inductor writes them, so that what matches a whole line is one.
 _STEP = re.compile(
     r"cpp_fused\w*\(.*\);|AOTI_TORCH_ERROR_CODE_CHECK\(aoti_torch_cpu_\w+_out\(.*\)\);"
     r"|AtenTensorHandle tmp_\w+;"

@@ -63,7 +63,7 @@ _look_for_no_modules_in_the_working_folder()
 from torch._inductor.runtime import cache_dir_utils  # noqa: E402
 
 from zoo.optim import intermediates, joined, products, reductions  # noqa: E402
-from zoo.optim.steady_loops import overwritten, with_row  # noqa: E402
+from zoo.optim.steady_loops import apart, overwritten, with_row  # noqa: E402
 
 DECOMPOSITIONS = {**products.DECOMPOSITIONS, **reductions.DECOMPOSITIONS, **joined.DECOMPOSITIONS}
 
@@ -237,7 +237,8 @@ def _overwriting(traced: _Traced) -> Callable[..., Sequence[Tensor]]:
     output = graph.output_node()
     results: Any = output.args[0]
     with graph.inserting_before(output):
-        for name, value in zip(traced.changed, results, strict=False):
+        new = [graph.call_function(apart._opoverload, (value,)) for value in results[: len(traced.changed)]]
+        for name, value in zip(traced.changed, new, strict=True):
             graph.call_function(torch.ops.aten.copy_.default, (placeholders[name], value))
     output.args = (results[len(traced.changed) :],)
     return _inductor(traced.graph, traced.example)

@@ -22,15 +22,13 @@ from torch.nn import functional as F
 
 from zoo.optim.compiled_cache import version_of
 from zoo.optim.intermediates import laid_out
+from zoo.optim.processor import LANES
 
 MULTIPLICATIONS_TO_SHARE = 500_000
 """From here on, some four microseconds of one thread, several gain more than they take to meet."""
 
 MOST_ROWS, MOST_COLUMNS, MOST_INNER = 256, 256, 512
 """The largest block; what it reads of the right factor, 512 KiB, stays in a core's own cache."""
-
-LANES = 16
-"""Numbers that oneDNN takes at once; blocks begin at multiples of it."""
 
 
 VERSION = version_of(__file__)

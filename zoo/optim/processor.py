@@ -11,6 +11,9 @@ import torch
 ZEN_5 = 26
 """The family of AMD's processors from which on 512 bits are computed at once, as Linux numbers them."""
 
+LANES = 16
+"""Numbers of float32 that a processor of 512 bits takes at once."""
+
 
 @functools.cache
 def mkl_holds_back(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:

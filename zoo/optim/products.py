@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.optim.blocked_product import LANES, blocked_product, rounded_blocked_product
-from zoo.optim.processor import mkl_holds_back
+from zoo.optim.blocked_product import blocked_product, rounded_blocked_product
+from zoo.optim.processor import LANES, mkl_holds_back
 from zoo.optim.rounding import is_large, rounds_large_products
 
 MOST_OUTER = 2

@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 
 from zoo.optim.intermediates import laid_out
+from zoo.optim.processor import LANES
 
 LONGEST_PLAIN_SUM = 65_536
 """Numbers up to which a processor of 512 bits adds in registers; beyond, partial sums lie in memory."""
 
 N_SUMMANDS = 4
 """Numbers that are added to each other before they are to a sum: for that each waits for the last."""
-
-LANES = 16
-"""Numbers that a processor of 512 bits takes at once."""
 
 FEW_COLUMNS = 16
 """Columns below which inductor takes the rows of each sum to several threads, one sum after the other."""

@@ -5,7 +5,7 @@ core's cache. Here a body says that what it carries is to be overwritten, and in
 an old value before that. And inductor makes every tensor of a step anew in each, some sixty of them, which
 took DQN longer than its optimizer. Once none moves, they can all be made before the loop, and live until it
 ends. That is so where the body is kernels and products alone: operations that make their result themselves
-(a convolution, a sort, an LSTM, a sum over workers) keep the loop as it was.
+(an LSTM, the largest of some numbers, a sum over workers) keep the loop as it was.
 
 This uses private parts of PyTorch; `zoo.optim.tracing` imports it, as it does `zoo.optim.products`.
 """

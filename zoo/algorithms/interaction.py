@@ -78,7 +78,8 @@ class Interaction:
     def episode_starts(self) -> Array:
         """Whether each environment shows the first observation of an episode."""
         starts = np.zeros(self.envs.num_envs, np.bool_)
-        starts[self._starting] = True
+        if len(self._starting):
+            starts[self._starting] = True
         return starts
 
     def reset(self, seeds: Sequence[int]) -> None:

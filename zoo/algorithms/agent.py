@@ -216,7 +216,8 @@ class Agent(ABC, Generic[Config]):
             tell_of_missing_masks()
         seen, is_single = self._seen(observations, action_masks)
         if episode_start is not None:
-            seen["episode_starts"] = np.atleast_1d(np.asarray(episode_start, np.bool_))
+            starts = np.asarray(episode_start, np.bool_)
+            seen["episode_starts"] = starts if starts.ndim else starts[None]
         check_state(self.acting.state_size, seen, state)
         return seen, is_single
 

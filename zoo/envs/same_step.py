@@ -21,7 +21,7 @@ from zoo.envs.step_arrays import Observations, StepArrays, copied
 
 
 class Transition(NamedTuple):
-    """One step of every environment; the arrays are the caller's own."""
+    """One step of every environment; the arrays are the caller's own, but for the rewards: until the next."""
 
     observations: Observations
     rewards: NDArray[np.float64]
@@ -169,7 +169,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         """Step all environments; ``final_obs`` and ``final_info`` hold the end of those that finished."""
         observations, rewards, terminated, truncated, _, ends, infos = self.transition(actions)
         self.last_stepped_by = None
-        return observations, rewards, terminated, truncated, self.merged_infos(infos, ends)
+        return observations, rewards.copy(), terminated, truncated, self.merged_infos(infos, ends)
 
     def merged_infos(self, infos: Sequence[Info], ends: Sequence[EpisodeEnd]) -> Info:
         """Return infos in Gymnasium's vector form: one array and one mask a key."""
@@ -193,7 +193,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
         self.last_ends = ends
         return Transition(
             copied(arrays.observations),
-            arrays.rewards.copy(),
+            arrays.rewards,
             arrays.terminated.copy(),
             arrays.truncated.copy(),
             None if self.mask_size is None else self.action_masks(),

@@ -146,14 +146,9 @@ class ReplayMemory:
     def add(self, experience: Experience) -> None:
         """Store one step of all environments, but for those that it merely reset."""
         outcome = experience.outcome
-        values = {
-            **experience.columns,
-            **experience.following(),
-            "observations": experience.observations,
-            "rewards": outcome.rewards,
-            "terminated": outcome.terminated,
-            "ended": experience.ended,
-        }
+        values = experience.columns | experience.following()
+        values["observations"], values["rewards"] = experience.observations, outcome.rewards
+        values["terminated"], values["ended"] = outcome.terminated, experience.ended
         heads, envs, valid = self._heads, self._envs, outcome.valid
         if valid is not None and not valid.all():
             self._are_in_step = False
@@ -163,7 +158,10 @@ class ReplayMemory:
         as_one = self._are_in_step and not self.optimize_memory_usage
         rows: Any = int(heads[0]) if as_one else (heads, envs)
         for name, column in self.columns.items():
-            assign(column, rows, values[name])
+            if isinstance(column, dict):
+                assign(column, rows, values[name])
+            else:
+                column[rows] = values[name]
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.shown}
             self._keep_once(heads, envs, following, values["ended"])

@@ -78,7 +78,8 @@ class Program:
         for part in parts[1:]:
             sums = sums + part.sums
         outputs = {name: torch.cat([part.outputs[name] for part in parts]) for name in taken.outputs}
-        return Ran(taken.names, sums / n_seen, outputs, n_seen - stopped)
+        means = sums if n_seen == 1 else sums / n_seen
+        return Ran(taken.names, means, outputs, n_seen - stopped)
 
     def call(self, function: Callable[..., Tree], *trees: Tree) -> Tree:
         """Return ``function(state, *trees)``, which only reads the state: a product, an evaluation."""

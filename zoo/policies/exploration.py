@@ -146,7 +146,7 @@ class StochasticExploration(Exploration):
 def n_rows(seen: Seen) -> int:
     """Return how many environments are seen."""
     observations = seen["observations"]
-    while isinstance(observations, Mapping):
+    while isinstance(observations, dict):
         observations = next(iter(observations.values()))
     return len(observations)
 

@@ -16,7 +16,8 @@ from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
 from zoo.memory.n_step import Windows, windows_of
 from zoo.memory.prioritized import PrioritizedSampler
-from zoo.memory.replay import Batch, ReplayMemory, ring_length
+from zoo.memory.replay import Batch, ReplayMemory
+from zoo.memory.replay_sizes import ring_length
 from zoo.memory.sampling import UniformSampler
 
 Array = np.ndarray

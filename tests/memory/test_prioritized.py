@@ -15,7 +15,8 @@ from zoo.files.trees import join, split
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
-from zoo.memory.replay import ReplayMemory, ring_length
+from zoo.memory.replay import ReplayMemory
+from zoo.memory.replay_sizes import ring_length
 from zoo.memory.sampling import Rings
 
 Array = np.ndarray

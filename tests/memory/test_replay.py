@@ -16,7 +16,9 @@ from zoo.errors import ZooError
 from zoo.files.trees import join, split
 from zoo.memory import segments
 from zoo.memory.columns import ColumnSpec
-from zoo.memory.replay import ReplayMemory, replay_bytes, ring_length
+from zoo.memory.experience import Experience
+from zoo.memory.replay import ReplayMemory
+from zoo.memory.replay_sizes import replay_bytes, ring_length
 from zoo.memory.sampling import Drawn, Rings, UniformSampler
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
@@ -69,22 +71,24 @@ class World:
         self.count += self.n_envs
         return np.arange(self.count - self.n_envs, self.count)
 
-    def step(self) -> None:
+    def step(self, n: int = 1) -> None:
+        """Take some steps, and store them at once."""
+        self.memory.extend([self.taken() for _ in range(n)])
+
+    def taken(self) -> Experience:
         observations, actions, rewards = self.current, self.numbers(), self.rng.normal(size=self.n_envs)
         terminated = self.rng.random(self.n_envs) < 0.15
         ended = terminated | (self.rng.random(self.n_envs) < 0.15)
         following, after = self.numbers(), self.numbers()
         valid = ~self.resets if self.next_step else np.ones(self.n_envs, bool)
         terminated, ended = terminated & valid, ended & valid
-        self.memory.add(
-            experience(
-                {"observations": shown(observations, self.dictionary), "actions": actions},
-                shown(following, self.dictionary),
-                rewards.astype(np.float32),
-                terminated,
-                ended,
-                None if valid.all() and self.rng.random() < 0.5 else valid,
-            )
+        step = experience(
+            {"observations": shown(observations, self.dictionary), "actions": actions},
+            shown(following, self.dictionary),
+            rewards.astype(np.float32),
+            terminated,
+            ended,
+            None if valid.all() and self.rng.random() < 0.8 else valid,
         )
         for i in np.flatnonzero(valid):
             self.lists[i].append(
@@ -94,6 +98,7 @@ class World:
             self.current, self.resets = following, ended
         else:
             self.current = np.where(ended, after, following)
+        return step
 
     def cut(self) -> None:
         """Reset from outside, as a barrier does."""
@@ -136,16 +141,17 @@ worlds = st.builds(
     next_step=st.booleans(),
     seed=st.integers(0, 999),
 )
-actions = st.lists(st.sampled_from(["step"] * 12 + ["cut", "save"]), min_size=1, max_size=40)
+actions = st.lists(st.sampled_from([*range(6), *range(6), 1, 1, "cut", "save"]), min_size=1, max_size=40)
+"""How many steps are stored at once, or what else is done."""
 
 
 @given(world=worlds, what=actions)
 @each_example
-def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: list[str]) -> None:
+def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: list[int | str]) -> None:
     """Also after a reset from outside, and after a round trip through `state` into a fresh memory."""
     for each in what:
-        if each == "step":
-            world.step()
+        if isinstance(each, int):
+            world.step(each)
         elif each == "cut":
             world.cut()
         else:
@@ -166,6 +172,27 @@ def test_memory_holds_the_newest_transitions_as_they_were(world: World, what: li
         assert set(world.sampled(100)) <= set(expected)
         if len(expected) <= 20:
             assert set(world.sampled(300)) == set(expected)
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_steps_stored_at_once_are_those_stored_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, dictionary: bool
+) -> None:
+    world = make_world(2, 14, optimize=False, dictionary=dictionary, next_step=False, seed=0)
+    singly = copy.deepcopy(world.memory)
+    parts = [[world.taken() for _ in range(n)] for n in (2, 4, 3, 7, 5)]
+    for part in parts:
+        for step in part:
+            step.outcome.valid = None
+            singly.add(step)
+    monkeypatch.setattr(ReplayMemory, "add", None)
+    for part in parts:
+        world.memory.extend(part)
+        world.memory.extend([])
+    assert world.memory.n_unchecked == singly.n_unchecked == 21
+    for expected, found in zip(*(split(memory.state()) for memory in (singly, world.memory)), strict=True):
+        assert expected.keys() == found.keys()
+        assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
 @given(seed=st.integers(0, 999), n_envs=st.integers(1, 3), cuts=st.booleans(), next_step=st.booleans())

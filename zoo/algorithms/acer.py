@@ -29,7 +29,7 @@ from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.limit import refuse_too_large_memory
-from zoo.memory.replay import replay_bytes
+from zoo.memory.replay_sizes import replay_bytes
 from zoo.memory.sequence_memory import SequenceMemory
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import RMSprop

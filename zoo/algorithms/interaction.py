@@ -62,7 +62,8 @@ class Interaction:
         self.seen: Seen = {}
         self._everywhere = self._starting = np.arange(envs.num_envs)
         self._observations: Column = None
-        self._reuses_arrays = not isinstance(envs.env, SameStepVectorEnv)
+        self.reuses_arrays = not isinstance(envs.env, SameStepVectorEnv)
+        """Whether the next step may overwrite what a step gave."""
 
     @property
     def is_under_way(self) -> bool:
@@ -94,7 +95,7 @@ class Interaction:
 
     def show(self, observations: Column) -> None:
         """Go on from these raw observations."""
-        if self._reuses_arrays:
+        if self.reuses_arrays:
             observations = transform(np.copy, observations)  # the next step may write into them
         self._observations = observations
         self.seen = {"observations": self.normalized(observations)}

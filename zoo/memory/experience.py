@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from zoo.envs.step import Step
-from zoo.memory.columns import Column, assign, transform
+from zoo.memory.columns import Column, assign, join, transform
 
 Array = np.ndarray
 
@@ -30,6 +31,13 @@ class Experience:
         """Whether each environment's episode ended with this step."""
         return self.outcome.terminated | self.outcome.truncated
 
+    def stored(self) -> dict[str, Column]:
+        """Return what a replay memory stores, and more, by the names of its columns."""
+        values = self.columns | self.following()
+        values["observations"], values["rewards"] = self.observations, self.outcome.rewards
+        values["terminated"], values["ended"] = self.outcome.terminated, self.ended
+        return values
+
     def following(self) -> dict[str, Column]:
         """Return ``next_observations``, raw, and with masks ``next_action_masks``: what the actions led to.
 
@@ -48,3 +56,15 @@ class Experience:
                 following[name] = transform(np.copy, column)
                 assign(following[name], outcome.finished, final[name])
         return following
+
+
+def joined(experiences: Sequence[Experience], names: Collection[str]) -> dict[str, Column]:
+    """Return what a replay memory stores of steps that follow each other, (steps, n_envs, …)."""
+    each = [experience.stored() for experience in experiences]
+    n = len(each)
+    return {
+        name: transform(
+            lambda array: array.reshape(n, -1, *array.shape[1:]), join([values[name] for values in each])
+        )
+        for name in names
+    }

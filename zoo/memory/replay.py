@@ -16,14 +16,14 @@ from zoo.memory.columns import (
     assign,
     find_not_finite,
     in_a_row,
-    n_bytes,
     taken,
     transform,
 )
 from zoo.memory.episodes import Episodes
-from zoo.memory.experience import Experience
+from zoo.memory.experience import Experience, joined
 from zoo.memory.final_observations import FinalObservations
 from zoo.memory.n_step import Windows, summed, windows_of
+from zoo.memory.replay_sizes import SHOWN, ring_length
 from zoo.memory.sampling import Rings, Sampler, UniformSampler
 from zoo.memory.segments import Segments
 
@@ -35,9 +35,6 @@ Transform = Callable[[Batch], Batch]
 
 OUTCOME = ("terminated", "ended")
 """Columns that say how a step ended."""
-
-SHOWN = ("observations", "action_masks", "states")
-"""Columns that a policy is given, so that a transition has them before and after its step."""
 
 
 class Relabelling(Protocol):
@@ -143,12 +140,25 @@ class ReplayMemory:
 
     # -- storing ----------------------------------------------------------------------------------------
 
+    def extend(self, experiences: Sequence[Experience]) -> None:
+        """Store steps of all environments in their order: at once where that is all there is to do."""
+        n = len(experiences)
+        are_alike = self._are_in_step and all(each.outcome.valid is None for each in experiences)
+        is_plain = type(self.sampler) is UniformSampler and self._final is None and self.episodes is None
+        if not (1 < n <= self.length and are_alike and is_plain):
+            for experience in experiences:
+                self.add(experience)
+            return
+        values = joined(experiences, self.columns)
+        rows = (int(self._heads[0]) + np.arange(n)) % self.length
+        for name, column in self.columns.items():
+            assign(column, rows, values[name])
+        self._move_on(n)
+
     def add(self, experience: Experience) -> None:
         """Store one step of all environments, but for those that it merely reset."""
         outcome = experience.outcome
-        values = experience.columns | experience.following()
-        values["observations"], values["rewards"] = experience.observations, outcome.rewards
-        values["terminated"], values["ended"] = outcome.terminated, experience.ended
+        values = experience.stored()
         heads, envs, valid = self._heads, self._envs, outcome.valid
         if valid is not None and not valid.all():
             self._are_in_step = False
@@ -169,14 +179,19 @@ class ReplayMemory:
         if self.episodes is not None:
             self.episodes.added(heads, envs, values["ended"])
         if self._are_in_step:
-            head, size = int(heads[0]), int(self._sizes[0])
-            heads.fill((head + 1) % self.length)
-            self._sizes.fill(min(size + 1, self._most_rows))
+            self._move_on(1)
         else:
             self._heads[envs] = (heads + 1) % self.length
             self._sizes[envs] += self._sizes[envs] < self._most_rows
-        self.n_unchecked += 1
-        self._n_added += 1
+            self.n_unchecked += 1
+            self._n_added += 1
+
+    def _move_on(self, n_steps: int) -> None:
+        """Note that so many rows of all rings were written."""
+        self._heads.fill((int(self._heads[0]) + n_steps) % self.length)
+        self._sizes.fill(min(int(self._sizes[0]) + n_steps, self._most_rows))
+        self.n_unchecked += n_steps
+        self._n_added += n_steps
 
     def cut(self, envs: Sequence[int] | None = None) -> None:
         """Mark the newest transition of these environments (None: all) as the last before a reset."""
@@ -381,15 +396,3 @@ class ReplayMemory:
             and ((sizes >= 0) & (sizes <= min(used, self._most_rows))).all()
         ):
             raise ValueError("its rings are not those of this memory")
-
-
-def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
-    """Return how many rows each environment has; where observations are stored ``once``, at least two."""
-    return max(capacity // n_envs, 2 if once else 1)
-
-
-def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:
-    """Return what a `ReplayMemory` of these columns takes, in bytes."""
-    copies = 1 if optimize_memory_usage else 2
-    row = sum(n_bytes(spec) * (copies if name in SHOWN else 1) for name, spec in specs.items()) + 6
-    return capacity * (row + (FinalObservations.BYTES_EACH if optimize_memory_usage else 0))

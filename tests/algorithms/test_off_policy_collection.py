@@ -40,13 +40,14 @@ def by_observation(envs: list[Logged]) -> dict[tuple[float, ...], Transition]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("optimize", [False, True])
-@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
-def test_replay_holds_what_happened(kind: str, optimize: bool, algorithm: str) -> None:
+@pytest.mark.parametrize(("algorithm", "train_freq"), [("dqn", 1), ("dqn", 60), ("sac", 1), ("sac", 39)])
+def test_replay_holds_what_happened(kind: str, optimize: bool, algorithm: str, train_freq: int) -> None:
     """Final observations follow truncated and terminated steps, and no reset is among the transitions."""
     actions: spaces.Space[Any] = spaces.Discrete(3, start=2) if algorithm == "dqn" else BOX
     env, envs = logged_vector_env(kind, actions)
     make = dqn if algorithm == "dqn" else sac
-    model = make(env, optimize_memory_usage=optimize, buffer_size=600, learning_starts=80).learn(150)
+    settings = {"optimize_memory_usage": optimize, "buffer_size": 600, "train_freq": train_freq}
+    model = make(env, **settings, learning_starts=80).learn(150)
     log = by_observation(envs)
     assert len(model.memory) == len(log) == model.num_timesteps
     batch = model.memory.sample(np.random.default_rng(0), (1000,))

@@ -136,7 +136,7 @@ def test_episodes_of_one_step_are_counted_from_none(monkeypatch: pytest.MonkeyPa
         return SimpleNamespace(outcome=ended)
 
     monkeypatch.setattr(model, "_interact", interact)
-    monkeypatch.setattr(model.memory, "add", lambda experience: None)
+    monkeypatch.setattr(model.memory, "extend", lambda experiences: None)
     model.total_timesteps = 100
     model.collect()
     assert (model.num_timesteps, model._collected, model._uncredited, model.cut_short) == (2, 2, 2, False)

@@ -185,7 +185,7 @@ def test_steps_stored_at_once_are_those_stored_one_by_one(
         for step in part:
             step.outcome.valid = None
             singly.add(step)
-    monkeypatch.setattr(ReplayMemory, "add", None)
+    monkeypatch.setattr(ReplayMemory, "add", None)  # none goes in by itself
     for part in parts:
         world.memory.extend(part)
         world.memory.extend([])

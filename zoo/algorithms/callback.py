@@ -96,7 +96,7 @@ class Callback:
         """Every ``every`` environment steps."""
 
     def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
-        """After each finished episode."""
+        """After each finished episode, of which a replay memory may still lack the last steps."""
 
     def on_preemption(self, algorithm: Training) -> None:
         """After the update during which a signal ended the run, before `on_training_end`."""

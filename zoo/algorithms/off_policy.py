@@ -25,12 +25,12 @@ from zoo.errors import ZooError, ZooWarning, nearest
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.config import MemoryConfig, memory_config
 from zoo.memory.episodes import Episodes
-from zoo.memory.experience import Experience
 from zoo.memory.hindsight import Hindsight
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.memory.replay import Relabelling, ReplayMemory
 from zoo.memory.replay_sizes import replay_bytes, ring_length
 from zoo.memory.sampling import Sampler, UniformSampler
+from zoo.memory.storing import Storing
 from zoo.policies.codecs import make_codec
 from zoo.policies.exploration import (
     ActionNoiseConfig,
@@ -45,9 +45,6 @@ BATCH_BYTES = 64 * 2**20
 
 BYTES_OF_A_WINDOWS_STEP = 32
 """What each further step of an n-step return takes while a batch is drawn: places, ends and rewards."""
-
-STORED_STEPS = 32
-"""Steps that go into the memory at once, where a collection has as many."""
 
 CHECKED_STEPS = 64
 """Steps after which what was collected is looked at for numbers that are not finite."""
@@ -257,15 +254,10 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._progress_before = self.progress
         self.exploration.start()
         steps_before, episodes = self.num_timesteps, 0
-        at_once = 1 if self.interaction.reuses_arrays else STORED_STEPS
-        seen: list[Experience] = []
-        try:
+        with Storing(self.memory, waits=not self.interaction.reuses_arrays) as storing:
             while True:
                 experience = self._interact(self._explore)
-                seen.append(experience)
-                if len(seen) >= at_once:
-                    ready, seen = seen, []  # first, so that nothing is stored twice
-                    self.memory.extend(ready)
+                storing.add(experience)
                 if len(experience.outcome.finished):
                     self.exploration.reset(experience.outcome.finished)
                 steps = self.num_timesteps - steps_before
@@ -274,8 +266,6 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 passed = steps if self.train_unit == "step" else episodes
                 if passed >= self.train_freq or self.num_timesteps >= self.total_timesteps:
                     break
-        finally:  # whatever an environment raises
-            self.memory.extend(seen)
         self.cut_short = passed < self.train_freq
         self._collected = steps
         self._uncredited += passed

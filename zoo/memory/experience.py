@@ -32,7 +32,7 @@ class Experience:
         return self.outcome.terminated | self.outcome.truncated
 
     def stored(self) -> dict[str, Column]:
-        """Return what a replay memory stores, and more, by the names of its columns."""
+        """Return by name what memories store of it: what was shown, raw, done, and what came of it."""
         values = self.columns | self.following()
         values["observations"], values["rewards"] = self.observations, self.outcome.rewards
         values["terminated"], values["ended"] = self.outcome.terminated, self.ended
@@ -64,7 +64,8 @@ def joined(experiences: Sequence[Experience], names: Collection[str]) -> dict[st
     n = len(each)
     return {
         name: transform(
-            lambda array: array.reshape(n, -1, *array.shape[1:]), join([values[name] for values in each])
+            lambda array: array.reshape(n, len(array) // n, *array.shape[1:]),
+            join([values[name] for values in each]),
         )
         for name in names
     }

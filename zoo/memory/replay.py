@@ -23,7 +23,7 @@ from zoo.memory.episodes import Episodes
 from zoo.memory.experience import Experience, joined
 from zoo.memory.final_observations import FinalObservations
 from zoo.memory.n_step import Windows, summed, windows_of
-from zoo.memory.replay_sizes import SHOWN, ring_length
+from zoo.memory.replay_sizes import SHOWN, ring_length, steps_at_once
 from zoo.memory.sampling import Rings, Sampler, UniformSampler
 from zoo.memory.segments import Segments
 
@@ -115,6 +115,9 @@ class ReplayMemory:
         self._final: FinalObservations | None = None
         if optimize_memory_usage:
             self._final = FinalObservations({name: specs[name] for name in self.shown}, self.length * n_envs)
+        is_plain = type(self.sampler) is UniformSampler and self._final is None and self.episodes is None
+        self.steps_at_once = steps_at_once(self.columns, self.length) if is_plain else 1
+        """How many steps `extend` had better be given."""
         self._envs = np.arange(n_envs)
         self._heads = np.zeros(n_envs, np.int64)
         self._sizes = np.zeros(n_envs, np.int64)
@@ -144,8 +147,7 @@ class ReplayMemory:
         """Store steps of all environments in their order: at once where that is all there is to do."""
         n = len(experiences)
         are_alike = self._are_in_step and all(each.outcome.valid is None for each in experiences)
-        is_plain = type(self.sampler) is UniformSampler and self._final is None and self.episodes is None
-        if not (1 < n <= self.length and are_alike and is_plain):
+        if not (1 < n <= min(self.length, self.steps_at_once) and are_alike):
             for experience in experiences:
                 self.add(experience)
             return
@@ -168,10 +170,7 @@ class ReplayMemory:
         as_one = self._are_in_step and not self.optimize_memory_usage
         rows: Any = int(heads[0]) if as_one else (heads, envs)
         for name, column in self.columns.items():
-            if isinstance(column, dict):
-                assign(column, rows, values[name])
-            else:
-                column[rows] = values[name]
+            assign(column, rows, values[name])
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.shown}
             self._keep_once(heads, envs, following, values["ended"])

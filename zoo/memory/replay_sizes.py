@@ -1,11 +1,11 @@
-"""How many transitions a replay memory holds, and what they take."""
+"""What a replay memory holds, how much that is, and what it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.memory.columns import n_bytes
+from zoo.memory.columns import Column, n_bytes
 from zoo.memory.final_observations import FinalObservations
 
 SHOWN = ("observations", "action_masks", "states")
@@ -22,3 +22,16 @@ def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usa
     copies = 1 if optimize_memory_usage else 2
     row = sum(n_bytes(spec) * (copies if name in SHOWN else 1) for name, spec in specs.items()) + 6
     return capacity * (row + (FinalObservations.BYTES_EACH if optimize_memory_usage else 0))
+
+
+MOST_STEPS_AT_ONCE, MOST_BYTES_AT_ONCE = 32, 64 * 2**10
+"""What is put together before it is stored: small steps, which stay in a core's own cache."""
+
+
+def steps_at_once(columns: Mapping[str, Column], length: int) -> int:
+    """Return how many steps of a memory with these columns (length, …) are stored sooner at once, or 1."""
+    parts = [
+        part for each in columns.values() for part in (each.values() if isinstance(each, dict) else [each])
+    ]
+    bytes_each = sum(part.nbytes for part in parts) // length
+    return max(1, min(MOST_STEPS_AT_ONCE, MOST_BYTES_AT_ONCE // max(1, bytes_each)))

@@ -256,7 +256,7 @@ def _linear(layer: nn.Linear) -> ArrayFunction:
     weight = _view(layer.weight).T
     if "bias" not in dict(layer.named_parameters()):
         return lambda values: values.dot(weight)
-    bias = _view(layer.bias)[None]  # of one row's shape: NumPy adds that sooner than what it has to repeat
+    bias = _view(layer.bias)[None]  # for (n, …) alone, but NumPy adds it sooner to one row
 
     def linear(values: Array) -> Array:
         result = values.dot(weight)

@@ -146,8 +146,8 @@ class ReplayMemory:
     def extend(self, experiences: Sequence[Experience]) -> None:
         """Store steps of all environments in their order: at once where that is all there is to do."""
         n = len(experiences)
-        are_alike = self._are_in_step and all(each.outcome.valid is None for each in experiences)
-        if not (1 < n <= min(self.length, self.steps_at_once) and are_alike):
+        are_few = 1 < n <= min(self.length, self.steps_at_once)
+        if not (are_few and self._are_in_step and all(each.outcome.valid is None for each in experiences)):
             for experience in experiences:
                 self.add(experience)
             return

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,23 +110,6 @@ def test_metrics_are_means_over_the_rows_and_outputs_stand_in_their_order() -> N
     assert not any(tensor.requires_grad for tensor in (ran.metrics, *ran.outputs.values()))
     for name, tensor in whole.program.state.items():
         assert torch.equal(tensor, state[name]), name
-
-
-def test_two_threads_each_have_their_steps_compiled() -> None:
-    both, begin = [Regression(compiled=True) for _ in range(2)], threading.Barrier(2)
-
-    def learn(regression: Regression) -> Ran:
-        begin.wait()
-        return regression.run(3)
-
-    with ThreadPoolExecutor(2) as threads:
-        results = list(threads.map(learn, both))
-    eager = Regression()
-    expected = eager.run(3)
-    for regression, ran in zip(both, results, strict=True):
-        assert regression.program.runtime.compile is True
-        assert_same(ran, expected)
-        assert_same_state(regression.program, eager.program)
 
 
 @COMPILED

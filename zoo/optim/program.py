@@ -9,7 +9,6 @@ compiled runs see the same numbers, because whatever is random is drawn outside 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -34,9 +33,6 @@ Take = Callable[[Tree, Tree, int], Taken]
 """Takes some of the steps on ``(shared, rows, first row)`` and overwrites the live state."""
 
 logger = logging.getLogger(__name__)
-
-_compiling = threading.RLock()
-"""Held while a graph is made: PyTorch makes one at a time, also where two models learn in two threads."""
 
 
 class Ran(NamedTuple):
@@ -134,8 +130,7 @@ class Program:
             return self._graphs[key], self._graphs[key](*arguments)
         before = {name: self.state.snapshot(name) for name in self.state}
         try:
-            # Torch compiles a loop when it is first called.
-            with _compiling, self.runtime.compile_clock.running():
+            with self.runtime.compile_clock.running():  # torch compiles a loop when it is first called
                 graph = make()
                 result = graph(*arguments)
         except Exception as error:

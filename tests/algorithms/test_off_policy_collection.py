@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
 from zoo import DDPG, DQN, SAC, make_vec_env
+from zoo.algorithms.callback import Callback
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
 from zoo.errors import ZooError, ZooWarning
 from zoo.memory.config import MemoryConfig, PrioritizedConfig
@@ -40,7 +41,7 @@ def by_observation(envs: list[Logged]) -> dict[tuple[float, ...], Transition]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("optimize", [False, True])
-@pytest.mark.parametrize(("algorithm", "train_freq"), [("dqn", 1), ("dqn", 60), ("sac", 1), ("sac", 39)])
+@pytest.mark.parametrize(("algorithm", "train_freq"), [("dqn", 1), ("dqn", 120), ("sac", 1), ("sac", 39)])
 def test_replay_holds_what_happened(kind: str, optimize: bool, algorithm: str, train_freq: int) -> None:
     """Final observations follow truncated and terminated steps, and no reset is among the transitions."""
     actions: spaces.Space[Any] = spaces.Discrete(3, start=2) if algorithm == "dqn" else BOX
@@ -81,6 +82,47 @@ def test_a_barrier_cuts_episodes_as_truncated(optimize: bool) -> None:
     model.barrier()
     model.learn(60, reset_num_timesteps=False)
     assert_led_to_what_followed(model, envs, under_way)
+
+
+class Raising(Callback):
+    """Raises at an episode's end, once."""
+
+    has_raised = False
+
+    def on_episode(self, algorithm: Any, episode: Any) -> None:
+        if algorithm.n_episodes == 8 and not self.has_raised:
+            self.has_raised = True
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("train_freq", [1, 120])
+def test_what_an_exception_left_out_is_not_led_across(optimize: bool, train_freq: int) -> None:
+    """The environments go on where they stood: the step that the callback ended is in no memory."""
+    env, envs = logged_vector_env("own")
+    settings = {"train_freq": train_freq, "buffer_size": 600, "learning_starts": 1000}
+    memory = MemoryConfig(n_step=2)
+    model = dqn(env, **settings, optimize_memory_usage=optimize, memory=memory)
+    raising = Raising()
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(120, callback=raising)
+    model.learn(120, reset_num_timesteps=False)
+    log = by_observation(envs)
+    assert len(model.memory) == len(log) - len(envs) == model.num_timesteps - len(envs)
+    batch = model.memory.sample(np.random.default_rng(0), (3000,))
+    n_pairs = 0
+    for i, observation in enumerate(batch["observations"]):
+        first = log[tuple(observation.tolist())]
+        following = tuple(batch["next_observations"][i].tolist())
+        if following == tuple(first.next_observation.tolist()):
+            assert batch["rewards"][i] == np.float32(first.reward)
+            continue
+        second = log[tuple(first.next_observation.tolist())]
+        assert following == tuple(second.next_observation.tolist())
+        expected = first.reward + model.config.gamma * second.reward
+        np.testing.assert_allclose(batch["rewards"][i], expected, rtol=1e-5, atol=1e-5)
+        n_pairs += 1
+    assert n_pairs > 300
 
 
 @pytest.mark.parametrize("optimize", [False, True])

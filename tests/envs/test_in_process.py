@@ -28,6 +28,19 @@ def test_steps_are_those_of_gymnasiums_same_step_env(make: Any) -> None:
             assert_same(one, other)
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "workers"])
+def test_what_a_step_gave_stays_as_it_is(vectorization: str) -> None:
+    env = make_vec_env(Counting, 2, vectorization=vectorization, check=False)
+    try:
+        env.reset()
+        steps = [env.step(np.zeros(2, np.int64))[:4] for _ in range(3)]
+        assert [rewards.tolist() for _, rewards, _, _ in steps] == [[1.0] * 2, [2.0] * 2, [1.0] * 2]
+        ended = [terminated.tolist() for _, _, terminated, _ in steps]
+        assert ended == [[False] * 2, [True] * 2, [False] * 2]
+    finally:
+        env.close()
+
+
 def test_same_seed_gives_the_same_steps() -> None:
     runs = []
     for _ in range(2):

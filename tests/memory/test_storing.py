@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from experiences import experience
 
+from zoo.envs.goals import ACHIEVED, DESIRED
+from zoo.memory import replay
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
 from zoo.memory.experience import Experience
+from zoo.memory.hindsight import Hindsight
 from zoo.memory.prioritized import PrioritizedSampler
 from zoo.memory.replay import ReplayMemory
 from zoo.memory.storing import Storing
@@ -34,7 +37,7 @@ def step(number: int, observations: Any = None) -> Experience:
 
 
 def store(memory: ReplayMemory, numbers: range, ends_with: type[BaseException] | None = None) -> None:
-    with Storing(memory, waits=True) as storing:
+    with Storing(memory, memory.steps_at_once) as storing:
         for number in numbers:
             storing.add(step(number))
         if ends_with is not None:
@@ -43,7 +46,7 @@ def store(memory: ReplayMemory, numbers: range, ends_with: type[BaseException] |
 
 def test_small_steps_of_a_plain_memory_are_stored_at_once() -> None:
     memory, sizes = memory_of(SMALL), []
-    with Storing(memory, waits=True) as storing:
+    with Storing(memory, memory.steps_at_once) as storing:
         for number in range(70):
             storing.add(step(number))
             sizes.append(int(memory.sizes[0]))
@@ -52,41 +55,71 @@ def test_small_steps_of_a_plain_memory_are_stored_at_once() -> None:
     assert len(memory) == 140
 
 
-@pytest.mark.parametrize(
-    ("memory", "waits"),
-    [
-        (memory_of(IMAGE), True),
-        (memory_of(SMALL, optimize_memory_usage=True), True),
-        (memory_of(SMALL, sampler=PrioritizedSampler(PrioritizedConfig(), 100, 2)), True),
-        (memory_of(SMALL), False),
-    ],
-)
-def test_others_are_stored_one_after_the_other(memory: ReplayMemory, waits: bool) -> None:
-    shown = np.zeros((2, *IMAGE.shape), np.uint8) if memory.columns["observations"].ndim > 3 else None
-    with Storing(memory, waits=waits) as storing:
+@pytest.mark.parametrize("kind", ["images", "observations once", "prioritized", "hindsight"])
+def test_others_are_stored_one_after_the_other(kind: str) -> None:
+    goals = dict.fromkeys(("observation", ACHIEVED, DESIRED), SMALL)
+    memory = {
+        "images": lambda: memory_of(IMAGE),
+        "observations once": lambda: memory_of(SMALL, optimize_memory_usage=True),
+        "prioritized": lambda: memory_of(SMALL, sampler=PrioritizedSampler(PrioritizedConfig(), 100, 2)),
+        "hindsight": lambda: memory_of(goals, relabelling=Hindsight(None)),  # type: ignore[arg-type]
+    }[kind]()
+    assert memory.steps_at_once == 1
+    small = np.zeros((2, 3), np.float32)
+    shown = {"images": np.zeros((2, *IMAGE.shape), np.uint8), "hindsight": dict.fromkeys(goals, small)}
+    with Storing(memory, memory.steps_at_once) as storing:
         for number in range(3):
-            storing.add(step(number, shown))
+            storing.add(step(number, shown.get(kind, small)))
             assert memory.sizes.tolist() == [number + 1] * 2
 
 
-def test_what_was_collected_is_stored_when_something_raises() -> None:
+def test_what_was_collected_is_stored_when_something_raises_and_ends_all_episodes() -> None:
     memory = memory_of(SMALL)
     with pytest.raises(KeyboardInterrupt):
         store(memory, range(40), ends_with=KeyboardInterrupt)
     assert memory.columns["actions"][:41, 0].tolist() == [*range(40), 0]
+    assert memory.columns["ended"][:41].tolist() == [[False] * 2] * 39 + [[True] * 2] + [[False] * 2]
     assert memory.sizes.tolist() == [40, 40]
 
 
-def test_what_comes_after_an_interrupted_store_does_not_follow_what_was_before(
+@pytest.mark.parametrize("column", ["observations", "actions", "next_observations", "rewards", "ended"])
+def test_an_interrupted_store_leaves_no_half_written_rows(
+    column: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ring is full: where some columns are new and others not, a row is none that ever was."""
+    memory = memory_of(SMALL)
+    store(memory, range(120))
+    original, has_interrupted = replay.assign, False
+
+    def interrupted(target: Any, *rest: Any) -> None:
+        nonlocal has_interrupted
+        if target is memory.columns[column] and not has_interrupted:
+            has_interrupted = True
+            raise KeyboardInterrupt
+        original(target, *rest)
+
+    monkeypatch.setattr(replay, "assign", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store(memory, range(120, 150))
+    assert has_interrupted
+    numbers = [*range(100, 150), *range(50, 100)]
+    assert memory.columns["actions"][:, 0].tolist() == numbers
+    for name in ("observations", "next_observations"):
+        assert memory.columns[name][:, 1, 0].tolist() == numbers
+    assert np.flatnonzero(memory.columns["ended"][:, 0]).tolist() == [49]
+    assert (memory.heads.tolist(), memory.sizes.tolist()) == ([50, 50], [100, 100])
+
+
+def test_an_interrupt_before_anything_was_written_ends_what_was_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     memory = memory_of(SMALL)
 
-    def interrupted(_: int) -> None:
+    def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
     store(memory, range(32))
-    monkeypatch.setattr(memory, "_move_on", interrupted)
+    monkeypatch.setattr(memory, "extend", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store(memory, range(32, 64))
     monkeypatch.undo()

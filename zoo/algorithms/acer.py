@@ -31,6 +31,7 @@ from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.limit import refuse_too_large_memory
 from zoo.memory.replay_sizes import replay_bytes
 from zoo.memory.sequence_memory import SequenceMemory
+from zoo.memory.storing import Storing
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import RMSprop
 from zoo.optim.parameters import Parameters
@@ -150,14 +151,13 @@ class ACER(Algorithm[ACERConfig]):
     def collect(self) -> None:
         self._progress_before = self.progress
         head, n_steps = self.acting.head, self.config.n_steps
-        for noise in head.noise(self.rng, (n_steps, self.n_envs)):
-            self._take_in(noise)
-        while not self.memory.has_windows:  # where environments have merely reset
-            self._take_in(head.noise(self.rng, (self.n_envs,)))
+        with Storing(self.memory, at_once=1) as storing:
+            for noise in head.noise(self.rng, (n_steps, self.n_envs)):
+                storing.add(self._interact(partial(self._act_with, noise)))
+            while not self.memory.has_windows:  # where environments have merely reset
+                noise = head.noise(self.rng, (self.n_envs,))
+                storing.add(self._interact(partial(self._act_with, noise)))
         check_collected(self)
-
-    def _take_in(self, noise: Array) -> None:
-        self.memory.add(self._interact(partial(self._act_with, noise)))
 
     def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:
         before = self.recurrent.array

@@ -96,7 +96,10 @@ class Callback:
         """Every ``every`` environment steps."""
 
     def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
-        """After each finished episode, of which a replay memory may still lack the last steps."""
+        """After each finished episode, in the midst of a collection.
+
+        A memory may still lack its last steps; ``state`` and ``barrier`` of ``algorithm`` are for `on_steps`.
+        """
 
     def on_preemption(self, algorithm: Training) -> None:
         """After the update during which a signal ended the run, before `on_training_end`."""

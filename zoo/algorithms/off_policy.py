@@ -254,7 +254,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._progress_before = self.progress
         self.exploration.start()
         steps_before, episodes = self.num_timesteps, 0
-        with Storing(self.memory, waits=not self.interaction.reuses_arrays) as storing:
+        at_once = 1 if self.interaction.reuses_arrays else self.memory.steps_at_once
+        with Storing(self.memory, at_once) as storing:
             while True:
                 experience = self._interact(self._explore)
                 storing.add(experience)

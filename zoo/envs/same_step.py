@@ -21,7 +21,7 @@ from zoo.envs.step_arrays import Observations, StepArrays, copied
 
 
 class Transition(NamedTuple):
-    """One step of every environment. The arrays are the caller's own; only rewards change with the next."""
+    """One step of every environment. Arrays are the caller's own, but the next overwrites rewards."""
 
     observations: Observations
     rewards: NDArray[np.float64]

@@ -18,7 +18,9 @@ from zoo.envs.step_arrays import Observations
 
 @dataclass(slots=True)
 class Step:
-    """What one step of all environments gave; raw values, valid until the next step.
+    """What one step of all environments gave; raw values.
+
+    They are valid until the next step, and for ever where a `SameStepVectorEnv` gave them.
 
     ``final_observations`` are the rows for ``finished``, in that order: what the episodes ended with, which
     ``observations`` shows no more where the environment was reset within the step. ``valid`` is None if all

@@ -32,7 +32,7 @@ class Experience:
         return self.outcome.terminated | self.outcome.truncated
 
     def stored(self) -> dict[str, Column]:
-        """Return by name what memories store of it: what was shown, raw, done, and what came of it."""
+        """Return by name what replay memories store of it: what was shown, raw, done, and what came of it."""
         values = self.columns | self.following()
         values["observations"], values["rewards"] = self.observations, self.outcome.rewards
         values["terminated"], values["ended"] = self.outcome.terminated, self.ended
@@ -59,7 +59,10 @@ class Experience:
 
 
 def joined(experiences: Sequence[Experience], names: Collection[str]) -> dict[str, Column]:
-    """Return what a replay memory stores of steps that follow each other, (steps, n_envs, …)."""
+    """Return what a replay memory stores of steps that follow each other, (steps, n_envs, …).
+
+    Concatenated, as `np.stack` looks at each array by itself.
+    """
     each = [experience.stored() for experience in experiences]
     n = len(each)
     return {

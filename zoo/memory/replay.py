@@ -116,8 +116,8 @@ class ReplayMemory:
         if optimize_memory_usage:
             self._final = FinalObservations({name: specs[name] for name in self.shown}, self.length * n_envs)
         is_plain = type(self.sampler) is UniformSampler and self._final is None and self.episodes is None
-        self.steps_at_once = steps_at_once(self.columns, self.length) if is_plain else 1
-        """How many steps `extend` had better be given."""
+        self.steps_at_once = min(self.length, steps_at_once(specs, n_envs)) if is_plain else 1
+        """How many steps `extend` had better be given: no more are stored at once."""
         self._envs = np.arange(n_envs)
         self._heads = np.zeros(n_envs, np.int64)
         self._sizes = np.zeros(n_envs, np.int64)
@@ -146,16 +146,24 @@ class ReplayMemory:
     def extend(self, experiences: Sequence[Experience]) -> None:
         """Store steps of all environments in their order: at once where that is all there is to do."""
         n = len(experiences)
-        are_few = 1 < n <= min(self.length, self.steps_at_once)
-        if not (are_few and self._are_in_step and all(each.outcome.valid is None for each in experiences)):
+        at_once = self._are_in_step and 1 < n <= self.steps_at_once
+        if not at_once or any(each.outcome.valid is not None for each in experiences):
             for experience in experiences:
                 self.add(experience)
             return
         values = joined(experiences, self.columns)
         rows = (int(self._heads[0]) + np.arange(n)) % self.length
+        try:
+            self._write(rows, values)
+        except KeyboardInterrupt:  # or rows of a full ring would be half those of a lap ago
+            self._write(rows, values)
+            self._move_on(n)
+            raise
+        self._move_on(n)
+
+    def _write(self, rows: Any, values: Mapping[str, Column]) -> None:
         for name, column in self.columns.items():
             assign(column, rows, values[name])
-        self._move_on(n)
 
     def add(self, experience: Experience) -> None:
         """Store one step of all environments, but for those that it merely reset."""
@@ -169,26 +177,23 @@ class ReplayMemory:
             values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
         as_one = self._are_in_step and not self.optimize_memory_usage
         rows: Any = int(heads[0]) if as_one else (heads, envs)
-        for name, column in self.columns.items():
-            assign(column, rows, values[name])
+        self._write(rows, values)
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.shown}
             self._keep_once(heads, envs, following, values["ended"])
         self.sampler.added(heads, envs)
         if self.episodes is not None:
             self.episodes.added(heads, envs, values["ended"])
-        if self._are_in_step:
-            self._move_on(1)
-        else:
-            self._heads[envs] = (heads + 1) % self.length
-            self._sizes[envs] += self._sizes[envs] < self._most_rows
-            self.n_unchecked += 1
-            self._n_added += 1
+        self._move_on(1, envs)
 
-    def _move_on(self, n_steps: int) -> None:
-        """Note that so many rows of all rings were written."""
-        self._heads.fill((int(self._heads[0]) + n_steps) % self.length)
-        self._sizes.fill(min(int(self._sizes[0]) + n_steps, self._most_rows))
+    def _move_on(self, n_steps: int, envs: Array | slice = slice(None)) -> None:
+        """Note that so many rows of these rings were written."""
+        if self._are_in_step:
+            self._heads.fill((int(self._heads[0]) + n_steps) % self.length)
+            self._sizes.fill(min(int(self._sizes[0]) + n_steps, self._most_rows))
+        else:
+            self._heads[envs] = (self._heads[envs] + n_steps) % self.length
+            self._sizes[envs] = np.minimum(self._sizes[envs] + n_steps, self._most_rows)
         self.n_unchecked += n_steps
         self._n_added += n_steps
 
@@ -348,8 +353,7 @@ class ReplayMemory:
             self._segments.changed((self._heads - np.arange(newest, n_added + 1)[:, None]) % self.length)
             self._n_added_before = self._n_added
         used = int(self._sizes.max(initial=0))
-        if self.optimize_memory_usage and used:
-            used += 1
+        used += self.optimize_memory_usage and used > 0
         final = self._final
         rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}
         return {
@@ -385,11 +389,10 @@ class ReplayMemory:
             raise ValueError("its final observations are not those of this memory")
 
     def _check_rings(self, used: int, heads: Array, sizes: Array) -> None:
-        are_rows = (
-            heads.shape == sizes.shape == (self.n_envs,) and heads.dtype.kind == sizes.dtype.kind == "i"
-        )
+        are_counts = heads.dtype.kind == sizes.dtype.kind == "i"
         if not (
-            are_rows
+            are_counts
+            and heads.shape == sizes.shape == (self.n_envs,)
             and 0 <= used <= self.length
             and ((heads >= 0) & (heads < self.length)).all()
             and ((sizes >= 0) & (sizes <= min(used, self._most_rows))).all()

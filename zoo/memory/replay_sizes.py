@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.memory.columns import Column, n_bytes
+from zoo.memory.columns import n_bytes
 from zoo.memory.final_observations import FinalObservations
 
 SHOWN = ("observations", "action_masks", "states")
 """Columns that a policy is given, so that a transition has them before and after its step."""
+
+MOST_STEPS_AT_ONCE = 32
+"""Steps that are put together before they are stored; more save nothing."""
+
+MOST_BYTES_AT_ONCE = 64 * 2**10
+"""What these take at most: they stay in a core's own cache."""
 
 
 def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
@@ -24,14 +30,6 @@ def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usa
     return capacity * (row + (FinalObservations.BYTES_EACH if optimize_memory_usage else 0))
 
 
-MOST_STEPS_AT_ONCE, MOST_BYTES_AT_ONCE = 32, 64 * 2**10
-"""What is put together before it is stored: small steps, which stay in a core's own cache."""
-
-
-def steps_at_once(columns: Mapping[str, Column], length: int) -> int:
-    """Return how many steps of a memory with these columns (length, …) are stored sooner at once, or 1."""
-    parts = [
-        part for each in columns.values() for part in (each.values() if isinstance(each, dict) else [each])
-    ]
-    bytes_each = sum(part.nbytes for part in parts) // length
-    return max(1, min(MOST_STEPS_AT_ONCE, MOST_BYTES_AT_ONCE // max(1, bytes_each)))
+def steps_at_once(specs: Mapping[str, Any], n_envs: int) -> int:
+    """Return how many steps of these columns are put together before they are stored; 1 if large."""
+    return max(1, min(MOST_STEPS_AT_ONCE, MOST_BYTES_AT_ONCE // replay_bytes(n_envs, specs)))

@@ -255,6 +255,16 @@ def test_interpolations_between_settings_are_resolved() -> None:
     assert zoo.compose("train", [*CARTPOLE, "seed=7", "runs_dir=seed_${seed}"]).runs_dir == "seed_7"
 
 
+@pytest.mark.usefixtures("working_folder")
+def test_commands_of_another_program_are_not_ours() -> None:
+    usual = zoo.compose("train", CARTPOLE)
+    write("conf/train.yaml", "learning_rate: 0.1\nalgo: theirs")
+    write("conf/serve.yaml", "port: 80")
+    assert zoo.compose("train", CARTPOLE) == usual
+    with pytest.raises(ZooError, match="unknown command 'serve'"):
+        zoo.compose("serve")
+
+
 def test_yaml_is_data(working_folder: Path) -> None:
     planted = working_folder / "planted"
     write("conf/env/evil.yaml", f"id: !!python/object/apply:os.system ['touch {planted}']")

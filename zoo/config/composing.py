@@ -28,7 +28,8 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
 
     Works anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
     """
-    known = {file.stem for folder in search_folders("conf") for file in folder.glob("*.yaml")}
+    ours = search_folders("conf")[-1]
+    known = {file.stem for file in ours.glob("*.yaml")}
     if command not in known:
         raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
     config = ConfigLoader(command).load_configuration(command, list(overrides), RunMode.RUN, from_shell=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from functools import cache
 from typing import Any
 
@@ -246,6 +247,25 @@ def test_average_policy_follows_after_every_step_also_replayed_ones(env: str) ->
     assert len(seen) == model.n_updates > 30
     for before, policy, average in seen:
         torch.testing.assert_close(average, 0.7 * before + 0.3 * policy)
+
+
+def test_an_exception_within_a_rollout_cuts_all_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = small().learn(60), itertools.count(1)
+    step = model.interaction.step
+
+    def interrupted(act: Any) -> Any:
+        experience = step(act)
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return experience
+
+    monkeypatch.setattr(model.interaction, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(60, reset_num_timesteps=False)
+    newest = (model.memory.heads - 1) % model.memory.length
+    assert model.memory.sizes.tolist() == [32, 32]
+    assert model.memory.columns["ended"][newest, [0, 1]].all()
+    assert not model.memory.columns["ended"][newest - 1, [0, 1]].any()
 
 
 def test_average_policy_is_that_of_parameters_that_are_set() -> None:

@@ -19,6 +19,7 @@ from zoo.algorithms.callback import Callback
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
 from zoo.errors import ZooError, ZooWarning
 from zoo.memory.config import MemoryConfig, PrioritizedConfig
+from zoo.memory.storing import Storing
 from zoo.memory.sum_tree import SumTree
 
 SMALL = {"net_arch": [8]}
@@ -84,31 +85,57 @@ def test_a_barrier_cuts_episodes_as_truncated(optimize: bool) -> None:
     assert_led_to_what_followed(model, envs, under_way)
 
 
-class Raising(Callback):
-    """Raises at an episode's end, once."""
+class Watching(Callback):
+    """Notes how much is stored when an episode ends, and raises at the end of one."""
 
-    has_raised = False
+    def __init__(self, raises_at: int = 0) -> None:
+        self.stored: list[tuple[int, int]] = []
+        self.raises_at = raises_at
 
     def on_episode(self, algorithm: Any, episode: Any) -> None:
-        if algorithm.n_episodes == 8 and not self.has_raised:
-            self.has_raised = True
+        self.stored.append((algorithm.num_timesteps, len(algorithm.memory)))
+        if len(self.stored) == self.raises_at:
             raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("memory", [MemoryConfig(), MemoryConfig(prioritized=PrioritizedConfig())])
+@pytest.mark.parametrize("train_freq", [1, 120])
+def test_steps_of_an_episode_are_stored_when_it_ends(memory: MemoryConfig, train_freq: int) -> None:
+    watching = Watching()
+    env, _ = logged_vector_env("own")
+    dqn(env, train_freq=train_freq, memory=memory).learn(150, callback=watching)
+    assert len(watching.stored) > 20
+    assert all(n_stored == n_taken for n_taken, n_stored in watching.stored)
+
+
+@pytest.mark.parametrize("place", ["callback", "before it is shown", "before it is stored"])
 @pytest.mark.parametrize("optimize", [False, True])
 @pytest.mark.parametrize("train_freq", [1, 120])
-def test_what_an_exception_left_out_is_not_led_across(optimize: bool, train_freq: int) -> None:
-    """The environments go on where they stood: the step that the callback ended is in no memory."""
+def test_nothing_leads_across_a_step_that_an_interrupt_left_out(
+    train_freq: int, optimize: bool, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environments have gone on, so what the model saw last is not what they show."""
     env, envs = logged_vector_env("own")
     settings = {"train_freq": train_freq, "buffer_size": 600, "learning_starts": 1000}
     memory = MemoryConfig(n_step=2)
     model = dqn(env, **settings, optimize_memory_usage=optimize, memory=memory)
-    raising = Raising()
+    watching, calls = Watching(raises_at=8 if place == "callback" else 0), itertools.count(1)
+    patched = {"before it is shown": (model.interaction, "show"), "before it is stored": (Storing, "add")}
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(calls) == 11:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    if place in patched:
+        original = getattr(*patched[place])
+        monkeypatch.setattr(*patched[place], interrupted)
     with pytest.raises(KeyboardInterrupt):
-        model.learn(120, callback=raising)
+        model.learn(120, callback=watching)
     model.learn(120, reset_num_timesteps=False)
+    n_lost = 0 if place == "callback" else len(envs)
     log = by_observation(envs)
-    assert len(model.memory) == len(log) - len(envs) == model.num_timesteps - len(envs)
+    assert len(model.memory) == len(log) - n_lost
     batch = model.memory.sample(np.random.default_rng(0), (3000,))
     n_pairs = 0
     for i, observation in enumerate(batch["observations"]):

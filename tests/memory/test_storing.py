@@ -9,6 +9,7 @@ import pytest
 from experiences import experience
 
 from zoo.envs.goals import ACHIEVED, DESIRED
+from zoo.envs.monitor import EpisodeRecord
 from zoo.memory import replay
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
@@ -73,13 +74,24 @@ def test_others_are_stored_one_after_the_other(kind: str) -> None:
             assert memory.sizes.tolist() == [number + 1] * 2
 
 
-def test_what_was_collected_is_stored_when_something_raises_and_ends_all_episodes() -> None:
+def test_what_was_collected_is_stored_when_something_raises() -> None:
     memory = memory_of(SMALL)
     with pytest.raises(KeyboardInterrupt):
         store(memory, range(40), ends_with=KeyboardInterrupt)
     assert memory.columns["actions"][:41, 0].tolist() == [*range(40), 0]
-    assert memory.columns["ended"][:41].tolist() == [[False] * 2] * 39 + [[True] * 2] + [[False] * 2]
     assert memory.sizes.tolist() == [40, 40]
+
+
+def test_nothing_waits_when_an_episode_ends() -> None:
+    memory = memory_of(SMALL)
+    with Storing(memory, memory.steps_at_once) as storing:
+        for number in range(3):
+            storing.add(step(number))
+        assert not len(memory)
+        last = step(3)
+        last.outcome.episodes.append(EpisodeRecord(0, 1.0, 4, 0.1))
+        storing.add(last)
+        assert memory.sizes.tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("column", ["observations", "actions", "next_observations", "rewards", "ended"])
@@ -106,26 +118,7 @@ def test_an_interrupted_store_leaves_no_half_written_rows(
     assert memory.columns["actions"][:, 0].tolist() == numbers
     for name in ("observations", "next_observations"):
         assert memory.columns[name][:, 1, 0].tolist() == numbers
-    assert np.flatnonzero(memory.columns["ended"][:, 0]).tolist() == [49]
     assert (memory.heads.tolist(), memory.sizes.tolist()) == ([50, 50], [100, 100])
-
-
-def test_an_interrupt_before_anything_was_written_ends_what_was_under_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    memory = memory_of(SMALL)
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    store(memory, range(32))
-    monkeypatch.setattr(memory, "extend", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        store(memory, range(32, 64))
-    monkeypatch.undo()
-    memory.extend([step(64), step(65)])
-    assert memory.sizes.tolist() == [34, 34]
-    assert memory.columns["ended"][:34, 0].tolist() == [False] * 31 + [True, False, False]
 
 
 def test_observations_may_have_parts_of_no_numbers() -> None:

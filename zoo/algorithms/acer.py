@@ -31,7 +31,6 @@ from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.limit import refuse_too_large_memory
 from zoo.memory.replay_sizes import replay_bytes
 from zoo.memory.sequence_memory import SequenceMemory
-from zoo.memory.storing import Storing
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import RMSprop
 from zoo.optim.parameters import Parameters
@@ -151,12 +150,11 @@ class ACER(Algorithm[ACERConfig]):
     def collect(self) -> None:
         self._progress_before = self.progress
         head, n_steps = self.acting.head, self.config.n_steps
-        with Storing(self.memory, at_once=1) as storing:
-            for noise in head.noise(self.rng, (n_steps, self.n_envs)):
-                storing.add(self._interact(partial(self._act_with, noise)))
-            while not self.memory.has_windows:  # where environments have merely reset
-                noise = head.noise(self.rng, (self.n_envs,))
-                storing.add(self._interact(partial(self._act_with, noise)))
+        for noise in head.noise(self.rng, (n_steps, self.n_envs)):
+            self._interact(partial(self._act_with, noise), self.memory.add)
+        while not self.memory.has_windows:  # where environments have merely reset
+            noise = head.noise(self.rng, (self.n_envs,))
+            self._interact(partial(self._act_with, noise), self.memory.add)
         check_collected(self)
 
     def _act_with(self, noise: Array, seen: Seen) -> dict[str, Column]:

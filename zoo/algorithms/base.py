@@ -213,8 +213,10 @@ class Algorithm(AgentInEnvs[Config]):
             self.own_barrier()
         try:
             self.collect()
-        except ZooError as error:
-            check_policy_first(self, error)
+        except BaseException as error:
+            self.interaction.envs.disturb()  # where they are by now is not known: a step may be lost
+            if isinstance(error, ZooError):
+                check_policy_first(self, error)
             raise
         if self.team.has_collected(self.stop_reason == PREEMPTED):
             self.request_stop(PREEMPTED)
@@ -298,11 +300,12 @@ class Algorithm(AgentInEnvs[Config]):
         self.n_updates += ran.n_steps
         return ran.outputs
 
-    def _interact(self, act: Act) -> Experience:
-        """Act once in all environments, and count."""
+    def _interact(self, act: Act, store: Callable[[Experience], None]) -> Experience:
+        """Act once in all environments, store what came of it, and count."""
         experience, before = self.interaction.step(act), self.num_timesteps
         self.num_timesteps += self._steps_in(experience.outcome)
         self.team.has_stepped(before)
+        store(experience)
         self.team.take(experience.outcome.episodes)
         return experience
 

@@ -96,10 +96,7 @@ class Callback:
         """Every ``every`` environment steps."""
 
     def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
-        """After each finished episode, in the midst of a collection.
-
-        A memory may still lack its last steps; ``state`` and ``barrier`` of ``algorithm`` are for `on_steps`.
-        """
+        """After each finished episode, in the midst of a collection; its steps are stored by then."""
 
     def on_preemption(self, algorithm: Training) -> None:
         """After the update during which a signal ended the run, before `on_training_end`."""

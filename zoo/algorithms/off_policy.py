@@ -257,8 +257,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         at_once = 1 if self.interaction.reuses_arrays else self.memory.steps_at_once
         with Storing(self.memory, at_once) as storing:
             while True:
-                experience = self._interact(self._explore)
-                storing.add(experience)
+                experience = self._interact(self._explore, storing.add)
                 if len(experience.outcome.finished):
                     self.exploration.reset(experience.outcome.finished)
                 steps = self.num_timesteps - steps_before

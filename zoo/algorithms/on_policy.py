@@ -147,14 +147,15 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         check_collected(self)
 
     def _collect_rollout(self) -> None:
-        memory = self.memory
         self._progress_before = self.progress
-        memory.start()
+        self.memory.start()
         for noise in self._noise():
-            experience = self._interact(partial(self._act_with, noise))
-            memory.add(experience, self._rewards(experience))
-            if len(experience.outcome.finished):
-                self._keep_truncations(experience)
+            self._interact(partial(self._act_with, noise), self._store)
+
+    def _store(self, experience: Experience) -> None:
+        self.memory.add(experience, self._rewards(experience))
+        if len(experience.outcome.finished):
+            self._keep_truncations(experience)
 
     def _lacks_steps(self) -> bool:
         """Whether this was a short rollout in which all environments of a worker, of any, merely reset."""

@@ -82,6 +82,10 @@ class EnvStepper:
         """
         return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
+    def disturb(self) -> None:
+        """Have it that `was_disturbed`, until the next step or reset."""
+        self._stepped.last_stepped_by = None
+
     @property
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         """The spaces of observations and of actions of one environment."""

@@ -9,8 +9,8 @@ from zoo.memory.replay import ReplayMemory
 class Storing:
     """Gives ``memory`` what is added in a block of ``with``: ``at_once`` steps at a time, and all by the end.
 
-    With more than one, what is added has to stay as it is until the block's end. Where that ends with an
-    exception, a step may be missing, so all episodes are cut.
+    With more than one, what is added has to stay as it is until the block's end. Nothing waits any longer
+    when an episode ends.
     """
 
     def __init__(self, memory: ReplayMemory, at_once: int) -> None:
@@ -21,19 +21,13 @@ class Storing:
     def __enter__(self) -> Storing:
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        is_whole = False
-        try:
-            self._store()
-            is_whole = error is None
-        finally:
-            if not is_whole:
-                self.memory.cut()
+    def __exit__(self, *_: object) -> None:
+        self._store()
 
     def add(self, experience: Experience) -> None:
         """Take one step of all environments."""
         self._waiting.append(experience)
-        if len(self._waiting) >= self.at_once:
+        if len(self._waiting) >= self.at_once or experience.outcome.episodes:
             self._store()
 
     def _store(self) -> None:

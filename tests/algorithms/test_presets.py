@@ -48,7 +48,11 @@ def test_recurrent_ppo_remembers_and_her_relabels() -> None:
 
     relabelling = zoo.HerDQN("MultiInputPolicy", BitFlipping, compile=False, threads=1)
     assert relabelling.memory_config.hindsight is not None
-    plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, memory={}, compile=False, threads=1)
+    with_more = zoo.HerDQN("MultiInputPolicy", BitFlipping, memory={"n_step": 2, "prioritized": {}})
+    assert with_more.memory_config.n_step == 2
+    assert with_more.memory_config.prioritized is not None
+    assert with_more.memory_config.hindsight is not None
+    plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, memory={"hindsight": None})
     assert plain.memory_config.hindsight is None
 
 

@@ -518,15 +518,32 @@ def test_final_observation_that_is_kept_apart_is_looked_at_too(reward: float, ex
 def test_head_outside_of_its_ring_is_refused(head: int) -> None:
     memory = of_rewards([1, 2], [3, 4])
     state = {**memory.state(), "heads": np.array([2, head])}
-    with pytest.raises(ValueError, match="its rings are not those of this memory"):
+    with pytest.raises(ValueError, match="its rings are not those of a memory of"):
         of_rewards().load_state(state)
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("capacity", [10, 40])
+def test_rings_of_a_memory_of_another_length_are_refused(capacity: int, once: bool) -> None:
+    """In a longer one the rows from where the ring was closed would count, which nobody wrote."""
+    state = of_rewards(*([number, number] for number in range(30)), once=once).state()
+    of_rewards(once=once).load_state(state)
+    with pytest.raises(ValueError, match=r"its rings .* is `algo\.buffer_size` another"):
+        of_rewards(capacity=capacity, once=once).load_state(state)
+
+
+def test_a_memory_that_is_not_full_goes_on_in_a_longer_one() -> None:
+    memory = of_rewards(capacity=60)
+    memory.load_state(of_rewards([1, 2], [3, 4]).state())
+    add_rewards(memory, [5, 6])
+    assert memory.columns["rewards"][:3].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 @pytest.mark.parametrize("name", ["heads", "sizes"])
 @pytest.mark.parametrize("numbers", [[2.0, 2.0], [2], [[2, 2]]], ids=str)
 def test_rings_that_are_no_whole_numbers_one_each_are_refused(name: str, numbers: Any) -> None:
     state = {**of_rewards([1, 2], [3, 4]).state(), name: np.array(numbers)}
-    with pytest.raises(ValueError, match="its rings are not those of this memory"):
+    with pytest.raises(ValueError, match="its rings are not those of a memory of"):
         of_rewards().load_state(state)
 
 
@@ -544,7 +561,7 @@ def test_sizes_that_no_ring_has_are_refused(sizes: list[int], once: bool) -> Non
     """Of three rows, one holds what was shown last where that is stored once."""
     memory = of_rewards(*[[1, 2]] * (3 if once else 2), capacity=6, once=once)
     state = {**memory.state(), "sizes": np.array(sizes)}
-    with pytest.raises(ValueError, match="its rings are not those of this memory"):
+    with pytest.raises(ValueError, match="its rings are not those of a memory of"):
         of_rewards(capacity=6, once=once).load_state(state)
 
 

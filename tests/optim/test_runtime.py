@@ -194,6 +194,16 @@ def test_numbers_are_single_precision_within_the_block_whatever_the_process_has(
         torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.parametrize("left", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_recorded_within_the_block_whatever_an_interrupt_left(left: Any) -> None:
+    with left():
+        with computing_with(threads=1):
+            weight = torch.ones(1, requires_grad=True)
+            (2.0 * weight).sum().backward()
+            assert weight.grad is not None
+        assert not torch.is_grad_enabled()
+
+
 def test_a_thread_of_pythons_flushes_too() -> None:
     def compute() -> int:
         with computing_with(threads=2):

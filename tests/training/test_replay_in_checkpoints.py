@@ -443,7 +443,7 @@ def rows_of(model: DQN) -> dict[str, bytes]:
 )
 def test_rings_of_another_memory_are_refused(name: str, value: Any) -> None:
     state = learned(make(), 100).memory.state()
-    with pytest.raises(ValueError, match="its rings are not those of this memory"):
+    with pytest.raises(ValueError, match="its rings are not those of a memory of"):
         make().memory.load_state({**state, name: np.array(value) if name != "used" else value})
 
 

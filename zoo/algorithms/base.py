@@ -24,7 +24,7 @@ from zoo.algorithms.interaction import Act, envs_for
 from zoo.algorithms.policy_choice import Policy, tell_of_unread_images
 from zoo.algorithms.pretraining import PretrainConfig, Pretraining
 from zoo.algorithms.registry import sharing
-from zoo.algorithms.resuming import Attributes, Generators, Tensors, check_numbers
+from zoo.algorithms.resuming import Attributes, Generators, Tensors, check_numbers, check_reason
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
 from zoo.config.fields import build, scheduled
@@ -100,6 +100,8 @@ class Algorithm(AgentInEnvs[Config]):
         self.stop_reason: str | None = None
         self.cut_short = False
         """Whether the last `collect` ended before its time, because the run's steps were done."""
+        self.is_half_restored = False
+        """Whether a checkpoint that does not fit has been taken over in part."""
         self._ended_by: str | None = None
         self._stops_again: str | None = None
         self._scalars = ScalarMeans(self.device)
@@ -168,6 +170,8 @@ class Algorithm(AgentInEnvs[Config]):
         check_learn(others, unknown)
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
+        if self.is_half_restored:
+            raise ZooError("a checkpoint that does not fit was restored in part; make the model anew")
         n_steps, batch_size = whole_steps(total_timesteps), self._batch_size()
         if reset_num_timesteps:
             self.num_timesteps = self.n_episodes = 0
@@ -391,5 +395,6 @@ class Algorithm(AgentInEnvs[Config]):
             part.load_state(state[name])
         self._cut_episodes(cut)
         check_numbers(state["still_due"], *state["still_due"])
+        check_reason(state["ended_by"])
         self._still_due = state["still_due"]
         self._ended_by = self._stops_again = state["ended_by"]

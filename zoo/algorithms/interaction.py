@@ -164,6 +164,11 @@ class Interaction:
         at, found = self._not_finite
         return found._replace(steps_ago=self._n_steps - at)
 
+    @property
+    def has_met_not_finite(self) -> bool:
+        """Whether a raw number was NaN or infinite, as far as each step is looked at."""
+        return self._not_finite is not None
+
     def n_transitions_since(self, steps_ago: int) -> int:
         """Return what the last ``steps_ago`` steps gave of all environments, but for those merely reset."""
         after = self._n_steps - steps_ago

@@ -74,7 +74,7 @@ class RecurrentPPO(PPO2):
 
 
 class _WithHindsight(OffPolicyAlgorithm[Any]):
-    """Relabels goals, unless another ``memory`` is given."""
+    """Relabels goals, unless ``memory`` has ``hindsight`` as None; what else it says comes to that."""
 
     def __init__(
         self,
@@ -84,7 +84,9 @@ class _WithHindsight(OffPolicyAlgorithm[Any]):
         memory: MemoryConfig | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(policy, env, memory={"hindsight": {}} if memory is None else memory, **options)
+        if not isinstance(memory, MemoryConfig):
+            memory = {"hindsight": {}, **(memory or {})}
+        super().__init__(policy, env, memory=memory, **options)
 
 
 class HerDDPG(_WithHindsight, DDPG):

@@ -67,6 +67,12 @@ def check_numbers(values: Mapping[str, Any], *names: str) -> None:
             raise _another_kind(name, values[name])
 
 
+def check_reason(value: Any) -> None:
+    """Raise `TypeError` for what is neither None nor a short line for which a run may have ended."""
+    if value is not None and not (isinstance(value, str) and value.isprintable() and len(value) <= 500):
+        raise _another_kind("ended_by", value)
+
+
 def is_number(value: Any) -> bool:
     """Whether it is one, infinite or NaN perhaps."""
     return isinstance(value, int | float) and not isinstance(value, bool)

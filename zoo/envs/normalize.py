@@ -227,6 +227,10 @@ class Normalizer:
                 moments.mean = np.array(arrays[f"{name}.mean"], dtype=np.float64)
                 moments.squares = np.array(arrays[f"{name}.squares"], dtype=np.float64)
                 moments.count = float(arrays[f"{name}.count"])
+                if not (np.isfinite(moments.mean).all() and np.isfinite(moments.squares).all()):
+                    raise ValueError(f"those of `{name}` are not finite")
+                if not (0 < moments.count < np.inf and (moments.squares >= 0).all()):
+                    raise ValueError(f"`{name}` has a count or a variance below 0")
             self.returns = np.array(arrays["returns"], dtype=np.float64)
         except (KeyError, TypeError, ValueError) as error:
             raise ZooError(f"damaged normalisation statistics: {error}") from error

@@ -22,6 +22,7 @@ from zoo.memory.columns import (
 from zoo.memory.episodes import Episodes
 from zoo.memory.experience import Experience, joined
 from zoo.memory.final_observations import FinalObservations
+from zoo.memory.loading import check_rings, check_sampler
 from zoo.memory.n_step import Windows, summed, windows_of
 from zoo.memory.replay_sizes import SHOWN, ring_length, steps_at_once
 from zoo.memory.sampling import Rings, Sampler, UniformSampler
@@ -366,7 +367,9 @@ class ReplayMemory:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned. Raises `ValueError` for rings that can't be this memory's."""
-        self._check_rings(int(state["used"]), state["heads"], state["sizes"])
+        rings = Rings(state["heads"], state["sizes"], self.length)
+        check_rings(rings, int(state["used"]), self._most_rows, self.n_envs)
+        check_sampler(state["sampler"], self.sampler.state())
         self._bad_final, self.n_unchecked = None, 0
         self._segments.load_state(state["segments"], int(state["used"]))
         self._n_added_before = self._n_added
@@ -387,14 +390,3 @@ class ReplayMemory:
         has_ended = self.columns["ended"][positions, self._envs] & (ages < self._sizes)
         if not self._final.has_all((positions * self.n_envs + self._envs)[has_ended]):
             raise ValueError("its final observations are not those of this memory")
-
-    def _check_rings(self, used: int, heads: Array, sizes: Array) -> None:
-        are_counts = heads.dtype.kind == sizes.dtype.kind == "i"
-        if not (
-            are_counts
-            and heads.shape == sizes.shape == (self.n_envs,)
-            and 0 <= used <= self.length
-            and ((heads >= 0) & (heads < self.length)).all()
-            and ((sizes >= 0) & (sizes <= min(used, self._most_rows))).all()
-        ):
-            raise ValueError("its rings are not those of this memory")

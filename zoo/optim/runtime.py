@@ -186,7 +186,8 @@ def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
         torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
     _flush_denormals(True)
     try:
-        with rounding_large_products(rounds_here):
+        # Gradients are recorded whatever an interrupt has left switched off.
+        with rounding_large_products(rounds_here), torch.inference_mode(mode=False):
             yield
     finally:
         torch.set_num_threads(threads_before)

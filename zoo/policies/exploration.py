@@ -185,6 +185,8 @@ class OrnsteinUhlenbeckNoise:
         """Return noise (n_envs, actions)."""
         if self._noise is None:
             self._noise = np.zeros((n_envs, self.n_actions), np.float32)
+        if len(self._noise) != n_envs:
+            raise ZooError(f"the action noise is of {len(self._noise)} environments, not of {n_envs}")
         fresh = rng.standard_normal(self._noise.shape, dtype=np.float32)
         self._noise = (
             self._noise * np.float32(1 - self.theta * self.dt) + np.float32(self.std * self.dt**0.5) * fresh
@@ -203,8 +205,13 @@ class OrnsteinUhlenbeckNoise:
         return {"noise": None if self._noise is None else self._noise.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from this x."""
-        self._noise = None if state["noise"] is None else np.array(state["noise"], np.float32)
+        """Go on from this x. Raises `ValueError` for what can't be one."""
+        noise = None if state["noise"] is None else np.array(state["noise"], np.float32)
+        if noise is not None and not (noise.ndim == 2 and noise.shape[1] == self.n_actions):
+            raise ValueError(f"its action noise is not of {self.n_actions} actions")
+        if noise is not None and not np.isfinite(noise).all():
+            raise ValueError("its action noise is not finite")
+        self._noise = noise
 
 
 def make_action_noise(

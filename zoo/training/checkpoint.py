@@ -173,6 +173,7 @@ class Resumable(Protocol):
 
     num_timesteps: int
     envs: EnvStepper | None
+    is_half_restored: bool
 
     def state(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on."""
@@ -289,6 +290,7 @@ def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Ca
     reset_num_timesteps=False)`` goes on as if nothing had happened. Raises `ZooError` if the checkpoint is
     not one of this algorithm and these callbacks.
     """
+    algorithm.is_half_restored = True
     with misfits_told("the checkpoint does not fit this algorithm"):
         algorithm.load_state(checkpoint.algorithm)
         if algorithm.num_timesteps != checkpoint.timesteps:
@@ -304,6 +306,7 @@ def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Ca
         monitor = algorithm.envs.monitor if algorithm.envs is not None else None
         if checkpoint.monitor is not None and monitor is not None:
             monitor.truncate(checkpoint.monitor)
+    algorithm.is_half_restored = False
 
 
 def go_back(

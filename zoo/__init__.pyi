@@ -732,8 +732,8 @@ class HerSAC(_HerSAC):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
-            quantiles of all)
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -801,8 +801,8 @@ class HerTD3(_HerTD3):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
-            quantiles of all)
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
         policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor and of all targets
             [gradient steps]
         target_policy_noise (float, default 0.2, ≥ 0): standard deviation of the noise that smooths the
@@ -862,8 +862,8 @@ class HerTQC(_HerTQC):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
-            quantiles of all)
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -874,7 +874,7 @@ class HerTQC(_HerTQC):
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
-        n_quantiles (int, default 25, ≥ 1): quantiles of each critic
+        n_quantiles (int, default 25, ≥ 1, ≤ 100000): quantiles of each critic
         top_quantiles_to_drop_per_net (int, default 2, ≥ 0): highest quantiles that targets do without,
             for each critic
     """
@@ -1195,7 +1195,7 @@ class QRDQN(_QRDQN):
         parameter_noise (bool, default False): explore by adaptive noise on the network's parameters
             instead of random actions
         max_grad_norm (float | None, default None, > 0): bound of the gradient's norm; null: none
-        n_quantiles (int, default 200, ≥ 1): quantiles of the return of each action
+        n_quantiles (int, default 200, ≥ 1, ≤ 100000): quantiles of the return of each action
     """
     def __init__(
         self,
@@ -1318,8 +1318,8 @@ class SAC(_SAC):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
-            quantiles of all)
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1391,8 +1391,8 @@ class TD3(_TD3):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
-            quantiles of all)
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
         policy_delay (int, default 2, ≥ 1): steps of the critics for one of the actor and of all targets
             [gradient steps]
         target_policy_noise (float, default 0.2, ≥ 0): standard deviation of the noise that smooths the
@@ -1452,8 +1452,8 @@ class TQC(_TQC):
             actions while learning: {type: normal | ornstein-uhlenbeck, std: 0.1}
         random_exploration (float, default 0.0, ≥ 0, ≤ 1): share of steps with a uniformly random action
             while learning
-        n_critics (int, default 2, ≥ 1): critics; targets are made of the smallest value (tqc: of the
-            quantiles of all)
+        n_critics (int, default 2, ≥ 1, ≤ 1000): critics; targets are made of the smallest value (tqc:
+            of the quantiles of all)
         use_sde (bool, default False): state-dependent exploration (gSDE), see below; for Box actions
         sde_sample_freq (int, default -1, ≥ -1): steps after which gSDE draws a new function; -1: when a
             collection starts [steps]
@@ -1464,7 +1464,7 @@ class TQC(_TQC):
         target_update_interval (int, default 1, ≥ 1): gradient steps between updates of the target
             critics [gradient steps]
         use_sde_at_warmup (bool, default False): gSDE before learning starts too, not random actions
-        n_quantiles (int, default 25, ≥ 1): quantiles of each critic
+        n_quantiles (int, default 25, ≥ 1, ≤ 100000): quantiles of each critic
         top_quantiles_to_drop_per_net (int, default 2, ≥ 0): highest quantiles that targets do without,
             for each critic
     """

@@ -83,7 +83,7 @@ class Algorithm(AgentInEnvs[Config]):
             config = built_config(type(self), hyperparameters)
         elif hyperparameters:
             raise ZooError("give hyperparameters by name or as `config`, not both")
-        self.schedules = {name: schedules.parse(value) for name, value in scheduled(config).items()}
+        self.schedules = schedules.parse_all(scheduled(config))
         self._last_rates: dict[str, tuple[float, Tensor]] = {}
         env_config, envs = (None, None) if env is None else envs_for(env, n_envs, 1, config)
         if envs is not None:

@@ -26,6 +26,7 @@ from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.config import MemoryConfig, memory_config
 from zoo.memory.episodes import Episodes
 from zoo.memory.hindsight import Hindsight
+from zoo.memory.limit import refuse_too_large_memory
 from zoo.memory.loading import check_values
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.memory.replay import Relabelling, ReplayMemory
@@ -46,6 +47,9 @@ BATCH_BYTES = 64 * 2**20
 
 BYTES_OF_A_WINDOWS_STEP = 32
 """What each further step of an n-step return takes while a batch is drawn: places, ends and rewards."""
+
+MOST_BYTES = 2**45
+"""What a replay memory may take at most: no machine has it. What is free may be less, for it fills slowly."""
 
 CHECKED_STEPS = 64
 """Steps after which what was collected is looked at for numbers that are not finite."""
@@ -95,7 +99,7 @@ class SeveralCriticsConfig(ContinuousConfig):
     """Hyperparameters common to those of them that have several critics."""
 
     n_critics: int = hyperparameter(
-        2, "critics; targets are made of the smallest value (tqc: of the quantiles of all)", ge=1
+        2, "critics; targets are made of the smallest value (tqc: of the quantiles of all)", ge=1, le=1_000
     )
 
 
@@ -160,6 +164,9 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.interaction.looks_at_all = is_short  # or an update could come before a check
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         relabelling = self._make_relabelling()
+        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
+        if needed > MOST_BYTES:
+            refuse_too_large_memory(needed, config.buffer_size)
         kept = kept_memory(getattr(self, "memory", None), self.n_envs, specs)
         self.memory = (
             kept

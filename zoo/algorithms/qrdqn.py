@@ -36,7 +36,7 @@ from zoo.policies.quantile_network import QuantileNetwork
 class QRDQNConfig(DQNConfig):
     """Hyperparameters of QR-DQN, by default SB3-Contrib's, which are for Atari."""
 
-    n_quantiles: int = hyperparameter(200, "quantiles of the return of each action", ge=1)
+    n_quantiles: int = hyperparameter(200, "quantiles of the return of each action", ge=1, le=100_000)
 
 
 class QRDQN(DQN):

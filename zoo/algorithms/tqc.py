@@ -23,7 +23,7 @@ from zoo.policies.critics import QuantileCritics
 class TQCConfig(SACConfig):
     """Hyperparameters of TQC."""
 
-    n_quantiles: int = hyperparameter(25, "quantiles of each critic", ge=1)
+    n_quantiles: int = hyperparameter(25, "quantiles of each critic", ge=1, le=100_000)
     top_quantiles_to_drop_per_net: int = hyperparameter(
         2, "highest quantiles that targets do without, for each critic", ge=0
     )

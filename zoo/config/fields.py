@@ -153,6 +153,9 @@ def _instead(value: Any, options: Sequence[Any]) -> str:
 
 _NO_MATCH = object()
 
+LARGEST_WHOLE = 2**63 - 1
+"""No whole number may be larger: it would fit into no array."""
+
 
 def _try_convert(value: Any, hint: Any, path: str) -> Any:
     origin = get_origin(hint) or hint
@@ -210,6 +213,8 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
         "lt": ("less than", lambda number, bound: number < bound),
     }
     bounds = metadata.get("bounds", {})
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE and "le" not in bounds:
+        bounds = {**bounds, "le": LARGEST_WHOLE}
     if not all(tests[name][1](value, bound) for name, bound in bounds.items()):
         expected = " and ".join(f"{tests[name][0]} {bound:g}" for name, bound in bounds.items())
         is_huge = isinstance(value, int) and value.bit_length() > 1_000

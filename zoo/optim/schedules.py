@@ -86,6 +86,17 @@ def parse(value: float | str | Mapping[str, Any] | Schedule) -> Schedule:
     return Schedule(kind, float(numbers["start"]), float(numbers["end"]), float(numbers["fraction"]))
 
 
+def parse_all(values: Mapping[str, Any]) -> dict[str, Schedule]:
+    """Make schedules of hyperparameters by name; see `parse`. Raises `ZooError` that names the wrong one."""
+    parsed = {}
+    for name, value in values.items():
+        try:
+            parsed[name] = parse(value)
+        except ZooError as error:
+            raise ZooError(f"`algo.{name}`: {error}") from None
+    return parsed
+
+
 def _parse_text(text: str) -> Schedule:
     kind, separator, number = text.rpartition("_")
     try:

@@ -117,7 +117,8 @@ def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str)
         if name in found and tuple(found[name].shape) != tuple(tensor.shape):
             sizes = f"{list(found[name].shape)}, this run's {list(tensor.shape)}"
             raise ZooError(
-                f"{where}: its networks are others: {name} has the shape {sizes}; policy.* says which"
+                f"{where}: its networks are others: {name} has the shape {sizes};"
+                " policy.* says which, or algo.*"
             )
     if found.keys() != tensors.tensors.keys():
         one = sorted(found.keys() ^ tensors.tensors.keys())[0]

@@ -316,6 +316,15 @@ def test_moments_that_are_none_are_refused(name: str, value: Any) -> None:
         model.set_parameters(parameters)
 
 
+@pytest.mark.parametrize(("name", "value"), [("squares", -5.0), ("count", -1.0), ("mean", np.nan)])
+def test_moments_that_are_none_are_refused_in_a_checkpoint_too(name: str, value: float) -> None:
+    state = with_units().learn(100).state()
+    with_units().load_state(state)
+    state["tensors"] = {**state["tensors"], f"returns.{name}": np.float64(value)}
+    with pytest.raises(ValueError, match="moments of returns are out of range"):
+        with_units().load_state(state)
+
+
 def test_setting_the_actor_alone_leaves_what_the_critic_says() -> None:
     model = with_units().learn(200)
     expected = values_of(model)

@@ -298,6 +298,30 @@ def test_damaged_state_is_reported() -> None:
         Normalizer.from_state(state)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("observations.count", 0.0, "a count or a variance below 0"),
+        ("return.squares", -1.0, "a count or a variance below 0"),
+        ("return.mean", np.nan, "are not finite"),
+    ],
+)
+def test_statistics_that_are_none_are_refused(name: str, value: float, message: str) -> None:
+    state = Normalizer(spaces.Box(-1, 1, (2,))).state()
+    arrays = {**state["arrays"], name: np.full_like(state["arrays"][name], value)}
+    with pytest.raises(ZooError, match=message):
+        Normalizer.from_state({**state, "arrays": arrays})
+
+
+def test_statistics_of_other_settings_are_not_gone_on_with() -> None:
+    space = spaces.Box(-1, 1, (2,))
+    state = Normalizer(space, NormalizeConfig(clip_obs=np.inf)).state()
+    Normalizer(space, NormalizeConfig(clip_obs=np.inf)).resume(state)
+    for config in (NormalizeConfig(), NormalizeConfig(clip_obs=np.inf, observations=False)):
+        with pytest.raises(ZooError, match="of other settings"):
+            Normalizer(space, config).resume(state)
+
+
 def test_one_observation_alone_is_normalised_like_a_row() -> None:
     normalizer = Normalizer(VECTOR)
     rows = np.random.default_rng(2).normal(size=(4, 3))

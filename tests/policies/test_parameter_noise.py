@@ -251,6 +251,14 @@ def test_copies_of_other_environments_or_parameters_are_refused(other: dict[str,
     np.testing.assert_equal(perturbed.state(), before)
 
 
+@pytest.mark.parametrize("std", [-1.0, math.nan, math.inf])
+def test_noise_of_no_deviation_is_refused(std: float) -> None:
+    _, parameters = perturbed_actor()
+    perturbed = PerturbedPolicy(ActingPolicy(parameters.module), parameters, 0.3, 3)
+    with pytest.raises(ValueError, match="noise is not finite, or below 0"):
+        perturbed.load_state({**perturbed.state(), "std": std})
+
+
 # Q-networks
 
 

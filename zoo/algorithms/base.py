@@ -386,7 +386,7 @@ class Algorithm(AgentInEnvs[Config]):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to where `state` returned this. Raises `ZooError` if it does not fit the algorithm."""
         if self.normalizer is not None:
-            self.normalizer.load_state(state["normalizer"])
+            self.normalizer.resume(state["normalizer"])
         self.runtime.load_state(state["runtime"])
         with self.runtime.in_force():
             cut = self.interaction.load_state(state["interaction"])

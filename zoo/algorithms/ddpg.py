@@ -7,7 +7,6 @@ actor's parameters. The critic may learn in running units of returns, with pop-a
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from zoo.memory.columns import Column, transform
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters
-from zoo.optim.pop_art import MOMENTS, ReturnUnits, RunningUnits, output_layer
+from zoo.optim.pop_art import MOMENTS, ReturnUnits, RunningUnits, are_moments, output_layer
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
 from zoo.optim.weight_decay import WeightDecay
@@ -248,10 +247,14 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
                 warnings.warn(MOMENTS_MISSING, ZooWarning, stacklevel=4)
             return self.units.moments(self.program.state)
         check_tensors(dict.fromkeys(MOMENTS, ()), given)
-        mean, squares, count = (float(given[name]) for name in MOMENTS)
-        if not (math.isfinite(mean) and 0 <= squares < math.inf and 0 < count < math.inf):
+        if not are_moments(given):
             raise ZooError("the parameters don't fit the policy: its moments of returns are out of range")
         return {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        if self.config.normalize_returns and not are_moments(self.program.state):
+            raise ValueError("its moments of returns are out of range")
 
     def copy_to_targets(self) -> None:
         for name in ("actor", "critics"):

@@ -236,6 +236,12 @@ class Normalizer:
             raise ZooError(f"damaged normalisation statistics: {error}") from error
         self._scales.clear()
 
+    def resume(self, tree: Mapping[str, Any]) -> None:
+        """Go on with what `state` returned. Raises `ZooError` if it is of other settings."""
+        if Normalizer.from_state(tree).state()["values"] != self.state()["values"]:
+            raise ZooError("the normalisation statistics are of other settings (`env.normalize`)")
+        self.load_state(tree)
+
     @classmethod
     def from_state(cls, tree: Mapping[str, Any]) -> Normalizer:
         """Return the normaliser whose `state` this is."""

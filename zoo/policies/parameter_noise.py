@@ -136,10 +136,13 @@ class PerturbedPolicy(ActingPolicy):
             fits = fits and all(isinstance(each, int) and 0 <= each < self._n_envs for each in to_redraw)
         if not fits:
             raise ValueError("its copies with noise are not of these environments and parameters")
+        std = float(state["std"])
+        if not (0 <= std < math.inf and np.isfinite(copies).all()):
+            raise ValueError("its parameter noise is not finite, or below 0")
         self._make_copies(n_copies)
         for own, given in zip(self._copies, copies, strict=True):
             own.copy_(torch.from_numpy(np.array(given)))
-        self.std, self._to_redraw = float(state["std"]), set(to_redraw)
+        self.std, self._to_redraw = std, set(to_redraw)
 
     def _make_copies(self, n_envs: int) -> None:
         self._copies = [self._own.flat.detach().clone() for _ in range(n_envs)]

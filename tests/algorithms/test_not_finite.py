@@ -215,6 +215,17 @@ def test_part_of_a_dictionary_counts(make: Any) -> None:
         model.learn(2000)
 
 
+@pytest.mark.parametrize("gradient_steps", [-1, 8])
+def test_nothing_is_learned_from_the_fault_in_a_collection_that_the_end_cuts_short(
+    gradient_steps: int,
+) -> None:
+    settings = {"train_freq": 128, "gradient_steps": gradient_steps, "learning_starts": 20}
+    model = dqn(envs(what="observation", at=90), **settings).learn(50)
+    with pytest.raises(NotFiniteError, match="at step 180 of the run"):
+        model.learn(150, reset_num_timesteps=False)
+    assert all(tensor.isfinite().all() for tensor in model.program.state.values())
+
+
 def test_later_faults_are_looked_for_when_learning_goes_on() -> None:
     model = dqn(envs(what="reward", at=70)).learn(130)
     with pytest.raises(NotFiniteError, match="at step 140 of the run"):

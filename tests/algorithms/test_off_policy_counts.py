@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from zoo import DQN
+from zoo.algorithms import off_policy
 from zoo.algorithms.off_policy import mean_loss
 from zoo.memory.config import MemoryConfig, PrioritizedConfig
 
@@ -131,12 +132,12 @@ def test_episodes_of_one_step_are_counted_from_none(monkeypatch: pytest.MonkeyPa
     model = dqn(train_freq=[2, "episode"])
     ended = SimpleNamespace(finished=np.zeros(0, np.int64), episodes=["one"])
 
-    def interact(act: Any) -> Any:
+    def interact(act: Any, store: Any) -> Any:
         model.num_timesteps += 1
         return SimpleNamespace(outcome=ended)
 
     monkeypatch.setattr(model, "_interact", interact)
-    monkeypatch.setattr(model.memory, "extend", lambda experiences: None)
+    monkeypatch.setattr(off_policy, "check_collected", lambda algorithm: None)
     model.total_timesteps = 100
     model.collect()
     assert (model.num_timesteps, model._collected, model._uncredited, model.cut_short) == (2, 2, 2, False)

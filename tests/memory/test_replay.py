@@ -566,10 +566,9 @@ def test_sizes_that_no_ring_has_are_refused(sizes: list[int], once: bool) -> Non
 
 
 def test_what_was_stored_before_a_checkpoint_is_not_looked_at_again() -> None:
-    memory = of_rewards([1, 2], [3, 4])
-    memory.columns["rewards"][1] = np.nan
     loaded = of_rewards()
-    loaded.load_state(copy.deepcopy(memory.state()))
+    loaded.load_state(copy.deepcopy(of_rewards([1, 2], [3, 4]).state()))  # which refuses what is not finite
+    loaded.columns["rewards"][1] = np.nan
     assert loaded.first_not_finite() is None
 
 

@@ -74,7 +74,7 @@ def test_count_of_another_kind_is_told(
     [
         *((("counts", "num_timesteps"), each) for each in (-(10**15), 63)),
         (("runtime", "threads"), 10**6),
-        *((("ended_by",), each) for each in ("a\n\x1b[2J", [1], "x" * 501)),
+        *((("ended_by",), each) for each in (1, [1])),
         *((("still_due",), each) for each in ({"LoggingCallback": "x"}, "x", [1])),
         (("scalars",), {"names": [["a"]], "totals": ["x"], "counts": [1]}),
         (("scalars",), {"names": [["a"]], "totals": [1.0], "counts": [0]}),

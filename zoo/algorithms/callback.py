@@ -96,7 +96,10 @@ class Callback:
         """Every ``every`` environment steps."""
 
     def on_episode(self, algorithm: Training, episode: EpisodeRecord) -> None:
-        """After each finished episode, in the midst of a collection; its steps are stored by then."""
+        """After each finished episode, in the midst of a collection; its steps are stored by then.
+
+        With several workers it is after the update.
+        """
 
     def on_preemption(self, algorithm: Training) -> None:
         """After the update during which a signal ended the run, before `on_training_end`."""

@@ -1,7 +1,6 @@
 """Runs end where numbers stop being finite: nothing is learned from such numbers, and none are written.
 
-What was collected is looked at before anything is learned from it, or soon after where that would cost more
-than learning; parameters before anything is written.
+What was collected is looked at before anything is learned from it, parameters before anything is written.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Interaction:
             self._not_finite = self._n_steps, found
 
     def first_not_finite(self) -> NotFinite | None:
-        """Return the first raw number that was NaN or infinite, if numbers are normalised."""
+        """Return the first raw number that was NaN or infinite, as far as each step is looked at."""
         if self._not_finite is None:
             return None
         at, found = self._not_finite

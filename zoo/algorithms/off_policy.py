@@ -27,11 +27,11 @@ from zoo.memory.config import MemoryConfig, memory_config
 from zoo.memory.episodes import Episodes
 from zoo.memory.hindsight import Hindsight
 from zoo.memory.limit import refuse_too_large_memory
-from zoo.memory.loading import check_values
+from zoo.memory.loading import spaces_of_columns
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.memory.replay import Relabelling, ReplayMemory
 from zoo.memory.replay_sizes import replay_bytes, ring_length
-from zoo.memory.sampling import Rings, Sampler, UniformSampler
+from zoo.memory.sampling import Sampler, UniformSampler
 from zoo.memory.storing import Storing
 from zoo.policies.codecs import make_codec
 from zoo.policies.exploration import (
@@ -160,8 +160,6 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 f" n_envs={self.n_envs} environments; expected at least as many"
             )
         self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
-        is_short = self.train_unit == "episode" or self.train_freq < CHECKED_STEPS * self.n_envs
-        self.interaction.looks_at_all = is_short  # or an update could come before a check
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         relabelling = self._make_relabelling()
         needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
@@ -263,6 +261,9 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     def collect(self) -> None:
         self._progress_before = self.progress
         self.exploration.start()
+        # Each step where an update could come before the next look at all that was collected.
+        is_short = self.train_freq < CHECKED_STEPS * self.n_envs * self.team.size
+        self.interaction.looks_at_all = is_short or self.train_unit == "episode"
         steps_before, episodes = self.num_timesteps, 0
         at_once = 1 if self.interaction.reuses_arrays else self.memory.steps_at_once
         with Storing(self.memory, at_once) as storing:
@@ -279,7 +280,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self.cut_short = passed < self.train_freq
         self._collected = steps
         self._uncredited += passed
-        if self.memory.n_unchecked >= CHECKED_STEPS or self.interaction.has_met_not_finite:
+        is_due = self.cut_short or self.memory.n_unchecked >= CHECKED_STEPS
+        if is_due or self.interaction.has_met_not_finite:
             check_collected(self)
 
     def _explore(self, seen: Seen) -> dict[str, Column]:
@@ -344,12 +346,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
-        shown = {f"{kind}observations": self.observation_space for kind in ("", "next_")}
-        if isinstance(self.action_space, spaces.Discrete):
-            shown["actions"] = spaces.Discrete(self.action_space.n)  # stored from 0 on
-        memory = self.memory
-        shown = {name: space for name, space in shown.items() if name in memory.columns}
-        check_values(memory.columns, Rings(memory.heads, memory.sizes, memory.length), shown)
+        self.memory.check_inside(spaces_of_columns(self.observation_space, self.action_space))
 
     def _parts(self) -> dict[str, Any]:
         return {

@@ -74,7 +74,10 @@ class RecurrentPPO(PPO2):
 
 
 class _WithHindsight(OffPolicyAlgorithm[Any]):
-    """Relabels goals, unless ``memory`` has ``hindsight`` as None; what else it says comes to that."""
+    """Relabels goals, unless ``memory`` says None of ``hindsight``; what else it says is added.
+
+    A `MemoryConfig` is taken as it is.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class _WithHindsight(OffPolicyAlgorithm[Any]):
         memory: MemoryConfig | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        if not isinstance(memory, MemoryConfig):
+        if memory is None or isinstance(memory, Mapping):
             memory = {"hindsight": {}, **(memory or {})}
         super().__init__(policy, env, memory=memory, **options)
 

@@ -67,10 +67,11 @@ def check_numbers(values: Mapping[str, Any], *names: str) -> None:
             raise _another_kind(name, values[name])
 
 
-def check_reason(value: Any) -> None:
-    """Raise `TypeError` for what is neither None nor a short line for which a run may have ended."""
-    if value is not None and not (isinstance(value, str) and value.isprintable() and len(value) <= 500):
+def reason_of(value: Any) -> str | None:
+    """Return for what a run has ended, on one line. Raises `TypeError` for what is neither text nor None."""
+    if value is not None and not isinstance(value, str):
         raise _another_kind("ended_by", value)
+    return None if value is None else one_line(value)
 
 
 def is_number(value: Any) -> bool:

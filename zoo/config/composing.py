@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from zoo.config.bare_words import quoted
 from zoo.config.interrupts import interrupts_kept
 from zoo.config.loading import ConfigLoader
-from zoo.config.paths import search_folders
+from zoo.config.paths import data_folder, search_folders
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 
@@ -28,8 +28,8 @@ def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig
 
     Works anywhere and any number of times, also inside of a running Hydra job. Raises `ZooError`.
     """
-    ours = search_folders("conf")[-1]
-    known = {file.stem for file in ours.glob("*.yaml")}
+    ours = data_folder("conf")
+    known = set() if ours is None else {file.stem for file in ours.glob("*.yaml")}
     if command not in known:
         raise ZooError(f"unknown command '{command}'{nearest(command, sorted(known))}")
     config = ConfigLoader(command).load_configuration(command, list(overrides), RunMode.RUN, from_shell=False)

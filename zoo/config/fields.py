@@ -213,13 +213,11 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
         "lt": ("less than", lambda number, bound: number < bound),
     }
     bounds = metadata.get("bounds", {})
-    if isinstance(value, int) and abs(value) > LARGEST_WHOLE and "le" not in bounds:
-        bounds = {**bounds, "le": LARGEST_WHOLE}
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        raise ZooError(f"`{path}` is out of range; expected a whole number of at most 63 bits")
     if not all(tests[name][1](value, bound) for name, bound in bounds.items()):
         expected = " and ".join(f"{tests[name][0]} {bound:g}" for name, bound in bounds.items())
-        is_huge = isinstance(value, int) and value.bit_length() > 1_000
-        found = f"a number of {int(value).bit_length():,} bits" if is_huge else f"{value:g}"
-        raise ZooError(f"`{path}={found}` is out of range; expected {expected}")
+        raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")
 
 
 def _as_yaml(value: Any) -> str:

@@ -343,7 +343,7 @@ class ZooConfigSource(ConfigSource):
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
         group, _, name = path.partition("/")
-        folders = self.folders if name else self.folders[-1:]  # a command's own file is always ours
+        folders = self.folders if name else self.folders[::-1]  # a command's own file is always ours
         candidates = [folder / _place(path) for folder in folders]
         if group == "experiment":
             candidates.append(Path.cwd() / name)

@@ -75,15 +75,11 @@ class EnvStepper:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether somebody else has stepped or reset the environments since this stepper did.
-
-        Seen are other steppers (an evaluation in the same environments), and for Zoo's own vector
-        environments whoever steps them by hand.
-        """
+        """Whether another stepper has stepped or reset them since, or a person by hand, if they are Zoo's own."""
         return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     def disturb(self) -> None:
-        """Have it that `was_disturbed`, until the next step or reset."""
+        """Forget where the environments are: they count as disturbed until they are reset."""
         self._stepped.last_stepped_by = None
 
     @property

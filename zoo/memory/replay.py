@@ -22,7 +22,7 @@ from zoo.memory.columns import (
 from zoo.memory.episodes import Episodes
 from zoo.memory.experience import Experience, joined
 from zoo.memory.final_observations import FinalObservations
-from zoo.memory.loading import check_rings, check_sampler
+from zoo.memory.loading import Space, check_final, check_finite, check_inside, check_rings, check_sampler
 from zoo.memory.n_step import Windows, summed, windows_of
 from zoo.memory.replay_sizes import SHOWN, ring_length, steps_at_once
 from zoo.memory.sampling import Rings, Sampler, UniformSampler
@@ -371,22 +371,26 @@ class ReplayMemory:
         check_rings(rings, int(state["used"]), self._most_rows, self.n_envs)
         check_sampler(state["sampler"], self.sampler.state())
         self._bad_final, self.n_unchecked = None, 0
-        self._segments.load_state(state["segments"], int(state["used"]))
+        used = int(state["used"])
+        self._segments.load_state(state["segments"], used)
+        check_finite(
+            {name: transform(lambda array: array[:used], column) for name, column in self.columns.items()},
+            state["final"],
+        )
         self._n_added_before = self._n_added
         self._heads, self._sizes = (state[name].astype(np.int64) for name in ("heads", "sizes"))
         self._are_in_step = all((each == each[0]).all() for each in (self._heads, self._sizes))
         if self._final is not None:
             self._final.load(state["final_slots"], state["final"])
-            self._check_final()
+            check_final(self._final, self.columns["ended"], Rings(self._heads, self._sizes, self.length))
         self.sampler.load_state(state["sampler"], Rings(self._heads, self._sizes, self.length))
         if self.episodes is not None:
             self.episodes.rebuild(self.columns["ended"], self._heads, self._sizes)
 
-    def _check_final(self) -> None:
-        """Raise `ValueError` if an episode has ended and nothing says what was shown last."""
-        assert self._final is not None
-        ages = np.arange(self._sizes.max(initial=0))[:, None]
-        positions = (self._heads - 1 - ages) % self.length
-        has_ended = self.columns["ended"][positions, self._envs] & (ages < self._sizes)
-        if not self._final.has_all((positions * self.n_envs + self._envs)[has_ended]):
-            raise ValueError("its final observations are not those of this memory")
+    def check_inside(self, shown: Mapping[str, Space]) -> None:
+        """Raise `ValueError` for a stored number outside of its space; ``shown`` are spaces by columns."""
+        n_rows = self._sizes + (self._sizes > 0) * self.optimize_memory_usage
+        written = np.arange(self.length)[:, None] < n_rows
+        check_inside(transform(lambda array: array[written], self.columns), shown)
+        if self._final is not None:
+            check_inside(self._final.all(), shown)

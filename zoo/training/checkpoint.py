@@ -290,17 +290,17 @@ def restore(checkpoint: Checkpoint, algorithm: Resumable, callbacks: Iterable[Ca
     reset_num_timesteps=False)`` goes on as if nothing had happened. Raises `ZooError` if the checkpoint is
     not one of this algorithm and these callbacks.
     """
+    there = dict(named(callbacks))
+    missing = [name for name in checkpoint.callbacks if name not in there]
+    if missing:
+        what = one_line(", ".join(missing))
+        raise ZooError(f"the checkpoint holds the state of {what}, which this run does not have")
     algorithm.is_half_restored = True
     with misfits_told("the checkpoint does not fit this algorithm"):
         algorithm.load_state(checkpoint.algorithm)
         if algorithm.num_timesteps != checkpoint.timesteps:
             raise ValueError(f"it is of step {checkpoint.timesteps}, the run in it of another one")
-    there = dict(named(callbacks))
     with misfits_told("the checkpoint does not fit the callbacks of this run"):
-        missing = [name for name in checkpoint.callbacks if name not in there]
-        if missing:
-            what = one_line(", ".join(missing))
-            raise ZooError(f"the checkpoint holds the state of {what}, which this run does not have")
         for name, state in checkpoint.callbacks.items():
             there[name].load_state(state)
         monitor = algorithm.envs.monitor if algorithm.envs is not None else None

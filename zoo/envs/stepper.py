@@ -75,7 +75,7 @@ class EnvStepper:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether another stepper has stepped or reset them since, or a person by hand, if they are Zoo's own."""
+        """Whether another stepper has stepped or reset them since, or a person, if they are Zoo's own."""
         return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     def disturb(self) -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
 from zoo.agents.finding import KEPT, resolve_agent
-from zoo.agents.own_runs import is_own_run, own_run_of
+from zoo.agents.own_runs import own_run_of, refuse_link_of_others
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.algorithm_names import PRESET
 from zoo.config.environment_values import as_written
@@ -209,10 +209,8 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
 
 def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
     kept = destination.parent
-    if kept.name == KEPT and kept.is_symlink() and _is_run_of_others(kept.parent):
-        raise ZooError(
-            f"{one_line(kept)} is a link, which is not followed out of a run that is not your own: remove it"
-        )
+    if kept.name == KEPT:
+        refuse_link_of_others(kept)
     entries = _entries(destination)
     others = [entry for entry in entries if entry.name not in AGENT_FILES]
     if entries and not all((destination / name).is_file() for name in (CONFIG, POLICY)):
@@ -225,10 +223,6 @@ def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
                 shutil.copytree(entry, new / entry.name, symlinks=True)
             else:
                 shutil.copy2(entry, new / entry.name, follow_symlinks=False)
-
-
-def _is_run_of_others(folder: Path) -> bool:
-    return (folder / "run.json").is_file() and not is_own_run(folder)
 
 
 def _entries(folder: Path) -> list[Path]:

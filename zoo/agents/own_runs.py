@@ -21,6 +21,7 @@ from zoo.files import atomic
 from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.own_key import digest, key_file_of_user, make_key, read_key
 from zoo.files.plain_data import parse_yaml
+from zoo.files.printing import one_line
 
 CONFIG = "config.yaml"
 SIGNATURE = ".signature"
@@ -71,6 +72,16 @@ def config_of_own_run(run: Path) -> bytes | None:
 def is_own_run(run: Path) -> bool:
     """Tell whether a run is of this user's own, with the config that it was started with."""
     return config_of_own_run(run) is not None
+
+
+def refuse_link_of_others(folder: Path) -> None:
+    """Raise `ZooError` if a folder, to be written to, is a link in a run that is not this user's own."""
+    run = folder.parent
+    if folder.is_symlink() and (run / "run.json").is_file() and not is_own_run(run):
+        raise ZooError(
+            f"{one_line(folder)} is a link, which is not followed out of a run that is not your own:"
+            " remove it"
+        )
 
 
 def own_run_of(agent: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -354,7 +354,8 @@ class ReplayMemory:
             self._segments.changed((self._heads - np.arange(newest, n_added + 1)[:, None]) % self.length)
             self._n_added_before = self._n_added
         used = int(self._sizes.max(initial=0))
-        used += self.optimize_memory_usage and used > 0
+        if self.optimize_memory_usage and used:
+            used += 1
         final = self._final
         rings = {"used": used, "heads": self._heads.copy(), "sizes": self._sizes.copy()}
         return {

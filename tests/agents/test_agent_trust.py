@@ -18,9 +18,9 @@ import gymnasium
 import pytest
 import yaml
 from stranger import CONFIG
+from zoo.agents.known_wrappers import OF_GYMNASIUM, OF_ZOO
 
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
-from zoo.agents.known_wrappers import OF_GYMNASIUM, OF_ZOO
 from zoo.agents.trust import OWN_POLICIES, _could_name_code, refuse_foreign_code, refuse_foreign_environment
 from zoo.errors import ZooError
 

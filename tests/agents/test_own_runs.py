@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 from stranger import CONFIG
+from zoo.agents.own_runs import SIGNATURE, sign
+from zoo.files.own_key import is_signed, signature_of
 
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
-from zoo.agents.own_runs import SIGNATURE, sign
 from zoo.errors import ZooError
-from zoo.files.own_key import is_signed, signature_of
 
 ENV = {**CONFIG["env"], "id": "mine:Id-v0", "wrappers": ["mine.Wrapper"]}
 POLICY = {**CONFIG["policy"], "_target_": "mine.Policy"}

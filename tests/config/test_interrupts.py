@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from omegaconf import base
-
 from zoo.config.foreign_files import read_of_others
+
 from zoo.config.interrupts import interrupts_kept
 from zoo.config.tuned_files import read_yaml
 from zoo.errors import ZooError

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-from zoo.files.opening import DamagedFileError
 from zoo.files.pickled import Made, UnreadablePickleError, array_in, read_pickle
 from zoo.files.torch_files import read_state_dict
+
+from zoo.files.opening import DamagedFileError
 
 ARRAYS = [
     np.arange(6, dtype=np.float32).reshape(2, 3),

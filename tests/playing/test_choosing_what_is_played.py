@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from playing_agents import save_agent
-
 from zoo.agents.own_runs import sign
+
 from zoo.cli import status_of
 from zoo.commands import enjoy, evaluate
 from zoo.config.composing import compose

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from zoo.agents.own_runs import is_own_run
+
 from zoo.algorithms.callback import Callback
 from zoo.cli import status_of
 from zoo.config.composing import compose

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from zoo.agents.sb3_spaces import UnknownSpaceError, printed_space
-from zoo.errors import ZooError
-from zoo.files.opening import DamagedFileError
 from zoo.files.pickled import read_pickle
 from zoo.files.torch_files import read_state_dict
+
+from zoo.errors import ZooError
+from zoo.files.opening import DamagedFileError
 from zoo.training.sb3_names import Layout, renamed, widths, with_joined_critic
 
 SECONDS = 20

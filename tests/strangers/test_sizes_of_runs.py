@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from bounds import within_bounds
-
 from zoo.agents.foreign_sizes import check_sizes_of_run
 from zoo.agents.untrusted import UntrustedError
+
 from zoo.cli import status_of
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.errors import ZooError

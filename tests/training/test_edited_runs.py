@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from zoo.training.edited_runs import refuse_edited
 
 import zoo
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.errors import ZooError
 from zoo.training.checkpoint import read_checkpoint
-from zoo.training.edited_runs import refuse_edited
 from zoo.training.experiment import Experiment
 from zoo.training.run_folder import RunFolder
 from zoo.training.train import train

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from zoo.agents.own_runs import sign
+
 from zoo.cli import status_of
 from zoo.errors import ZooError
 from zoo.training import process_limits

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from forked_workers import together
+from zoo.training.signed_words import Words
 
 from zoo.cli import status_of
 from zoo.errors import ZooError
@@ -24,7 +25,6 @@ from zoo.files.file_lock import FileLock
 from zoo.optim.workers import Workers
 from zoo.training.checkpoint import CHECKPOINT, RESTORE
 from zoo.training.job import Task, slurm_task
-from zoo.training.signed_words import Words
 from zoo.training.worker_folder import LOCK, WorkerFolder
 from zoo.training.worker_process import _take_orders
 from zoo.training.workers import open_store

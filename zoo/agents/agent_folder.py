@@ -24,24 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
-from zoo.agents.finding import KEPT, resolve_agent
-from zoo.agents.own_runs import own_run_of, refuse_link_of_others
-from zoo.agents.trust import refuse_foreign_code
+from zoo.agents.finding import resolve_agent
+from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.algorithm_names import PRESET
 from zoo.config.environment_values import as_written
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
-from zoo.files.free_memory import free_bytes
-from zoo.files.opening import (
-    CONFIG_LIMIT,
-    TENSOR_LIMIT,
-    TEXT_LIMIT,
-    DamagedFileError,
-    Folder,
-    LinkElsewhereError,
-)
+from zoo.files.opening import DamagedFileError, Folder
 from zoo.files.plain_data import (
-    parse_config,
     parse_json,
     parse_yaml,
     plain,
@@ -50,7 +40,7 @@ from zoo.files.plain_data import (
     with_finite_numbers,
 )
 from zoo.files.printing import one_line
-from zoo.files.tensors import Arrays, check_size, parse_tensors, tensor_bytes
+from zoo.files.tensors import Arrays, parse_tensors, tensor_bytes
 from zoo.files.zips import UnreadableZipError, Zip, write_zip
 
 FORMAT = 1
@@ -76,7 +66,7 @@ class AgentFiles:
     """Arrays and JSON values of the normaliser."""
     card: dict[str, Any] = field(default_factory=dict)
     is_trusted: bool = field(default=False, compare=False)
-    """Whether environment and policy may name code, because the user says so or has run it."""
+    """Whether environment and policy may name code: the user says so, or it stands in the user's own runs."""
 
 
 class MisfitError(ZooError):
@@ -103,44 +93,39 @@ def read_agent(path: str | os.PathLike[str], *, trust: bool = False, own_env: bo
     """Read an agent from a folder, a zip, or a run's folder (its best agent).
 
     Nothing in the files is run, unpickled or resolved: texts stay plain data. A config that names code
-    outside Zoo is refused (`zoo.agents.trust`), unless ``trust``, or where a run of this user's own named it
-    (`zoo.agents.own_runs`); with ``own_env`` its section ``env`` may name anything, because the caller brings
-    an environment and builds none from it.
+    outside Zoo is refused (`zoo.agents.trust`), unless ``trust`` is given or the agent stands in the user's
+    own runs; with ``own_env`` its section ``env`` may name anything, because the caller brings an environment
+    and builds none from it.
 
     Raises `ZooError` for a missing, damaged or untrusted agent.
     """
     folder = resolve_agent(path)
-    return _read_agent(folder, trust=trust, follow_links=trust, own_env=own_env)
+    return _read_agent(folder, trust=trust or stands_in_own_runs(folder), own_env=own_env)
 
 
 def read_as_data(path: str | os.PathLike[str]) -> AgentFiles:
-    """Read an agent from whom it may be, to show it or to hand it on: nothing may be built from it.
-
-    What it names is not looked for, links that leave it are not followed. Raises `ZooError`.
-    """
-    files = _read_agent(resolve_agent(path), trust=True, follow_links=False, own_env=True)
+    """Read an agent to show it or to hand it on: nothing that it names is looked for. Raises `ZooError`."""
+    files = _read_agent(resolve_agent(path), trust=True, own_env=True)
     files.is_trusted = False
     return files
 
 
-def _read_agent(folder: Path, *, trust: bool, follow_links: bool, own_env: bool) -> AgentFiles:
+def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     origin = one_line(folder)
-    raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD), origin, follow_links)
+    raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD), origin)
     for name in (CONFIG, POLICY):
         if raw[name] is None:
             raise ZooError(f"{origin} is not a whole agent: {name} is missing")
-    # Links are followed only where the user vouches for the agent; then its config may also be large.
-    config = _parse_config(raw[CONFIG] or b"", origin, trust=follow_links)
-    own_run = None if trust else own_run_of(folder, config)
+    config = _parse_config(raw[CONFIG] or b"", origin)
     if not trust:
-        refuse_foreign_code(config, origin, own_env=own_env, own_run=own_run)
+        refuse_foreign_code(config, origin, own_env=own_env)
     card_text, statistics = raw[CARD], raw[NORMALIZATION]
     return AgentFiles(
         config=config,
         tensors=_parse_tensors(raw[POLICY] or b"", POLICY, origin)[0],
         normalization=_parse_normalization(statistics, origin) if statistics is not None else None,
         card=_parse_card(card_text, origin) if card_text is not None else {},
-        is_trusted=trust or own_run is not None,
+        is_trusted=trust,
     )
 
 
@@ -148,7 +133,7 @@ def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the card alone, for lists; empty where an agent has none. Raises `ZooError` if it is damaged."""
     folder = resolve_agent(path)
     origin = one_line(folder)
-    content = _read_files(folder, (CARD,), origin, trust=False)[CARD]
+    content = _read_files(folder, (CARD,), origin)[CARD]
     return _parse_card(content, origin) if content is not None else {}
 
 
@@ -156,7 +141,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the config alone, as data: nothing that it names is looked for. Raises `ZooError`."""
     folder = resolve_agent(path)
     origin = one_line(folder)
-    content = _read_files(folder, (CONFIG,), origin, trust=False)[CONFIG]
+    content = _read_files(folder, (CONFIG,), origin)[CONFIG]
     if content is None:
         raise ZooError(f"{origin} is not a whole agent: {CONFIG} is missing")
     return _parse_config(content, origin)
@@ -167,7 +152,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
     folder = resolve_agent(path)
     digest = hashlib.sha256()
     for name in (CONFIG, POLICY, NORMALIZATION):
-        content = _read_files(folder, (name,), one_line(folder), trust=False)[name]
+        content = _read_files(folder, (name,), one_line(folder))[name]
         digest.update(name.encode() + hashlib.sha256(content or b"").digest())
     return digest.hexdigest()
 
@@ -208,9 +193,6 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
 
 
 def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
-    kept = destination.parent
-    if kept.name == KEPT:
-        refuse_link_of_others(kept)
     entries = _entries(destination)
     others = [entry for entry in entries if entry.name not in AGENT_FILES]
     if entries and not all((destination / name).is_file() for name in (CONFIG, POLICY)):
@@ -232,10 +214,10 @@ def _entries(folder: Path) -> list[Path]:
 # Reading
 
 
-def _read_files(path: Path, names: Iterable[str], origin: str, trust: bool) -> dict[str, bytes | None]:
+def _read_files(path: Path, names: Iterable[str], origin: str) -> dict[str, bytes | None]:
     """Return each file's bytes, None for one that the agent does not have."""
     try:
-        source = Zip(path, main=CONFIG) if path.is_file() else Folder(path, follow_links=trust)
+        source = Zip(path, main=CONFIG) if path.is_file() else Folder(path)
     except UnreadableZipError as error:
         raise ZooError(f"{origin} is not an agent: {error}") from error
     except OSError as error:
@@ -245,43 +227,16 @@ def _read_files(path: Path, names: Iterable[str], origin: str, trust: bool) -> d
 
 def _read_file(source: Zip | Folder, name: str, origin: str) -> bytes | None:
     try:
-        if name.endswith(".safetensors"):
-            if isinstance(source, Folder):
-                _check_tensor_file(source, name, origin)
-            return source.read(name, _room_for_tensors())
-        return source.read(name, CONFIG_LIMIT if name == CARD else TEXT_LIMIT)
+        return source.read(name)
     except DamagedFileError as error:
         raise _damaged(origin, name, error.problem) from error
-    except LinkElsewhereError as error:
-        raise ZooError(
-            f"the agent in {origin} is refused: {error};"
-            " if you know where the agent comes from, load it with trust=true"
-        ) from error
     except OSError as error:
         raise ZooError(f"can't read {name} of {origin}: {error.strerror or one_line(error)}") from error
 
 
-def _check_tensor_file(source: Folder, name: str, origin: str) -> None:
-    """Raise `ZooError` if a file has other tensors than fit into it, before it is read."""
-    file = source.opened(name)
-    if file is None:
-        return
-    with file:
-        try:
-            check_size(file, os.fstat(file.fileno()).st_size)
-        except ValueError as error:
-            raise _no_tensors(name, origin, error) from error
-
-
-def _room_for_tensors() -> int:
-    """Return how many bytes of tensors there is memory for: they are there twice for a moment."""
-    free = free_bytes()
-    return TENSOR_LIMIT if free is None else min(TENSOR_LIMIT, free // 3)
-
-
-def _parse_config(content: bytes, origin: str, *, trust: bool = False) -> dict[str, Any]:
+def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
     try:
-        config = parse_yaml(content) if trust else parse_config(content)
+        config = parse_yaml(content)
     except ValueError as error:
         raise _damaged(origin, CONFIG, one_line(error)) from error
     found = config.get("format")

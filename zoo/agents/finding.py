@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +13,8 @@ from typing import Literal
 from zoo.config.paths import data_folder
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError, nearest
-from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_json
-from zoo.files.printing import one_line, say
+from zoo.files.printing import one_line
 
 Which = Literal["best", "last"]
 
@@ -104,9 +101,6 @@ def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
     in_run = _agent_of_run(given, which)
     if in_run is not None:
         return in_run
-    link = next((given / name for name in _IN_RUN[which] if _is_link(given / name)), None)
-    if link is not None:
-        raise ZooError(f"{one_line(link, 1000)} is a link; name the agent itself")
     if _is_file(given / "run.json"):
         raise ZooError(f"the run {one_line(given)} has saved no agent yet")
     return given
@@ -118,14 +112,10 @@ def kept_name(timesteps: int) -> str:
 
 
 def kept_agents(run: Path) -> dict[int, Path]:
-    """Return the agents that a run kept as it went, by their environment steps, in their order.
-
-    Links are left out, as everywhere in a run: the run may be a stranger's, and what they lead to is not.
-    """
-    folders = [] if _is_link(run / KEPT) else _folders(run / KEPT)
+    """Return the agents that a run kept as it went, by their environment steps, in their order."""
     found = {
         int(name[1]): folder
-        for folder in folders
+        for folder in _folders(run / KEPT)
         if (name := _KEPT_NAME.fullmatch(folder.name)) and _is_agent(folder)
     }
     return dict(sorted(found.items()))
@@ -177,8 +167,7 @@ def _nothing_found(algo: str, env: str, folder: str, agents: list[FoundAgent]) -
 def _env_id(agent: FoundAgent) -> str:
     """Return the environment's id, as a user types it: it stands on the agent's card."""
     try:
-        content = Folder(agent.path).read("card.json", TEXT_LIMIT)
-        found = parse_json(content or b"{}").get("env")
+        found = parse_json((agent.path / "card.json").read_bytes()).get("env")
     except (OSError, ValueError, ZooError):
         return agent.env
     return found if isinstance(found, str) and folder_name(found) == agent.env else agent.env
@@ -201,10 +190,7 @@ def _collections() -> list[Path]:
 
 
 def _runs(folder: Path, depth: int) -> Iterator[Path]:
-    """Give the folders of runs: those with a record, or an agent. There is none inside of another.
-
-    ``folder`` itself may be a link; those below are left out, as they could lead in a circle, or elsewhere.
-    """
+    """Give the folders of runs: those with a record, or an agent. There is none inside of another."""
     for entry in _folders(folder):
         if _is_file(entry / "run.json") or _agent_of_run(entry, "best") is not None:
             yield entry
@@ -222,41 +208,19 @@ def _pairs(root: Path) -> list[tuple[Path, Path]]:
 
 
 def _folders(parent: Path) -> list[Path]:
-    """Return the folders inside, sorted, without links and hidden ones, as half-written agents are."""
+    """Return the folders inside, sorted, without hidden ones, as half-written agents are."""
     try:
-        with os.scandir(parent) as entries:
-            shown = [entry for entry in entries if not entry.name.startswith(".")]
-            links = sorted(entry.path for entry in shown if entry.is_symlink() and entry.is_dir())
-            if links:
-                more = f", like {len(links) - 1:,} more beside it" if len(links) > 1 else ""
-                _tell_left_out(links[0], f"it is a link{more}")
-            return sorted(Path(entry.path) for entry in shown if entry.is_dir(follow_symlinks=False))
-    except (FileNotFoundError, NotADirectoryError):
+        return sorted(each for each in parent.iterdir() if each.is_dir() and not each.name.startswith("."))
+    except OSError:
         return []
-    except OSError as error:
-        _tell_left_out(str(parent), error.strerror or one_line(error))
-        return []
-
-
-@functools.cache
-def _tell_left_out(folder: str, reason: str) -> None:
-    say(f"zoo: {one_line(folder, 1000)} is left out: {reason}", sys.stderr)
 
 
 def _agent_of_run(run: Path, which: Which) -> Path | None:
-    there = (run / name for name in _IN_RUN[which] if not _is_link(run / name))
-    return next((agent for agent in there if _is_agent(agent)), None)
+    return next((run / name for name in _IN_RUN[which] if _is_agent(run / name)), None)
 
 
 def _is_agent(folder: Path) -> bool:
     return _is_file(folder / "policy.safetensors")
-
-
-def _is_link(path: Path) -> bool:
-    try:
-        return path.is_symlink()
-    except OSError:  # in a folder that can't be read
-        return False
 
 
 def _is_file(path: Path) -> bool:

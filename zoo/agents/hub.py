@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import ZooError
-from zoo.files.opening import TENSOR_LIMIT, TEXT_LIMIT
 from zoo.files.printing import one_line
 from zoo.version import __version__
 
@@ -61,14 +60,12 @@ class Hub:
     ) -> list[str]:
         """Write those of the wanted files that a repository has into ``folder``; return their names.
 
-        Their sizes are limited before anything is fetched. Raises `ZooError`.
+        Raises `ZooError`.
         """
         with self._explained(f"can't pull {repository}", repository, revision):
-            info = self._api.model_info(repository, revision=revision, files_metadata=True)
-            sizes = {each.rfilename: each.size for each in info.siblings or []}
-            names = [name for name in wanted if name in sizes]
-            for name in names:
-                _check_size(repository, name, sizes[name])
+            info = self._api.model_info(repository, revision=revision)
+            there = {each.rfilename for each in info.siblings or []}
+            names = [name for name in wanted if name in there]
             for name in names:
                 self._api.hf_hub_download(repository, name, revision=info.sha, local_dir=folder)
         return names
@@ -102,13 +99,6 @@ class Hub:
             if not _is_of_the_network(error):
                 raise
             raise ZooError(f"{what}: the Hub can't be reached ({type(error).__name__})") from _bare(error)
-
-
-def _check_size(repository: str, name: str, size: int | None) -> None:
-    limit = TENSOR_LIMIT if name.endswith(".safetensors") else TEXT_LIMIT
-    if size is None or size > limit:
-        found = "has no known size" if size is None else f"has {size:,} bytes"
-        raise ZooError(f"{repository} is refused: its {name} {found}; at most {limit:,} are taken")
 
 
 def _of_status(error: Any) -> str:

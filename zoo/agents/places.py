@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +24,8 @@ from zoo.agents.model_card import model_card
 from zoo.config.algorithm_names import asked_for
 from zoo.errors import ZooError
 from zoo.files.atomic import write_bytes
-from zoo.files.opening import Folder
 from zoo.files.printing import one_line
 
-VIDEO_LIMIT = 512 * 2**20
 VIDEO_ENDINGS = (".mp4", ".gif")
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -49,34 +45,21 @@ class Video:
 
 
 def chosen_video(path: Path) -> Video:
-    """Read the video that somebody named; links are followed. Raises `ZooError`."""
+    """Read the video that the user named. Raises `ZooError`."""
     if path.suffix.lower() not in VIDEO_ENDINGS:
         raise ZooError(f"video={one_line(path)}: expected a file that ends in {' or '.join(VIDEO_ENDINGS)}")
-    content = Folder(path.parent, follow_links=True).read(path.name, VIDEO_LIMIT)
-    if content is None:
+    if not path.is_file():
         raise ZooError(f"there is no video at {one_line(path)}")
-    return Video(path, content)
+    return Video(path, path.read_bytes())
 
 
 def newest_video(agent: Path) -> Video | None:
-    """Read the newest video of the run that the agent stands in, None if there is none.
-
-    The run may be a stranger's: links, by which it could name any file of the reader's, are left out.
-    """
-    run = agent.parent
-    if not (run / "run.json").is_file() or (run / "videos").is_symlink():
+    """Read the newest video of the run that the agent stands in, None if there is none."""
+    videos = [path for path in (agent.parent / "videos").rglob("*") if path.suffix in VIDEO_ENDINGS]
+    if not videos or not (agent.parent / "run.json").is_file():
         return None
-    found: list[tuple[float, Path]] = []
-    for parent, _, names in os.walk(run / "videos"):
-        for path in (Path(parent, name) for name in names if name.endswith(VIDEO_ENDINGS)):
-            status = path.lstat()
-            if stat.S_ISREG(status.st_mode):
-                found.append((status.st_mtime, path))
-    if not found:
-        return None
-    _, newest = max(found)
-    content = Folder(run).read(str(newest.relative_to(run)), VIDEO_LIMIT)
-    return None if content is None else Video(newest, content)
+    newest = max(videos, key=lambda path: (path.stat().st_mtime, path))
+    return Video(newest, newest.read_bytes())
 
 
 def is_repository(place: str) -> bool:
@@ -120,8 +103,7 @@ def _push_to_path(files: AgentFiles, path: Path, video: Video | None) -> str:
 def pull(source: str, to: str | None = None, *, revision: str | None = None) -> tuple[Path, AgentFiles]:
     """Get an agent from a place, as data; return where it is now, and what it says.
 
-    Only an agent's own files are taken, links are not followed, and nothing in them is run or imported. What
-    it would need trust for is asked when it is played. Raises `ZooError`.
+    Only an agent's own files are taken, and nothing in them is run or imported. Raises `ZooError`.
     """
     if is_repository(source):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,39 +1,63 @@
-"""The files of a Stable-Baselines3 agent as plain data and arrays; nothing in them is unpickled.
+"""The files of a Stable-Baselines3 agent as plain data, spaces and arrays; no code that they name is run.
 
 Its zip holds ``data`` (JSON, in which what JSON can't hold is a pickle, with its printed form beside it),
 ``policy.pth`` and ``pytorch_variables.pth`` (tensors, by ``torch.save``). Statistics of its `VecNormalize`
-are a pickle of their own.
+are a pickle of their own. Tensors are read by `torch.load` with ``weights_only``, pickles by an unpickler
+that knows NumPy's arrays and Gymnasium's spaces, and makes an empty object of everything else.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import io
 import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
 from zoo.errors import ZooError, nearest
-from zoo.files.opening import TEXT_LIMIT, DamagedFileError, Folder
-from zoo.files.pickled import Array, Made, UnreadablePickleError, array_in, read_pickle
+from zoo.files.opening import DamagedFileError
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays
-from zoo.files.torch_files import read_state_dict
 from zoo.files.zips import UnreadableZipError, Zip
 
 DATA, POLICY, VARIABLES, VERSION = "data", "policy.pth", "pytorch_variables.pth", "_stable_baselines3_version"
 
-DATA_LIMIT = 64 * 2**20
-"""Bytes of the JSON: it also holds the last observations, which may be images."""
-WEIGHTS_LIMIT = 4 * 2**30
-STATISTICS_LIMIT = 64 * 2**20
-
-PICKLED, TYPE = ":serialized:", ":type:"
+PICKLED = ":serialized:"
 
 _OLDER = {"parameters", "parameter_list"}
+
+_ARRAY_FUNCTIONS = {
+    *(
+        (module, name)
+        for module in ("numpy.core.multiarray", "numpy._core.multiarray")
+        for name in ("_reconstruct", "scalar")
+    ),
+    *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
+    *(("numpy", name) for name in ("ndarray", "dtype")),
+    ("_codecs", "encode"),
+    ("collections", "OrderedDict"),
+}
+"""What pickles of arrays call."""
+
+_UNREADABLE = (
+    pickle.UnpicklingError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ImportError,
+)
+"""What `pickle` raises for a damaged pickle."""
 
 
 @dataclass(frozen=True)
@@ -56,38 +80,41 @@ class Sb3Files:
         value = self.data.get(key)
         return value if isinstance(value, Mapping) else {}
 
+    def space(self, key: str) -> spaces.Space[Any] | None:
+        """Return a space, None if it can't be read."""
+        try:
+            found = _unpickled(base64.b64decode(self.printed(key)[PICKLED]))
+        except (binascii.Error, *_UNREADABLE):
+            return None
+        return found if isinstance(found, spaces.Space) else None
+
 
 def is_pickled(value: Any) -> bool:
-    """Whether a value of ``data`` is a pickle, which nobody here reads."""
+    """Whether a value of ``data`` is a pickle."""
     return isinstance(value, Mapping) and PICKLED in value
 
 
 def read_sb3(path: str | os.PathLike[str]) -> Sb3Files:
-    """Read the zip of an agent. Raises `ZooError` for all that is not one, or that a zip should not hold."""
+    """Read the zip of an agent. Raises `ZooError` if it is another one or damaged."""
     given = existing(path)
     origin = one_line(given)
     try:
         archive = Zip(given, main=DATA)
-        data, weights = archive.read(DATA, DATA_LIMIT), archive.read(POLICY, WEIGHTS_LIMIT)
-        variables = archive.read(VARIABLES, WEIGHTS_LIMIT)
-        version = archive.read(VERSION, TEXT_LIMIT)
+        data, weights, variables = archive.read(DATA), archive.read(POLICY), archive.read(VARIABLES)
+        version = archive.read(VERSION)
         if data is None or weights is None:
             raise ZooError(_not_one(archive, origin))
         return Sb3Files(
             origin,
-            _parsed(data),
-            read_state_dict(weights, POLICY, WEIGHTS_LIMIT),
-            {} if variables is None else read_state_dict(variables, VARIABLES, WEIGHTS_LIMIT),
+            parse_json(data),
+            _tensors(weights),
+            {} if variables is None else _tensors(variables),
             None if version is None else one_line(version.decode("utf-8", "replace"), 40),
         )
     except UnreadableZipError as error:
         raise ZooError(f"{origin} is not an agent of Stable-Baselines3: {error}") from error
-    except DamagedFileError as error:
-        raise ZooError(
-            f"the agent in {origin} can't be read: {one_line(error.name)}: {error.problem}"
-        ) from error
-    except OSError as error:
-        raise ZooError(f"can't read {origin}: {error.strerror or one_line(error)}") from error
+    except (OSError, RuntimeError, DamagedFileError, *_UNREADABLE) as error:
+        raise ZooError(f"the agent in {origin} can't be read: {one_line(error)}") from error
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
@@ -104,11 +131,17 @@ def existing(path: str | os.PathLike[str]) -> Path:
     raise ZooError(f"there is no file {one_line(given)}{nearest(given.name, names)}")
 
 
-def _parsed(content: bytes) -> dict[str, Any]:
-    try:
-        return parse_json(content)
-    except ValueError as error:
-        raise DamagedFileError(DATA, one_line(error)) from error
+def _tensors(content: bytes) -> Arrays:
+    """Return the tensors of a dictionary that `torch.save` wrote, by name; what is none is left out."""
+    import torch
+
+    found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    tensors = found if isinstance(found, Mapping) else {}
+    return {
+        str(name): tensor.detach().numpy()
+        for name, tensor in tensors.items()
+        if isinstance(tensor, torch.Tensor)
+    }
 
 
 def _not_one(archive: Zip, origin: str) -> str:
@@ -123,6 +156,48 @@ def _not_one(archive: Zip, origin: str) -> str:
     return f"{origin} is not an agent of Stable-Baselines3: it has no {missing}"
 
 
+# Pickles
+
+
+class _Anything:
+    """What stands for an object of a class that is not known: it keeps its state, and does nothing."""
+
+    path = ""
+    """Module and name of its class."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.state: Any = {}
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __call__(self, *arguments: Any, **options: Any) -> _Anything:
+        return _Anything()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays and spaces, and of all other classes and functions `_Anything`."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _ARRAY_FUNCTIONS:
+            return super().find_class(module, name)
+        if module.startswith(("gym.spaces", "gymnasium.spaces")):
+            found = getattr(spaces, name, None)
+            if isinstance(found, type) and issubclass(found, spaces.Space):
+                return found
+        return type(name.rpartition(".")[2], (_Anything,), {"path": f"{module}.{name}"})
+
+
+def _unpickled(content: bytes) -> Any:
+    return _Unpickler(io.BytesIO(content)).load()
+
+
 # VecNormalize
 
 
@@ -130,8 +205,8 @@ def _not_one(archive: Zip, origin: str) -> str:
 class Moments:
     """Running mean and variance of what was seen, and of how much."""
 
-    mean: Array
-    var: Array
+    mean: NDArray[np.float64]
+    var: NDArray[np.float64]
     count: float
 
 
@@ -151,68 +226,36 @@ def read_vecnormalize(path: str | os.PathLike[str]) -> VecNormalizeStatistics:
     given = Path(path).expanduser()
     origin = one_line(given)
     try:
-        content = Folder(given.parent, follow_links=True).read(given.name, STATISTICS_LIMIT)
-        if content is None:
-            raise ZooError(f"there is no file {origin}; normalize= takes what VecNormalize.save() wrote")
-        note = read_pickle(content)
-        if not isinstance(note, Made) or not _class_of(note).endswith(".VecNormalize"):
-            raise UnreadablePickleError("it is something else")
-        return _statistics(note.state)
-    except DamagedFileError as error:
-        raise ZooError(f"{origin} can't be read: {error.problem}") from error
-    except UnreadablePickleError as error:
-        raise ZooError(f"{origin} holds no statistics of a VecNormalize: {one_line(error)}") from error
+        found = _unpickled(given.read_bytes())
+        if not isinstance(found, _Anything) or not found.path.endswith(".VecNormalize"):
+            raise ValueError("it is something else")
+        return _statistics(found.state)
+    except FileNotFoundError as error:
+        raise ZooError(
+            f"there is no file {origin}; normalize= takes what VecNormalize.save() wrote"
+        ) from error
     except OSError as error:
         raise ZooError(f"can't read {origin}: {error.strerror or one_line(error)}") from error
+    except _UNREADABLE as error:
+        raise ZooError(f"{origin} holds no statistics of a VecNormalize: {one_line(error)}") from error
 
 
-def _class_of(note: Made) -> str:
-    """Return the class of an object, however its pickle makes it."""
-    if note.path in ("copyreg._reconstructor", "copy_reg._reconstructor") and note.arguments:
-        return getattr(note.arguments[0], "path", "")
-    return note.path
-
-
-def _statistics(state: Any) -> VecNormalizeStatistics:
-    if not isinstance(state, dict) or "ret_rms" not in state:
-        raise UnreadablePickleError("its running means are missing")
-    settings = {}
-    for name, usual in (("clip_obs", 10.0), ("clip_reward", 10.0), ("gamma", 0.99), ("epsilon", 1e-8)):
-        settings[name] = _number(state.get(name, usual), name)
+def _statistics(state: Mapping[str, Any]) -> VecNormalizeStatistics:
+    usual = {"clip_obs": 10.0, "clip_reward": 10.0, "gamma": 0.99, "epsilon": 1e-8}
+    settings = {name: float(state.get(name, value)) for name, value in usual.items()}
     found = state.get("obs_rms")
     observations: dict[str | None, Moments] = {}
-    if state.get("norm_obs", True) and isinstance(found, dict):
-        room = STATISTICS_LIMIT  # a pickle may name the same numbers many times
-        for key, note in found.items():
-            moments = observations[str(key)] = _moments(note)
-            room -= moments.mean.nbytes + moments.var.nbytes
-            if room < 0:
-                raise UnreadablePickleError("its running means are too many")
-    elif state.get("norm_obs", True):
-        observations = {None: _moments(found)}
+    if state.get("norm_obs", True):
+        by_key = found if isinstance(found, Mapping) else {None: found}
+        observations = {key: _moments(each) for key, each in by_key.items()}
     return VecNormalizeStatistics(
         observations, _moments(state["ret_rms"]), settings, state.get("norm_reward", True) is not False
     )
 
 
-def _moments(note: Any) -> Moments:
-    if not isinstance(note, Made) or not isinstance(note.state, dict):
-        raise UnreadablePickleError("its running means are of another form")
-    mean, var = (array_in(note.state.get(name)) for name in ("mean", "var"))
-    if mean is None or var is None or mean.shape != var.shape:
-        raise UnreadablePickleError("its running means are no numbers")
-    mean, var, count = (
-        mean.astype(np.float64),
-        var.astype(np.float64),
-        _number(note.state.get("count"), "count"),
-    )
-    if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all() and count > 0):
-        raise UnreadablePickleError("its running means are not finite")
+def _moments(running: Any) -> Moments:
+    mean, var = (np.asarray(running.state[name], np.float64) for name in ("mean", "var"))
+    count = float(running.state["count"])
+    if mean.shape != var.shape or not (np.isfinite(mean).all() and (var >= 0).all() and count > 0):
+        raise ValueError("its running means are not finite")
     return Moments(mean, var, count)
-
-
-def _number(note: Any, name: str) -> float:
-    value = array_in(note)
-    if value is None or value.shape != () or not np.isfinite(value):
-        raise UnreadablePickleError(f"its `{name}` is no number")
-    return float(value)

@@ -9,8 +9,7 @@ from zoo.agents.agent_folder import read_as_data
 from zoo.agents.card import readme
 from zoo.agents.finding import resolve_agent
 from zoo.agents.listing import HEADER, ORDERS, Wanted, list_wanted
-from zoo.agents.own_runs import own_run_of
-from zoo.agents.trust import refuse_foreign_code
+from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.composing import env_id
 from zoo.config.paths import shown
 from zoo.config.source import algorithm_options
@@ -66,16 +65,13 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _card(path: str) -> str:
-    """Return the card as text, made from the agent's data: its README may say anything.
-
-    What would need trust to be loaded is read, which is harmless, and named.
-    """
+    """Return the card as text, made from the agent's data, and what would need trust to be loaded."""
     found = resolve_agent(path)
     files = read_as_data(found)
     text = f"{shown(found)}\n\n{readme(files.card, files.config)}".rstrip()
     try:
-        own_run = own_run_of(found, files.config)
-        refuse_foreign_code(files.config, one_line(shown(found)), own_run=own_run)
+        if not stands_in_own_runs(found):
+            refuse_foreign_code(files.config, one_line(shown(found)))
     except ZooError as refusal:
         text += f"\n\nCareful: {refusal}"
     return printable(text)

@@ -33,7 +33,7 @@ def run(config: Mapping[str, Any]) -> int:
         raise ZooError("which run? for example: zoo reproduce runs/ppo2/CartPole-v1/20260131-120000_s1")
     path = Path(settings.run).expanduser()
     show(f"run     {one_line(shown(path))}, again", flush=True)
-    done = reproduce(path, until=settings.until, runs_dir=settings.runs_dir, trust=settings.trust)
+    done = reproduce(path, until=settings.until, runs_dir=settings.runs_dir)
     if not done.is_complete:
         show(f"again   {one_line(shown(done.again))}: interrupted after {done.timesteps:,} steps")
         return INTERRUPTED

@@ -16,7 +16,6 @@ class ReproduceSettings:
         help="compare as far as this step; null: the whole run", unit="environment steps", ge=1
     )
     runs_dir: str = hyperparameter(help="folder that gets the new run")
-    trust: bool = hyperparameter(help="let the run's config name code, as one of somebody else's may")
 
 
 @dataclass

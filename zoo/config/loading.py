@@ -17,7 +17,7 @@ from zoo.config.interrupts import interrupts_kept
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.config.own_modules import name_own
 from zoo.config.paths import shown
-from zoo.config.resuming import ResumedRun, is_trusted
+from zoo.config.resuming import ResumedRun
 from zoo.config.source import ZooConfigSource, chosen_groups
 from zoo.config.unknown_keys import UnknownKeyError, placed
 from zoo.config.validation import (
@@ -72,7 +72,6 @@ class ConfigLoader(PluggedLoader):
             given = parse_overrides(overrides)
             refuse_unknown_names(given, self.known_keys(), typed)
             refuse_empty_choices(given, {group: self.get_group_options(group) for group in self._groups()})
-            self.source.is_trusted = is_trusted(given)
             resumed = ResumedRun.of(overrides) if is_run else None
             taken = overrides if resumed is None else resumed.overrides
             self.source.read.clear()

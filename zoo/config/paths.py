@@ -32,8 +32,3 @@ def shown(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def leads_below(path: Path, folder: Path) -> bool:
-    """Tell whether a path is one below a folder: written so, and without a way up and out of it again."""
-    return path.is_relative_to(folder) and ".." not in path.relative_to(folder).parts

@@ -11,10 +11,8 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from zoo.config.algorithm_names import asked_for
 from zoo.config.bare_words import quoted
 from zoo.config.hydra_internals import Override, parse_overrides
-from zoo.config.sections import config_of_own_run, refuse_foreign_run
 from zoo.errors import ZooError
-from zoo.files.opening import TEXT_LIMIT, DamagedFileError, Folder, LinkElsewhereError
-from zoo.files.plain_data import parse_config, parse_yaml
+from zoo.files.plain_data import parse_yaml
 from zoo.files.printing import one_line
 
 KEY = "resume"
@@ -26,9 +24,7 @@ FREE_OF_CHECKPOINTS = ("every", "keep")
 LENGTH = "n_timesteps"
 """What may be more when a run goes on, where nothing that it has computed depends on that."""
 
-TRUST = "trust"
-
-SHOWN_ONLY = (KEY, "job", "verbose", "progress_bar", TRUST)
+SHOWN_ONLY = (KEY, "job", "verbose", "progress_bar")
 """Settings in which two configs of the same run may differ: what is shown, and how the run is called."""
 
 FREE = (*SHOWN_ONLY, *(f"{CHECKPOINTS}.{key}" for key in FREE_OF_CHECKPOINTS))
@@ -40,7 +36,7 @@ class ResumedRun:
 
     def __init__(self, folder: Path, given: Sequence[Override]) -> None:
         self.folder = folder
-        self.config = OmegaConf.create(_read_config(folder, is_trusted=is_trusted(given)))
+        self.config = OmegaConf.create(_read_config(folder))
         self.given = given
 
     @classmethod
@@ -128,33 +124,18 @@ def _plain(value: Any) -> Any:
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
-def is_trusted(given: Sequence[Override]) -> bool:
-    """Tell whether the user vouches for others' files: on the command line, no file can say so."""
-    values = [override.value() for override in given if override.key_or_group == TRUST]
-    return bool(values) and values[-1] is True
-
-
-def _read_config(folder: Path, *, is_trusted: bool) -> dict[str, Any]:
+def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.yaml"
     if not folder.is_dir():
         raise ZooError(f"resume: there is no folder {one_line(folder)}")
-    signed = None if is_trusted else config_of_own_run(folder)
-    is_known = is_trusted or signed is not None
     try:
-        content = signed or Folder(folder, follow_links=is_trusted).read(path.name, TEXT_LIMIT)
-        if content is None:
-            raise ZooError(f"resume: there is no run in {one_line(folder)}: it has no config.yaml")
-        config = parse_yaml(content) if is_known else parse_config(content)
-    except (OSError, ValueError, LinkElsewhereError, DamagedFileError) as error:
+        config = parse_yaml(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ZooError(f"resume: there is no run in {one_line(folder)}: it has no config.yaml") from error
+    except (OSError, ValueError) as error:
         raise ZooError(f"can't read the run's config {one_line(path)}: {one_line(error)}") from error
     if not all(isinstance(config.get(section), dict) for section in ("algo", "env", "policy")):
         raise ZooError(
             f"{one_line(path)} is not the config of a run: it has no sections algo, env and policy"
         )
-    if not all(
-        isinstance(config[section].get(key), str) for section, key in (("algo", "name"), ("env", "id"))
-    ):
-        raise ZooError(f"{one_line(path)} is not the config of a run: algo.name or env.id is no name")
-    if not is_known:
-        refuse_foreign_run(config, f"the run in {one_line(folder)}")
     return config

@@ -39,8 +39,6 @@ _IS_ATARI = "zoo.envs.config:is_atari"
 _CHECKED_SAMPLER = "zoo.tuning.samplers:checked_sampler"
 _CHECKED_PRUNER = "zoo.tuning.pruners:checked_pruner"
 
-_REFUSE_FOREIGN_RUN = "zoo.agents.foreign_runs:refuse_foreign_run"
-_CONFIG_OF_OWN_RUN = "zoo.agents.own_runs:config_of_own_run"
 _REMEMBERS = "zoo.policies.config:REMEMBERS"
 _REFUSE_NO_MEMORY = "zoo.policies.config:refuse_no_memory"
 _REFUSE_OPTIONS_OF_MEMORY = "zoo.policies.config:refuse_options_of_memory"
@@ -130,17 +128,6 @@ def check_memory_of_policy(policy: Mapping[str, Any], preset: Any) -> None:
     if preset == _imported(_REMEMBERS):
         _imported(_REFUSE_NO_MEMORY)(config)
     _imported(_REFUSE_OPTIONS_OF_MEMORY)(config)
-
-
-def refuse_foreign_run(config: Mapping[str, Any], origin: str) -> None:
-    """Raise `ZooError` for the first thing in a config that a stranger's run may not ask for."""
-    _imported(_REFUSE_FOREIGN_RUN)(config, origin)
-
-
-def config_of_own_run(run: Path) -> bytes | None:
-    """Return the config of a run of this user's own, as it was signed; None for any other run."""
-    content: bytes | None = _imported(_CONFIG_OF_OWN_RUN)(run)
-    return content
 
 
 def env_file_name(env_id: str) -> str:

@@ -52,7 +52,6 @@ class TrainSettings:
     runs_dir: str = hyperparameter(help="folder that gets <algo>/<env>/<time>_s<seed>")
     progress_bar: bool = hyperparameter(help="steps per second, time left and mean return")
     verbose: int = hyperparameter(help="0: only problems, 1: what the run does, 2: more", ge=0, le=2)
-    trust: bool = hyperparameter(help="let a run of somebody else's, or an experiment's file, name code")
     tuned: str | None = hyperparameter(help="file of tuned values; tuned=PATH takes another, tuned=none none")
 
 

@@ -25,21 +25,14 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from zoo.config import sections
 from zoo.config.fields import defaults
-from zoo.config.foreign_files import (
-    read_of_others,
-    read_tuned,
-    refuse_choices_of_others,
-    refuse_places_of_others,
-)
 from zoo.config.hydra_internals import ObjectType
-from zoo.config.paths import leads_below, search_folders, shown
+from zoo.config.paths import search_folders, shown
 from zoo.config.tuned_files import (
     NO_TUNED,
     USUAL_TUNED,
     chosen_policy,
     chosen_tuned_file,
     no_tuned_file,
-    parsed_yaml,
     read_yaml,
 )
 from zoo.config.variants import common_class
@@ -77,8 +70,6 @@ class ZooConfigSource(ConfigSource):
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider=provider, path=path)
         self.folders = search_folders("conf")
-        self.is_trusted = False
-        """Whether the user vouches for the files that an experiment names."""
         self.chosen: Mapping[str, Any] = {}
         """What the command line sets; a memory, a generator, callbacks or a logger replace those of files."""
         self.read = FilesRead()
@@ -257,12 +248,7 @@ class ZooConfigSource(ConfigSource):
         file = chosen_tuned_file(name)
         if file is None:
             raise ZooError(no_tuned_file(name))
-        config = read_tuned(file)
-        folders = search_folders("hyperparams")
-        if not self.is_trusted and not any(leads_below(file, each.absolute()) for each in folders):
-            values: Any = OmegaConf.to_container(config, resolve=False)
-            settings = {key: each for key, each in values.items() if key != "defaults"}
-            sections.refuse_foreign_run(settings, f"the tuned file {shown(file)}")
+        config = read_yaml(file)[0]
         self.read[file] = ""
         if "defaults" in config:
             config.defaults = [each for each in config.defaults if chosen_policy(each) is None]
@@ -290,7 +276,7 @@ class ZooConfigSource(ConfigSource):
         pair, _, tuned = name.partition("/from/")
         algo, _, env = pair.partition("/")
         file = chosen_tuned_file(f"{USUAL_TUNED}{pair}" if tuned == "usual" else tuned)
-        choices = [] if file is None else map(chosen_policy, read_tuned(file).get("defaults", []))
+        choices = [] if file is None else map(chosen_policy, read_yaml(file)[0].get("defaults", []))
         usual = self._usual_policy(algo)
         if sections.is_atari(env):
             usual = usual.replace("Mlp", "Cnn", 1)
@@ -306,10 +292,7 @@ class ZooConfigSource(ConfigSource):
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}")
-        if any(leads_below(file, folder) for folder in self.folders):
-            config, header = read_yaml(file)
-        else:
-            config, header = self._foreign_experiment(file), {}
+        config, header = read_yaml(file)
         self.read[file] = ""
         if file.name == "config.yaml":
             config.defaults = _choices_of_run(config, file)
@@ -321,24 +304,6 @@ class ZooConfigSource(ConfigSource):
             if section in self.chosen and (file.name == "config.yaml" or self.chosen[section] == "none"):
                 config.pop(section, None)
         return self._without_replaced_memory(config)
-
-    def _foreign_experiment(self, file: Path) -> DictConfig:
-        """Return an experiment from elsewhere. Raises `ZooError` for code in one of somebody else."""
-        if self.is_trusted:
-            return read_yaml(file)[0]
-        signed = sections.config_of_own_run(file.parent) if file.name == "config.yaml" else None
-        if signed is not None:
-            return parsed_yaml(signed, file)[0]
-        config = read_of_others(file)
-        values = OmegaConf.to_container(config, resolve=False)
-        assert isinstance(values, dict)
-        origin = f"the experiment in {shown(file)}"
-        settings = {str(key): each for key, each in values.items() if key != "defaults"}
-        sections.refuse_foreign_run(settings, origin)
-        refuse_choices_of_others(values.get("defaults", []), origin)
-        unchosen = {key: value for key, value in values.items() if key not in self.chosen}
-        refuse_places_of_others(unchosen, origin)
-        return config
 
     def _file(self, config_path: str) -> Path | None:
         path = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"

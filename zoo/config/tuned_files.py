@@ -1,4 +1,4 @@
-"""Files of tuned values: which one is meant, and what one may say; it may come from others."""
+"""Files of tuned values: which one is meant, and what it holds."""
 
 from __future__ import annotations
 
@@ -66,19 +66,9 @@ def read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
     """Return what a file of the user's own holds, and what Hydra reads at its top. Raises `ZooError`."""
     try:
         with interrupts_kept():
-            content = file.read_bytes()
-    except OSError as error:
-        raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
-    return parsed_yaml(content, file)
-
-
-def parsed_yaml(content: bytes, file: Path) -> tuple[DictConfig, dict[str, str | None]]:
-    """The same of a file's content; ``file`` is for messages."""
-    try:
-        with interrupts_kept():
-            text = content.decode()
+            text = file.read_text(encoding="utf-8")
             config = OmegaConf.create(text)
-    except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):
         raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")

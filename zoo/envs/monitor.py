@@ -17,7 +17,6 @@ from typing import Any
 from zoo.errors import ZooError
 from zoo.files.atomic import append, make_folder, sync
 from zoo.files.damaged import move_aside
-from zoo.files.opening import open_regular
 from zoo.files.plain_data import parse_json
 
 logger = logging.getLogger(__name__)
@@ -154,7 +153,7 @@ class EpisodeMonitor:
 def _start_of(path: Path) -> float | None:
     """Return the start time in a file's header, None if there is none; a damaged file is moved aside."""
     try:
-        with open_regular(path) as file:
+        with open(path, "rb") as file:
             header, columns = file.readline(_LINE_LIMIT), file.readline(_LINE_LIMIT)
         if not header:
             return None
@@ -171,7 +170,7 @@ def _start_of(path: Path) -> float | None:
 
 def _end_of_last_row(path: Path, offset: int) -> int:
     """Return where the last whole row ends before ``offset``; 0 if none does within a line's limit."""
-    with open_regular(path) as file:
+    with open(path, "rb") as file:
         end = min(offset, os.fstat(file.fileno()).st_size)
         begin = max(0, end - _LINE_LIMIT)
         file.seek(begin)

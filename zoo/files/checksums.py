@@ -6,8 +6,6 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from zoo.files.opening import open_regular
-
 PIECE = 4 * 2**20
 """Bytes that are read at a time."""
 
@@ -26,9 +24,9 @@ class ChecksummedFile:
 
 
 def checksum_of(path: Path) -> int:
-    """Return the checksum of a file's content. Raises `OSError`, `DamagedFileError`."""
+    """Return the checksum of a file's content. Raises `OSError`."""
     checksum, piece = 0, memoryview(bytearray(PIECE))
-    with open_regular(path) as file:
+    with open(path, "rb") as file:
         while n_bytes := file.readinto(piece):
             checksum = zlib.crc32(piece[:n_bytes], checksum)
     return checksum

@@ -66,7 +66,7 @@ def read_expert(path: str | Path, spaces: Spaces | None = None) -> ExpertData:
 
     ``spaces`` are those of the environment to learn in, of observations and actions: data of others are
     refused. Stable-Baselines' files do not say theirs, which are guessed without. Nothing in a file is run.
-    Raises `ZooError` for what is missing, damaged or larger than the memory.
+    Raises `ZooError` for what is missing or damaged.
     """
     if str(path).startswith(minari_data.PREFIX):
         data = minari_data.read(str(path), _limit())
@@ -83,10 +83,10 @@ def _limit() -> int | None:
 
 
 def _read_npz(path: Path, spaces: Spaces | None) -> ExpertData:
-    with opened_npz(path, _limit()) as npz:
+    with opened_npz(path) as npz:
         text = npz.text(CARD)
         if text is None:
-            return stable_baselines_data.read(npz, path, spaces, _limit())
+            return stable_baselines_data.read(npz, path, spaces)
         card = parse_json(text)
         if card.get("format") != FORMAT:
             raise ZooError(

@@ -6,7 +6,6 @@ have the shape (n_steps, 1). Of images ``obs`` holds the paths.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
@@ -18,7 +17,6 @@ from gymnasium import spaces as gym_spaces
 from zoo.envs.spaces import Space, describe, is_image
 from zoo.errors import ZooError
 from zoo.files.npz import Npz
-from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.printing import one_line
 from zoo.memory.expert_data import ExpertData, episode_lengths
 from zoo.memory.expert_problems import in_shape_of, in_type_of
@@ -28,16 +26,11 @@ Array = np.ndarray
 NAMES = ("actions", "obs", "rewards", "episode_returns", "episode_starts")
 UNKNOWN = "of an unknown environment (Stable-Baselines' files do not say)"
 
-PATH_LIMIT = 4096
-"""Characters that the path of an image may have, as Linux takes them."""
-FOLDERS_LIMIT = 64
-"""Folders that it may have in it: an image is looked for below each of them."""
-
 BLUE_FIRST = {4: [2, 1, 0, 3]}
 """Where OpenCV, which wrote the files, put the channels of an observation that has four of them."""
 
 
-def read(npz: Npz, path: Path, spaces: tuple[Space, Space] | None, limit: int | None) -> ExpertData:
+def read(npz: Npz, path: Path, spaces: tuple[Space, Space] | None) -> ExpertData:
     """Return what the archive at ``path`` holds. Raises `ZooError` for what does not fit ``spaces``.
 
     Without spaces these are guessed: as many actions as occur, numbers without bounds.
@@ -54,7 +47,7 @@ def read(npz: Npz, path: Path, spaces: tuple[Space, Space] | None, limit: int | 
     rewards = arrays["rewards"].reshape(-1)
     observations = arrays["obs"]
     if observations.dtype.kind == "U":
-        observations = _images(observations.reshape(-1), path.parent, limit)
+        observations = _images(observations.reshape(-1), path.parent)
     observation_space, action_space = spaces or (
         _observation_space(observations),
         _action_space(arrays["actions"]),
@@ -111,52 +104,38 @@ def _action_space(actions: Array) -> Space:
 # -- images in files --------------------------------------------------------------------------------------
 
 
-def _images(paths: Sequence[str] | Array, folder: Path, limit: int | None) -> Array:
+def _images(paths: Sequence[str] | Array, folder: Path) -> Array:
     """Return these images, (n_steps, height, width, channels); none from outside of ``folder``."""
     if not len(paths):
         return np.zeros((0, 1, 1, 1), np.uint8)
-    files = Folder(folder)
-    first = _image(files, paths[0], None)
-    needed = len(paths) * first.size
-    if limit is not None and needed > limit:
-        raise ZooError(
-            f"the images beside {one_line(folder)} need {needed / 2**30:.2f} GiB of memory, but"
-            f" {limit / 2**30:.2f} GiB are to be had"
-        )
-    images = np.empty((len(paths), *first.shape), np.uint8)
-    for index, path in enumerate(paths):
-        images[index] = _image(files, path, first.shape)
-    return images
+    images = [_image(folder, str(path)) for path in paths]
+    shapes = {image.shape for image in images}
+    if len(shapes) > 1:
+        raise ZooError(f"the images beside {one_line(folder)} have the shapes {sorted(shapes)}, expected one")
+    return np.stack(images)
 
 
-def _image(files: Folder, path: str, shape: tuple[int, ...] | None) -> Array:
+def _image(folder: Path, path: str) -> Array:
     image = _image_module()
-    contents = (files.read(name, TEXT_LIMIT) for name in _places(path))
-    content = next((each for each in contents if each is not None), None)
-    if content is None:
-        raise ZooError(f"the image {one_line(path)} is not in {one_line(files.path)}")
+    found = next((place for name in _places(path) if (place := folder / name).is_file()), None)
+    if found is None:
+        raise ZooError(f"the image {one_line(path)} is not in {one_line(folder)}")
     try:
-        with image.open(io.BytesIO(content), formats=["PNG", "JPEG"]) as opened:
-            size = opened.size[1], opened.size[0], len(opened.getbands())
-            if shape is not None and size != shape:
-                raise ZooError(f"the image {one_line(path)} is {size}, others are {shape}")
-            if math.prod(size) > TEXT_LIMIT:
-                raise ZooError(f"the image {one_line(path)} has {math.prod(size):,} bytes")
-            array = np.asarray(opened, np.uint8).reshape(size)
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        with image.open(found, formats=["PNG", "JPEG"]) as opened:
+            shape = opened.size[1], opened.size[0], len(opened.getbands())
+            array = np.asarray(opened, np.uint8).reshape(shape)
+    except (OSError, ValueError, SyntaxError) as error:
         raise ZooError(f"the image {one_line(path)} can't be read: {one_line(error)}") from error
-    return array[..., BLUE_FIRST[size[2]]] if size[2] in BLUE_FIRST else array
+    return array[..., BLUE_FIRST[shape[2]]] if shape[2] in BLUE_FIRST else array
 
 
 def _places(path: str) -> Iterator[str]:
     """Give where an image may be, seen from the archive; its path may begin where that was written from."""
-    if len(path) > PATH_LIMIT or path.count("/") + path.count("\\") > FOLDERS_LIMIT:
-        return
-    pure = PurePath(str(path).replace("\\", "/"))
+    pure = PurePath(path.replace("\\", "/"))
     if ".." in pure.parts:
         return
     if not pure.is_absolute():
-        yield str(path)
+        yield path
     for i in range(1, len(pure.parts)):
         yield "/".join(pure.parts[i:])
 

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from zoo.errors import ZooError
-from zoo.files.damaged import UNREADABLE
-from zoo.files.opening import Folder
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import decimal
 from zoo.plots import html
 from zoo.plots.curves import CurveChoices, curves_figure, curves_of
 from zoo.plots.drawing import house_style, picture
 from zoo.plots.groups import Group, as_typed, differences
-from zoo.plots.run import TEXT_LIMIT, Run, number, problems_of
+from zoo.plots.run import Run, number, problems_of
 from zoo.plots.run_figure import run_figure
 from zoo.plots.scores import SCORE_NAMES, GroupScore, Methods
 from zoo.plots.statistic_figures import (
@@ -176,14 +174,10 @@ def _config(run: Run) -> str:
 
 def _card(run: Run) -> str:
     for agent in ("best_agent", "agent"):
-        try:
-            content = Folder(run.path).read(f"{agent}/README.md", TEXT_LIMIT)
-        except (ZooError, *UNREADABLE):
-            continue
-        if content is not None:
-            return html.heading("Agent") + html.folded(
-                f"{agent}/README.md: its card", content.decode(errors="replace")
-            )
+        card = run.path / agent / "README.md"
+        if card.is_file():
+            text = card.read_text(encoding="utf-8", errors="replace")
+            return html.heading("Agent") + html.folded(f"{agent}/README.md: its card", text)
     return ""
 
 
@@ -204,13 +198,11 @@ def _videos(run: Run, out: Path) -> str:
 
 
 def _video(run: Run, name: str, out: Path, *, inside: bool) -> str:
-    try:
-        content = Folder(run.path).read(f"videos/{name}", VIDEO_LIMIT) if inside else None
-    except (ZooError, *UNREADABLE):
-        content = None
-    if content is not None:
+    path = run.path / "videos" / name
+    if inside and path.stat().st_size <= VIDEO_LIMIT:
+        content = path.read_bytes()
         return html.image(content, name, "gif") if name.endswith(".gif") else html.video(content)
-    beside = os.path.relpath((run.path / "videos" / name).absolute(), out.absolute().parent)
+    beside = os.path.relpath(path.absolute(), out.absolute().parent)
     return f'<p><a href="{html.escaped(quote(beside))}">{html.escaped(name, 200)}</a></p>'
 
 

@@ -16,8 +16,7 @@ from zoo.config.paths import shown
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files.damaged import UNREADABLE
-from zoo.files.opening import TABLE_LIMIT, Folder
-from zoo.files.plain_data import parse_config, parse_json
+from zoo.files.plain_data import parse_json, parse_yaml
 from zoo.files.printing import one_line
 from zoo.plots.finding import EVALUATIONS, RECORD, is_monitor
 from zoo.plots.run_files import (
@@ -174,8 +173,9 @@ class Run:
         if name not in self._contents:
             self._contents[name] = None
             try:
-                content = Folder(self.path).read(name, TABLE_LIMIT)
-                self._contents[name] = None if content is None else parse(content)
+                self._contents[name] = parse((self.path / name).read_bytes())
+            except FileNotFoundError:
+                pass
             except (ZooError, *UNREADABLE) as error:
                 self.problems[name] = _reason(error, name)
         found: Read | None = self._contents[name]
@@ -200,7 +200,7 @@ def read_run(path: Path) -> Run:
         return _peer(path)
     problems: dict[str, str] = {}
     record = _values(path, RECORD, parse_json, problems) or {}
-    config = _values(path, "config.yaml", parse_config, problems)
+    config = _values(path, "config.yaml", parse_yaml, problems)
     algo, env = (config or {}).get("algo"), (config or {}).get("env")
     preset_or_name = (algo.get("preset") or algo.get("name")) if isinstance(algo, Mapping) else None
     env_id = env.get("id") if isinstance(env, Mapping) else None
@@ -253,11 +253,10 @@ def _values(
     path: Path, name: str, parse: Callable[[bytes], dict[str, Any]], problems: dict[str, str]
 ) -> dict[str, Any] | None:
     try:
-        content = Folder(path).read(name, TEXT_LIMIT)
-        if content is None:
-            problems[name] = "is missing"
-            return None
-        return parse(content)
+        return parse((path / name).read_bytes())
+    except FileNotFoundError:
+        problems[name] = "is missing"
+        return None
     except (ZooError, *UNREADABLE) as error:
         problems[name] = _reason(error, name)
         return None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.files.number_arrays import parse_arrays
+from zoo.files.npz import parse_arrays
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
 

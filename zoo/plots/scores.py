@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.errors import ZooError
-from zoo.files.opening import Folder
 from zoo.files.plain_data import parse_yaml
 from zoo.files.printing import one_line
 from zoo.plots.groups import Group
-from zoo.plots.run import TEXT_LIMIT, Run, Score, number
+from zoo.plots.run import Run, Score, number
 from zoo.training import statistics
 
 Array = NDArray[np.float64]
@@ -197,12 +196,11 @@ def read_references(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
         return {str(env): value for env, value in given.items()}
     path = Path(given).expanduser()
     try:
-        content = Folder(path.parent, follow_links=True).read(path.name, TEXT_LIMIT)
-        if content is None:
-            raise ZooError(
-                f"there is no file {one_line(given)} with references (YAML: CartPole-v1: [0, 500])"
-            )
-        return {str(env): value for env, value in parse_yaml(content).items()}
+        return {str(env): value for env, value in parse_yaml(path.read_bytes()).items()}
+    except FileNotFoundError as error:
+        raise ZooError(
+            f"there is no file {one_line(given)} with references (YAML: CartPole-v1: [0, 500])"
+        ) from error
     except (OSError, ValueError) as error:
         raise ZooError(f"can't read the references in {one_line(given)}: {one_line(error)}") from error
 

@@ -27,7 +27,6 @@ from zoo.errors import INTERRUPTED, ZooError
 from zoo.files import atomic
 from zoo.files.cells import csv_text, markdown_cell
 from zoo.files.file_lock import FileLock
-from zoo.files.opening import TEXT_LIMIT, Folder
 from zoo.files.plain_data import parse_json, plain, with_finite_numbers
 from zoo.files.printing import decimal, one_line
 
@@ -210,11 +209,10 @@ class Benchmark:
             told(row)
 
     def _read(self) -> dict[str, Row]:
-        if not self.folder.is_dir():
+        if not (self.folder / RESULTS).exists():
             return {}
         try:
-            content = Folder(self.folder).read(RESULTS, TEXT_LIMIT)
-            rows = parse_json(content or b'{"results": []}')["results"]
+            rows = parse_json((self.folder / RESULTS).read_bytes())["results"]
             if not all(_is_result(row) for row in rows):
                 raise ValueError("a result in it is none")
             return {row["agent"]: row for row in rows if Path(row["agent"]).exists()}

@@ -29,9 +29,7 @@ from zoo.training.checkpoint_files import (
     write_arrays,
     write_files,
 )
-from zoo.training.edited_runs import refuse_edited
 from zoo.training.problems import tell, told
-from zoo.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
@@ -317,8 +315,6 @@ def go_back(
         warnings.simplefilter("always")
         checkpoint = read_checkpoint(folder, for_more_steps=for_more_steps)
         check_workers(folder, algorithm.team.size)
-        with misfits_told("the checkpoint does not fit this algorithm"):
-            refuse_edited(RunFolder(folder.parent), checkpoint.algorithm, algorithm)
         restore(checkpoint, algorithm, callbacks)
         have_others_restored(algorithm.team, folder)
     for remark in remarks:

@@ -24,7 +24,6 @@ from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.checksums import checksum_of
 from zoo.files.damaged import UNREADABLE, move_aside
-from zoo.files.opening import DamagedFileError, read_regular
 from zoo.files.plain_data import parse_json, to_json
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, read_tensors, write_tensors
@@ -32,9 +31,6 @@ from zoo.files.trees import SEPARATOR
 from zoo.training.problems import tell
 
 FORMAT = 4
-
-VALUES_LIMIT = 64 * 2**20
-"""Bytes that ``checkpoint.json`` may have; a run of a thousand environments has less than one of them."""
 
 NEWEST = "checkpoint.json"
 PREVIOUS = "previous.json"
@@ -195,8 +191,6 @@ def _read_arrays(path: Path, checksum: int) -> Arrays:
         return read_tensors(path)
     except FileNotFoundError as error:
         raise _DamagedError(f"{path} is missing") from error
-    except DamagedFileError as error:
-        raise _DamagedError(f"{path} is damaged: {error.problem}") from error
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -204,78 +198,21 @@ def _read_arrays(path: Path, checksum: int) -> Arrays:
 def _read_values(path: Path) -> dict[str, Any] | None:
     """Return what a file of values holds, None if there is none. Raises `ZooError` if it is damaged."""
     try:
-        values = parse_json(read_regular(path, VALUES_LIMIT))
+        values = parse_json(path.read_bytes())
         checksum = values.pop("checksum", None)
-        if not _is_count(values.get("format")):
-            raise ValueError("it does not say its format")
         if values["format"] < FORMAT and checksum in (None, _checksum(values)):
             raise ZooError(f"{path} was written by an earlier version of Zoo, which can go on with it")
         if checksum != _checksum(values):
             raise ValueError("it is not what was written")
-        if values["format"] == FORMAT and not _says_which_arrays(values):
-            raise ValueError("it does not say which arrays it has")
-        if values["format"] == FORMAT and not _says_how_far(values):
-            raise ValueError("its callbacks or monitors are none")
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unreadable(path, error) from error
-    except DamagedFileError as error:
-        raise _DamagedError(f"{path} is damaged: {error.problem}") from error
     except UNREADABLE as error:
         raise _DamagedError(f"{path} is damaged: {one_line(error)}") from error
     if values["format"] != FORMAT:
         raise ZooError(f"{path} was written by a later version of Zoo, which can go on with it")
     return values
-
-
-def _says_which_arrays(values: Mapping[str, Any]) -> bool:
-    """Whether what a checkpoint, or one worker's part of it, says of its arrays is of the right types."""
-    workers, parts, timesteps = values.get("workers", []), values.get("parts"), values.get("timesteps")
-    return (
-        _is_count(timesteps)
-        and isinstance(workers, list)
-        and isinstance(parts, dict)
-        and isinstance(values.get("algorithm", {}), dict)
-        and _is_file_with_checksum(values.get("tensors"), _ARRAYS, values.get("tensors_checksum"))
-        and all(map(_is_part, parts.values()))
-        and all(
-            isinstance(each, dict) and _says_which_arrays({"timesteps": 0, **each, "workers": []})
-            for each in workers
-        )
-        and _are_different([part["name"] for part in _parts_of(values)])
-    )
-
-
-def _are_different(names: list[str]) -> bool:
-    """Whether none occurs twice: a name stands for one content, at one place."""
-    return len(set(names)) == len(names)
-
-
-def _is_part(part: Any) -> bool:
-    return (
-        isinstance(part, dict)
-        and _is_file_with_checksum(part.get("name"), _PART_NAME, part.get("checksum"))
-        and _is_count(part.get("bytes"))
-    )
-
-
-def _is_file_with_checksum(name: Any, pattern: str, checksum: Any) -> bool:
-    return isinstance(name, str) and re.fullmatch(pattern, name) is not None and _is_count(checksum)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _says_how_far(values: Mapping[str, Any]) -> bool:
-    """Whether what a checkpoint says of callbacks and monitors is of the right types."""
-    callbacks, monitor = values.get("callbacks", {}), values.get("monitor")
-    return (
-        isinstance(callbacks, dict)
-        and all(isinstance(each, dict) for each in callbacks.values())
-        and (monitor is None or (isinstance(monitor, list) and all(map(_is_count, monitor))))
-    )
 
 
 def _unreadable(path: Path, error: OSError) -> ZooError:
@@ -348,7 +285,7 @@ def _keep_the_newest_as_previous(folder: Path) -> None:
         if values is None or not all((folder / each["tensors"]).is_file() for each in _shares(values)):
             return
         if all(_is_there(folder, part) for part in _parts_of(values)):
-            atomic.write_bytes(folder / PREVIOUS, read_regular(folder / NEWEST, VALUES_LIMIT))
+            atomic.write_bytes(folder / PREVIOUS, (folder / NEWEST).read_bytes())
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -18,8 +18,7 @@ from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import UNREADABLE, move_aside
-from zoo.files.number_arrays import parse_only_arrays
-from zoo.files.opening import TABLE_LIMIT, DamagedFileError, read_regular
+from zoo.files.npz import parse_arrays
 from zoo.files.printing import one_line
 from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.training.problems import tell, told
@@ -204,11 +203,11 @@ def read_evaluations(path: Path, n_episodes: int | None = None) -> list[tuple[in
     So is one whose evaluations are not of ``n_episodes``, if that is given: it belongs to another run.
     """
     try:
-        return _parse_evaluations(read_regular(path, TABLE_LIMIT), n_episodes)
+        return _parse_evaluations(path.read_bytes(), n_episodes)
     except FileNotFoundError:
         return []
-    except (*UNREADABLE, DamagedFileError) as error:
-        problem = error.problem if isinstance(error, DamagedFileError) else one_line(error)
+    except UNREADABLE as error:
+        problem = one_line(error)
         aside = move_aside(path)
         tell(f"{path} is damaged ({problem}): it is {aside.name} now, and another one begins")
         return []
@@ -216,7 +215,7 @@ def read_evaluations(path: Path, n_episodes: int | None = None) -> list[tuple[in
 
 def _parse_evaluations(content: bytes, n_episodes: int | None) -> list[tuple[int, Evaluation]]:
     """Raises `ValueError` for another form; nothing is unpacked that would take much memory."""
-    arrays = parse_only_arrays(content, _ARRAYS)
+    arrays = parse_arrays(content, _ARRAYS)
     missing = [name for name in _ARRAYS[:3] if name not in arrays]
     if missing:
         raise ValueError(f"it has no {' and no '.join(missing)}")

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.agents.own_runs import sign
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.algorithm_names import asked_for
 from zoo.config.environment_values import as_written, resolved
@@ -28,7 +27,6 @@ from zoo.training.job_runs import begun_once, is_same_run, unfinished_run
 from zoo.training.last_checkpoint import drop, kept_bytes, leave_last
 from zoo.training.loggers import Ending
 from zoo.training.problems import tell, warnings_in_one_line
-from zoo.training.process_limits import refuse_many_of_others
 from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
 from zoo.training.signals import stop_on_signals
 from zoo.training.workers import LEARN, Crew, config_of
@@ -239,9 +237,7 @@ class Experiment:
         from zoo.training.configured_callbacks import make_callbacks
         from zoo.training.configured_pretraining import pretrain
 
-        n_workers, resumed = self.config.get("workers", 1), self.config["resume"]
-        if resumed is not None and not self.config.get("trust"):
-            refuse_many_of_others(Path(resumed), self.config, "resume it there, or on more cores")
+        n_workers = self.config.get("workers", 1)
         if n_workers > 1:
             from zoo.training.worker_process import crew_of
 
@@ -264,10 +260,7 @@ class Experiment:
         if config["init_from"] is not None and not has_checkpoint:
             from zoo.training.starting_weights import take_from
 
-            trusted = bool(config.get("trust"))
-            self.changed_settings = take_from(
-                self.algorithm, config["init_from"], config, links_allowed=trusted
-            )
+            self.changed_settings = take_from(self.algorithm, config["init_from"], config)
         refuse_unfit_barriers(self.algorithm, config, None if run is None else _plain(run.read_config()))
         goes_further = has_checkpoint and self.is_extended
         if goes_further:
@@ -335,11 +328,7 @@ class Experiment:
         if self.config["resume"] is not None:
             before = RunFolder(self.config["resume"]).read_config().get("n_timesteps")
             is_longer = before not in (None, self.config["n_timesteps"])
-            return RunFolder.reopen(
-                self.config["resume"],
-                for_more_steps=is_longer,
-                is_trusted=bool(self.config.get("trust")),
-            )
+            return RunFolder.reopen(self.config["resume"], for_more_steps=is_longer)
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
         if job is None:
             return None
@@ -370,8 +359,7 @@ def _plain(config: Mapping[str, Any]) -> Config:
 
 def _new_run(config: Config) -> RunFolder:
     run = RunFolder.create(config["runs_dir"], asked_for(config["algo"]), config["env"]["id"], config["seed"])
-    written = run.write_config({key: value for key, value in as_written(config).items() if key != "trust"})
-    sign(run.path, written)
+    run.write_config(as_written(config))
     return run
 
 

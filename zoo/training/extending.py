@@ -11,11 +11,9 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.agents.own_runs import config_of_own_run, sign
 from zoo.config.environment_values import as_written
 from zoo.config.resuming import SHOWN_ONLY
 from zoo.errors import ZooError
-from zoo.files.plain_data import parse_yaml
 from zoo.files.printing import one_line
 from zoo.training.configured_callbacks import with_intervals
 from zoo.training.run_folder import RunFolder
@@ -65,11 +63,8 @@ def write_extended(run: RunFolder, config: Mapping[str, Any], algorithm: Algorit
     """
     decided = {name: value for name in DECIDED if (value := getattr(algorithm.runtime, name)) != "auto"}
     longer = {**config, **decided}
-    signed = config_of_own_run(run.path)
-    before = run.read_config() if signed is None else parse_yaml(signed)
+    before = run.read_config()
     run.update_record(status="preempted")
     written = {key: value for key, value in as_written(longer).items() if key not in SHOWN_ONLY}
-    content = run.write_config(written | {key: before[key] for key in SHOWN_ONLY if key in before})
-    if signed is not None:
-        sign(run.path, content)
+    run.write_config(written | {key: before[key] for key in SHOWN_ONLY if key in before})
     return longer

@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
-from zoo.agents.sb3_spaces import UnknownSpaceError, printed_space
 from zoo.agents.sb3_zip import Sb3Files, read_sb3, read_vecnormalize
 from zoo.algorithms.registry import algorithm_class
 from zoo.algorithms.saving import agent_config
@@ -82,10 +81,10 @@ def import_sb3(
     normalize: str | Path | None = None,
     activation: str | None = None,
 ) -> ImportedAgent:
-    """Make an agent of Zoo's out of the zip that SB3's ``save`` wrote; nothing in it is unpickled.
+    """Make an agent of Zoo's out of the zip that SB3's ``save`` wrote; no code that it names is run.
 
-    ``env`` and ``env_spaces`` are those of the environment that it acts in; without them the spaces are read
-    from what the file prints of them. ``normalize`` is the file that `VecNormalize.save` wrote. ``algo`` and
+    ``env`` and ``env_spaces`` are those of the environment that it acts in; without them the spaces are those
+    of the file. ``normalize`` is the file that `VecNormalize.save` wrote. ``algo`` and
     ``activation`` are for files that don't say them. Raises `ZooError` for what can't be known, or not be
     built here.
     """
@@ -196,19 +195,13 @@ def _actor_critic(files: Sb3Files) -> str:
 def _spaces(files: Sb3Files, given: tuple[Space, Space] | None) -> tuple[Space, Space]:
     found = []
     for index, what in enumerate(("observation_space", "action_space")):
-        try:
-            own: Space | None = printed_space(files.printed(what))
-        except UnknownSpaceError as error:
-            if given is None:
-                raise ZooError(
-                    f"its {what.replace('_', ' ')} can't be known: {error}; name its environment: env=ID"
-                ) from error
-            own = None
-        if given is None:
-            assert own is not None
+        own = files.space(what)
+        if given is not None:
+            found.append(_fitting(own, given[index], "observations" if index == 0 else "actions"))
+        elif own is not None:
             found.append(own)
         else:
-            found.append(_fitting(own, given[index], "observations" if index == 0 else "actions"))
+            raise ZooError(f"its {what.replace('_', ' ')} can't be read; name its environment: env=ID")
     return found[0], found[1]
 
 

@@ -6,23 +6,17 @@ import contextlib
 import csv
 import io
 import itertools
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
-from zoo.files.opening import TABLE_LIMIT, DamagedFileError, open_regular
 from zoo.files.printing import one_line, show
 from zoo.training.problems import tell
-
-LINE_LIMIT = 2**20
-"""Bytes that a row of a ``progress.csv`` that is read may have."""
 
 STEPS = "time/total_timesteps"
 """The scalar that is the x-axis everywhere."""
@@ -218,23 +212,19 @@ class CsvLogger(Logger):
                     raise ValueError(f"row {number} is not one of values for the columns")
         except FileNotFoundError:
             return []
-        except (ValueError, csv.Error, DamagedFileError) as error:
-            problem = error.problem if isinstance(error, DamagedFileError) else one_line(error)
+        except (ValueError, csv.Error) as error:
             aside = move_aside(self.path)
-            tell(f"{self.path} is damaged ({problem}): it is {aside.name} now, and another one begins")
+            tell(
+                f"{self.path} is damaged ({one_line(error)}): it is {aside.name} now, and another one begins"
+            )
             return []
         return rows
 
     def _lines(self, limit: int | None) -> Iterator[str]:
         """Give the first whole lines of the file, one at a time."""
-        with open_regular(self.path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > TABLE_LIMIT:
-                raise DamagedFileError(self.path.name, f"it has {size:,} bytes")
-            for line in itertools.islice(iter(partial(file.readline, LINE_LIMIT), b""), limit):
+        with open(self.path, "rb") as file:
+            for line in itertools.islice(file, limit):
                 if not line.endswith(b"\n"):
-                    if len(line) == LINE_LIMIT:
-                        raise ValueError(f"a line has more than {LINE_LIMIT:,} bytes")
                     return
                 yield line.decode()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.agents.agent_folder import AgentFiles, read_agent
 from zoo.agents.card import score, steps
 from zoo.agents.finding import find_agent, kept_agent, list_agents, resolve_agent
-from zoo.agents.trust import refuse_foreign_environment
+from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
 from zoo.config import sections
 from zoo.config.agent_choice import ActingAgent
 from zoo.config.algorithm_names import asked_for
@@ -72,7 +72,8 @@ def open_agent(settings: AgentChoice) -> OpenedAgent:
     Raises `ZooError` if there is none, or it is damaged or not trusted.
     """
     path = agent_path(settings)
-    files = read_agent(path, trust=settings.trust, own_env=True)
+    trust = settings.trust or stands_in_own_runs(path, settings.runs_dir)
+    files = read_agent(path, trust=trust, own_env=True)
     changes = _changes(settings)
     env = _env_config(files, settings, changes, one_line(shown(path)))
 
@@ -130,9 +131,7 @@ def _env_config(
 ) -> EnvConfig:
     """Return the environment of the training, with the id and the ``changes`` that the user gave, if any.
 
-    A module that only a file of the working folder names is not one that the user typed: who unpacks an
-    archive has such files too. That a run is the user's own vouches for its own environment. Observations and
-    rewards stay raw: the agent normalises with its own statistics.
+    Observations and rewards stay raw: the agent normalises with its own statistics.
     """
     from zoo.algorithms.saving import section_of
     from zoo.config.fields import build
@@ -149,8 +148,6 @@ def _env_config(
         values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": None})
     if not files.is_trusted:
         refuse_foreign_environment(values, origin, named_by_user=named)
-    elif not settings.trust and values.get("id") != (trained_in or {}).get("id"):
-        refuse_foreign_environment({"id": wanted}, origin, named_by_user=named)
     values = _laid_over(values, changes)
     return build(EnvConfig, {**values, "normalize": False, "render_mode": None}, "env")
 

@@ -12,7 +12,6 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from zoo.agents.finding import run_of
-from zoo.agents.own_runs import refuse_link_of_others
 from zoo.envs.camera import Canvas, Filmed, render_offscreen
 from zoo.envs.config import EnvConfig, in_this_process
 from zoo.envs.filming import FASTEST_GIF, FilmError, ffmpeg, filming
@@ -197,6 +196,5 @@ def video_path(
     if folder is None:
         run = None if agent is None else run_of(agent)
         folder = Path("videos") if run is None else run / "videos"
-        refuse_link_of_others(folder)
     time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return folder / f"{algo}-{folder_name(env_id)}-{time}.{suffix}"

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from zoo.agents.foreign_runs import refuse_foreign_run
-from zoo.agents.own_runs import config_of_own_run
 from zoo.algorithms.callback import Callback, Training
 from zoo.config import sections
 from zoo.config.algorithm_names import PRESET
@@ -20,15 +18,12 @@ from zoo.config.environment_values import resolved_values
 from zoo.config.validation import checked
 from zoo.errors import ZooError, nearest
 from zoo.files.damaged import UNREADABLE
-from zoo.files.number_arrays import parse_arrays
-from zoo.files.opening import TABLE_LIMIT, TENSOR_LIMIT, TEXT_LIMIT, Folder
-from zoo.files.plain_data import parse_config, parse_yaml
+from zoo.files.npz import parse_arrays
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors
 from zoo.training.checkpoint import Checkpoint, read_checkpoint
 from zoo.training.experiment import Experiment
-from zoo.training.process_limits import refuse_many_of_others
-from zoo.training.run_folder import RunFolder, refuse_unusual
+from zoo.training.run_folder import RunFolder
 
 ENVIRONMENT = ("versions", "machine", "host", "git_commit", "git_changed")
 """What of a run's record may explain that the same config led elsewhere."""
@@ -78,19 +73,15 @@ class Reproduction:
         }
 
 
-def reproduce(
-    path: Path, *, until: int | None = None, runs_dir: str = "runs", trust: bool = False
-) -> Reproduction:
+def reproduce(path: Path, *, until: int | None = None, runs_dir: str = "runs") -> Reproduction:
     """Run the config of the run in ``path`` again, in a new folder below ``runs_dir``, and compare.
 
     With ``until`` environment steps it ends there, and what both runs did before is compared; only then may
-    the run be unfinished. Raises `ZooError` if there is no run, or one whose config names code that is not
-    trusted.
+    the run be unfinished. Raises `ZooError` if there is no run.
     """
     run = RunFolder(path)
-    refuse_unusual(path, is_trusted=trust)
     record = run.read_record()
-    config = _config(path, trust=trust)
+    config = _config(path)
     if until is None and record.get("status") != "finished":
         reached = record.get("timesteps")
         hint = f" until={reached}" if isinstance(reached, int) and reached else " until=STEPS"
@@ -98,7 +89,7 @@ def reproduce(
             f"the run in {one_line(path)} is {one_line(record.get('status'))}, not finished;"
             f" compare it as far as it came:{hint}"
         )
-    before = _left_by(run, agents=until is None, follow_links=trust)
+    before = _left_by(run, agents=until is None)
     checkpoint = read_checkpoint(run.checkpoint) if until is not None and run.has_checkpoint else None
     watch = _Watch(until, checkpoint)
     with Experiment(_again(config, runs_dir)) as experiment:
@@ -165,33 +156,20 @@ class _Mark(Callback):
 # The config
 
 
-def _config(path: Path, *, trust: bool) -> dict[str, Any]:
-    """Return the run's config, checked. Raises `ZooError` for one that is damaged or not trusted."""
+def _config(path: Path) -> dict[str, Any]:
+    """Return the run's config, checked. Raises `ZooError` for one that is damaged."""
     origin = one_line(path)
-    signed = None if trust else config_of_own_run(path)
-    is_known = trust or signed is not None
-    try:
-        content = signed or Folder(path, follow_links=trust).read("config.yaml", TEXT_LIMIT)
-        if content is None:
-            raise ZooError(f"there is no run in {origin}: it has no config.yaml")
-        config = parse_yaml(content) if is_known else parse_config(content)
-    except (OSError, ValueError) as error:
-        raise ZooError(f"can't read the run's config in {origin}: {one_line(error)}") from error
+    config = RunFolder(path).read_config()
     for section in ("algo", "env", "policy", "callbacks", "logger"):
         if not isinstance(config.get(section), Mapping):
             raise ZooError(f"{origin} is not a run: its config has no section `{section}`")
-    if not is_known:
-        refuse_foreign_run(config, f"the run in {origin}")
     config = resolved_values(config)
     algo = config["algo"]
     _known_algorithm(algo.get("name"), origin)
     if algo.get("preset") is not None and not PRESET.fullmatch(str(algo["preset"])):
         raise ZooError(f"{origin} is damaged: `algo.preset` in its config.yaml is no name")
     usual = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])
-    done = checked("train", {**{str(key): usual[key] for key in usual if key != "memory"}, **config})
-    if not trust:
-        refuse_many_of_others(path, done, "trust=true starts them all the same")
-    return done
+    return checked("train", {**{str(key): usual[key] for key in usual if key != "memory"}, **config})
 
 
 def _known_algorithm(name: Any, origin: str) -> None:
@@ -231,14 +209,14 @@ class _Left:
     """By monitor."""
 
 
-def _left_by(run: RunFolder, *, agents: bool, follow_links: bool = False) -> _Left:
+def _left_by(run: RunFolder, *, agents: bool) -> _Left:
     """Read it all, before anything is trained. Raises `ZooError` for a file that is damaged."""
     names = [f"{name}/{file}.safetensors" for name in _AGENTS for file in ("policy", "normalization")]
     monitors = sorted(path.name for path in run.monitor.glob("*.monitor.csv"))
     return _Left(
-        {name: _tensors(run.path / name, follow_links) for name in names if agents},
-        _evaluations(run, follow_links),
-        {name: episodes for name in monitors if (episodes := _episodes(run, name, follow_links)) is not None},
+        {name: _tensors(run.path / name) for name in names if agents},
+        _evaluations(run),
+        {name: episodes for name in monitors if (episodes := _episodes(run, name)) is not None},
     )
 
 
@@ -256,10 +234,9 @@ def _compare_agents(before: Mapping[str, Arrays | None], after: Mapping[str, Arr
     return next((each for each in compared if not each.equal), Comparison(True, "agent and best agent"))
 
 
-def _tensors(path: Path, follow_links: bool) -> Arrays | None:
+def _tensors(path: Path) -> Arrays | None:
     try:
-        content = Folder(path.parent, follow_links=follow_links).read(path.name, TENSOR_LIMIT)
-        return None if content is None else parse_tensors(content)[0]
+        return parse_tensors(path.read_bytes())[0] if path.exists() else None
     except (OSError, ValueError) as error:
         raise ZooError(f"can't read {one_line(path)}: {error}") from error
 
@@ -302,12 +279,13 @@ def _compare_evaluations(
     return Comparison(True, f"all {len(theirs)}, the last at step {max(theirs):,}")
 
 
-def _evaluations(run: RunFolder, follow_links: bool) -> dict[int, tuple[bytes, ...]]:
+def _evaluations(run: RunFolder) -> dict[int, tuple[bytes, ...]]:
     try:
-        content = Folder(run.path, follow_links=follow_links).read(run.evaluations.name, TABLE_LIMIT)
-        if content is None:
+        if not run.evaluations.exists():
             return {}
-        arrays = parse_arrays(content, ("timesteps", "results", "ep_lengths", "successes"))
+        arrays = parse_arrays(
+            run.evaluations.read_bytes(), ("timesteps", "results", "ep_lengths", "successes")
+        )
         steps, results = arrays.pop("timesteps"), arrays["results"]
         if steps.ndim != 1 or any(len(each) != len(steps) for each in (results, *arrays.values())):
             raise ValueError("its arrays don't fit together")
@@ -336,12 +314,11 @@ def _compare_episodes(
     return Comparison(True, f"all {n_episodes:,} episodes")
 
 
-def _episodes(run: RunFolder, name: str, follow_links: bool) -> Episodes | None:
+def _episodes(run: RunFolder, name: str) -> Episodes | None:
     try:
-        content = Folder(run.monitor, follow_links=follow_links).read(name, TABLE_LIMIT)
-        if content is None:
+        if not (run.monitor / name).exists():
             return None
-        lines = content.decode().split("\n")[1:-1]
+        lines = (run.monitor / name).read_text(encoding="utf-8").split("\n")[1:-1]
         return [{key: value for key, value in row.items() if key != _CLOCK} for row in csv.DictReader(lines)]
     except (OSError, ValueError, csv.Error) as error:
         raise ZooError(f"can't read {one_line(run.monitor / name)}: {one_line(error)}") from error

@@ -16,19 +16,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
 from zoo.agents.finding import KEPT
-from zoo.agents.own_runs import is_own_run
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
-from zoo.files.opening import (
-    TEXT_LIMIT,
-    DamagedFileError,
-    UnusualEntryError,
-    read_regular,
-    refuse_unusual_entries,
-)
 from zoo.files.plain_data import parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
@@ -44,21 +36,6 @@ if TYPE_CHECKING:
 CHECKPOINT_FOLDER = "checkpoint"
 
 PRETRAINING_FOLDER, PRETRAINING_CURVES = "pretraining", "pretrain.csv"
-
-WRITTEN = (
-    *(
-        ".lock*",
-        ".signature*",
-        "config.yaml*",
-        "run.json*",
-        "progress.csv*",
-        "evaluations.npz*",
-        "monitor*",
-        "tb*",
-    ),
-    *("agent*", "best_agent*", "checkpoint*", "pretrain*", "videos*", ".*.partial", ".*.previous"),
-)
-"""Patterns of all that Zoo itself reads and writes in a run's folder."""
 
 FINISHED = "finished"
 """The status of a run that ended by itself."""
@@ -112,18 +89,13 @@ class RunFolder:
         return run
 
     @classmethod
-    def reopen(
-        cls, path: str | os.PathLike[str], *, for_more_steps: bool = False, is_trusted: bool = False
-    ) -> RunFolder:
+    def reopen(cls, path: str | os.PathLike[str], *, for_more_steps: bool = False) -> RunFolder:
         """Take up an interrupted run; without a checkpoint it starts anew, with what it logged removed.
 
-        Raises `ZooError` if there is no run, if it is still going on, if it is finished, or if something in
-        it is no file: a run may be a stranger's, or stand where others write. Links need ``is_trusted``.
-        One that is taken up ``for_more_steps`` than it was to have may be finished, where its checkpoint was
-        kept.
+        Raises `ZooError` if there is no run, if it is still going on, or if it is finished. One that is taken
+        up ``for_more_steps`` than it was to have may be finished, where its checkpoint was kept.
         """
         run = cls(path)
-        refuse_unusual(run.path, is_trusted=is_trusted)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
         try:
@@ -143,7 +115,7 @@ class RunFolder:
         if not run.has_checkpoint:
             run._remove_logs()
         if run.config.is_file():
-            run._written[run.config] = _content(run.config)
+            run._written[run.config] = run.config.read_bytes()
         return run
 
     @property
@@ -164,14 +136,14 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
         try:
-            return parse_yaml(_content(self.config))
+            return parse_yaml(self.config.read_bytes())
         except (OSError, ValueError) as error:
             raise ZooError(f"can't read the run's config {self.config}: {error}") from error
 
     def read_record(self) -> dict[str, Any]:
         """Return ``run.json``. Raises `ZooError` if there is no run here."""
         try:
-            return parse_record(_content(self.record))
+            return parse_record(self.record.read_bytes())
         except FileNotFoundError as error:
             raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
         except (OSError, ValueError) as error:
@@ -283,7 +255,7 @@ class RunFolder:
     def _record_so_far(self) -> dict[str, Any]:
         """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
         try:
-            return parse_record(_content(self.record))
+            return parse_record(self.record.read_bytes())
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -310,7 +282,7 @@ class RunFolder:
         except ImportError:
             return
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            flags = os.O_RDWR | os.O_CREAT
             self._lock = os.fdopen(os.open(self.lock, flags, 0o644), "r+b", buffering=0)
         except OSError as error:
             raise ZooError(f"can't write in {self.path}: {error.strerror or error}") from error
@@ -339,29 +311,6 @@ class FolderWatch(Callback):
     def on_training_end(self, algorithm: Training) -> None:
         """Look once more."""
         self.run.make_again_if_deleted()
-
-
-def refuse_unusual(run: Path, *, is_trusted: bool = False) -> None:
-    """Raise `ZooError` for a link, a pipe or a device where a run keeps files; trackers have their own.
-
-    So for files with large holes in a stranger's run; one's own may stand where the system compresses them.
-    """
-    try:
-        if run.is_dir():
-            holes_allowed = is_trusted or is_own_run(run)
-            refuse_unusual_entries(run, WRITTEN, links_allowed=is_trusted, holes_allowed=holes_allowed)
-    except UnusualEntryError as error:
-        remedy = "; if it is yours, trust=true takes it" if "device" not in error.what else ""
-        raise ZooError(f"the run in {one_line(run)} is refused: {one_line(error)}{remedy}") from error
-    except OSError as error:
-        raise ZooError(f"can't read the run in {one_line(run)}: {error.strerror or error}") from error
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_regular(path, TEXT_LIMIT)
-    except DamagedFileError as error:
-        raise ValueError(error.problem) from error
 
 
 def _made_anew(parent: Path, name: str) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.agents.agent_folder import AgentFiles, read_agent, read_as_data
+from zoo.agents.agent_folder import AgentFiles, read_as_data
 from zoo.agents.finding import resolve_agent, run_of
 from zoo.algorithms.resuming import Tensors
 from zoo.config.environment_values import as_written
@@ -19,7 +19,7 @@ from zoo.files.printing import one_line
 from zoo.memory.loading import spaces_of_columns
 from zoo.training.checkpoint import MISFITS, Checkpoint, read_checkpoint
 from zoo.training.checkpoint_files import check_workers, has_checkpoint
-from zoo.training.run_folder import CHECKPOINT_FOLDER, refuse_unusual
+from zoo.training.run_folder import CHECKPOINT_FOLDER
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
@@ -34,17 +34,14 @@ OF_THE_MEMORY = ("algo.buffer_size", "algo.optimize_memory_usage", "n_envs", "me
 """Settings that two runs have in common which hand on a replay memory."""
 
 
-def take_from(
-    algorithm: Algorithm[Any], source: str, config: Mapping[str, Any], *, links_allowed: bool = False
-) -> list[str]:
+def take_from(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any]) -> list[str]:
     """Take over what ``init_with`` says of the agent or run; return which of its settings are others today.
 
     Weights are those of an agent, with its running statistics. With the optimizer they are those of the
-    run's last checkpoint, in which the optimizer stands and the replay memory. Nothing of the agent is run;
-    links that leave it are followed only with ``links_allowed``. Raises `ZooError` if there is none, or it
-    does not fit.
+    run's last checkpoint, in which the optimizer stands and the replay memory. Nothing of the agent is run.
+    Raises `ZooError` if there is none, or it does not fit.
     """
-    files = read_agent(source, trust=True, own_env=True) if links_allowed else read_as_data(source)
+    files = read_as_data(source)
     _check_spaces(algorithm, files, source)
     _check_finite(files, source)
     what = config.get("init_with", WEIGHTS)
@@ -52,7 +49,7 @@ def take_from(
         _take_weights(algorithm, files, source, config)
         return list(differences(files.config, algorithm, config))
     where = f"can't take {'all' if what == ALL else 'the optimizer'} from {one_line(source)}"
-    checkpoint = _last_checkpoint(algorithm, files, source, what, where, links_allowed)
+    checkpoint = _last_checkpoint(algorithm, files, source, what, where)
     _take_tensors(algorithm, checkpoint, where)
     if what == ALL and algorithm.has_replay:
         _take_memory(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
@@ -81,7 +78,7 @@ def _take_weights(
 
 
 def _last_checkpoint(
-    algorithm: Algorithm[Any], files: AgentFiles, source: str, what: str, where: str, links_allowed: bool
+    algorithm: Algorithm[Any], files: AgentFiles, source: str, what: str, where: str
 ) -> Checkpoint:
     """Return that of the run at ``source``, or of the agent's run. Raises `ZooError`."""
     trained = files.config["algo"]["name"]
@@ -95,7 +92,6 @@ def _last_checkpoint(
         raise ZooError(
             f"{where}: it is an agent alone, and only a run has more than weights; init_with=weights"
         )
-    refuse_unusual(run, is_trusted=links_allowed)
     folder = run / CHECKPOINT_FOLDER
     if not has_checkpoint(folder):
         raise ZooError(

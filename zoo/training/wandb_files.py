@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from zoo.files.opening import TENSOR_LIMIT
-
 _FILE_HEADER, _HEADER, _BLOCK = 7, 7, 32 * 1024
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
@@ -43,9 +41,7 @@ def records(path: Path) -> Iterator[Any]:
 
 
 def _content(path: Path) -> bytes:
-    if not path.is_file() or path.stat().st_size > TENSOR_LIMIT:
-        return b""
-    return path.read_bytes()
+    return path.read_bytes() if path.is_file() else b""
 
 
 def _messages(content: bytes) -> Iterator[bytes]:

@@ -21,7 +21,6 @@ from zoo.files.printing import one_line
 from zoo.training.checkpoint import CHECKPOINT, RESTORE, restore_share, write_share
 from zoo.training.configured_algorithm import make_algorithm
 from zoo.training.signals import stop_on_signals
-from zoo.training.signed_words import Words
 from zoo.training.workers import (
     CONFIG,
     FAILED,
@@ -75,19 +74,15 @@ def _end_with_the_first(folder: Path) -> None:
 
 
 def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None) -> int:
-    """Learn by the config in the store until the first worker says that it is over; return an exit status.
-
-    Raises `ZooError` if the config is not signed for this step of a job.
-    """
+    """Learn by the config in the store until the first worker says that it is over; return an exit status."""
     from zoo.optim.workers import Workers, means_loss
 
-    words = Words(store, None if task is None else task.step)
     try:
-        given = json.loads(words.read(CONFIG))
+        given = json.loads(store.get(CONFIG))
     except RuntimeError:  # it has ended before
         return FAILURE
     if given is None:  # it has found a mistake, and told it
-        words.write(f"{READY}/{rank}", "")
+        store.set(f"{READY}/{rank}", "")
         return FAILURE
     config, checkpoint = given
     try:
@@ -95,25 +90,24 @@ def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int, tas
             warnings.simplefilter("ignore")  # the first one has told
             algorithm = _make_algorithm(config_of(config, n_here, rank_here, task), closing)
             closing.enter_context(stop_on_signals(algorithm, leads=False))
-            words.write(f"{READY}/{rank}", "")
+            store.set(f"{READY}/{rank}", "")
             on_gpus = algorithm.device.type == "cuda"
             workers = Workers(rank, size, store, n_here=n_here, on_gpus=on_gpus)
             closing.callback(workers.close)
-            words.check_members(workers)
             algorithm.join(workers)
             _take_orders(algorithm, workers, Path(checkpoint))
         return 0
     except KeyboardInterrupt:
-        _leave_word(words, f"{FAILED}/{rank}", ["mistake", "it was interrupted"])
+        _leave_word(store, f"{FAILED}/{rank}", ["mistake", "it was interrupted"])
         return INTERRUPTED
     except Exception as error:
         if means_loss(error):
-            _leave_word(words, f"{LOST}/{rank}", [])
+            _leave_word(store, f"{LOST}/{rank}", [])
         elif isinstance(error, ZooError):
-            _leave_word(words, f"{FAILED}/{rank}", ["mistake", str(error)])
+            _leave_word(store, f"{FAILED}/{rank}", ["mistake", str(error)])
         else:
             text = "".join(traceback.format_exception(error)).rstrip()
-            _leave_word(words, f"{FAILED}/{rank}", ["bug", f"{type(error).__name__}: {error}\n{text}"])
+            _leave_word(store, f"{FAILED}/{rank}", ["bug", f"{type(error).__name__}: {error}\n{text}"])
         return FAILURE
 
 
@@ -137,6 +131,6 @@ def _take_orders(algorithm: Algorithm[Any], workers: Workers, checkpoint: Path) 
     workers.follow(orders)
 
 
-def _leave_word(words: Words, name: str, word: list[str]) -> None:
+def _leave_word(store: Store, name: str, word: list[str]) -> None:
     with contextlib.suppress(RuntimeError):  # the store may be gone with the first worker
-        words.write(name, json.dumps(word))
+        store.set(name, json.dumps(word))

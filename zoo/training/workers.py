@@ -26,7 +26,6 @@ from zoo.training.job import LOOPBACK, Task, slurm_task
 from zoo.training.machine import usable_cores
 from zoo.training.problems import tell
 from zoo.training.process_limits import refuse_too_many_workers
-from zoo.training.signed_words import Words
 from zoo.training.worker_folder import WorkerFolder
 
 if TYPE_CHECKING:
@@ -153,12 +152,10 @@ class Crew:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder: WorkerFolder | None = None
         self._store: Store | None = None
-        self._words: Words | None = None
         if task is None:
             refuse_too_many_workers(size)
         else:  # from now on the others see whether this one lives
             self._store = open_store(task)
-            self._words = Words(self._store, task.step)
 
     def start(self, config: Mapping[str, Any], checkpoint: Path, *, on_gpus: bool = False) -> Workers:
         """Start the others with this config, or meet them, and return this one. Raises what they raise.
@@ -172,13 +169,11 @@ class Crew:
             self._store = self._start_processes()
         if config["device"] == "auto":
             config = {**config, "device": "cuda" if on_gpus else "cpu"}
-        self._words = self._words or Words(self._store, None)
-        self._words.write(CONFIG, json.dumps([config, str(checkpoint.absolute())]))
+        self._store.set(CONFIG, json.dumps([config, str(checkpoint.absolute())]))
         self._has_called = True
         with self.causes_told():
             self._wait_until_ready()
             self._workers = Workers(0, self.size, self._store, n_here=self.n_here, on_gpus=on_gpus)
-            self._words.check_members(self._workers)
         return self._workers
 
     def _start_processes(self) -> Store:
@@ -204,7 +199,6 @@ class Crew:
         return store
 
     def _wait_until_ready(self) -> None:
-        assert self._words is not None
         deadline = time.monotonic() + START_SECONDS
         missing = list(range(1, self.size))
         while missing:
@@ -278,9 +272,9 @@ class Crew:
         return None
 
     def _word(self, kind: str, rank: int) -> str | None:
-        assert self._words is not None
+        assert self._store is not None
         name = f"{kind}/{rank}"
-        return self._words.read(name) if self._words.has(name) else None
+        return self._store.get(name).decode() if self._store.check([name]) else None
 
     # -- the end ----------------------------------------------------------------------------------------
 
@@ -302,17 +296,17 @@ class Crew:
             process.wait()
             assert process.stdin is not None
             process.stdin.close()
-        self._processes, self._store, self._words = [], None, None
+        self._processes, self._store = [], None
         if self._folder is not None:
             self._folder.remove()
 
     def _send_home(self) -> None:
         """Tell the other tasks of a job that there is no run, which some may ask for only now."""
-        assert self._words is not None
-        self._words.write(CONFIG, json.dumps(None))
+        assert self._store is not None
+        self._store.set(CONFIG, json.dumps(None))
         deadline = time.monotonic() + SECONDS_TO_COME
         names = [f"{READY}/{rank}" for rank in range(1, self.size)]
-        while time.monotonic() < deadline and not all(map(self._words.has, names)):
+        while time.monotonic() < deadline and not self._store.check(names):
             time.sleep(0.05)
 
 

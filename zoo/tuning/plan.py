@@ -21,7 +21,7 @@ from zoo.tuning.space import Config, Space
 
 FREE = (
     *("resume", "job", "runs_dir", "progress_bar", "verbose", "device", "threads", "compile"),
-    *("trust", "tuned", "seed", "logger", "callbacks.checkpoint"),
+    *("tuned", "seed", "logger", "callbacks.checkpoint"),
 )
 """Settings of a training in which two commands on one study may differ."""
 

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import datetime
 import io
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,19 +34,11 @@ from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.cells import csv_text
-from zoo.files.opening import TEXT_LIMIT, Folder
-from zoo.files.own_key import is_signed, signature_of
 from zoo.files.plain_data import parse_yaml, to_yaml
 from zoo.files.printing import one_line
 
 LAUNCHER = "launcher"
 """The lock that a multirun on this machine holds."""
-
-PURPOSE = "zoo sweep"
-"""What the user's key signs here."""
-
-RECORD_LIMIT = 4 * 2**20
-"""Bytes that ``sweep.yaml`` may have: those of tens of thousands of jobs."""
 
 MAKING_RUNS = ("train",)
 """Commands whose jobs leave runs behind, which stand in the sweep's folder."""
@@ -100,7 +91,6 @@ class SweepFolder:
         self.states = StateFiles(self.path / "jobs", self._recorded_overrides)
         self._runs = RunsOfJobs(self.path)
         self._final: dict[int, Row] = {}
-        self._is_own: bool | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SweepFolder:
@@ -132,12 +122,6 @@ class SweepFolder:
         """Return the file for what a job prints."""
         return self.path / f"{number}.log"
 
-    def refuse_links(self, numbers: Sequence[int]) -> None:
-        """Raise `ZooError` if what is about to be written for these jobs would be written elsewhere."""
-        for path in (self.states.path, *map(self.log, numbers)):
-            if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir())):
-                raise ZooError(f"{one_line(path)} is a link or no file, and a sweep's is neither: remove it")
-
     def job_name(self, number: int) -> str:
         """Return the name of the job to which a run of this sweep says that it belongs."""
         return f"{self.path.absolute().name}_{number}"
@@ -148,13 +132,12 @@ class SweepFolder:
         earlier = self.read_record() if self.record.is_file() else {}
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = {"started": now, **earlier, **values, "jobs": jobs}
-        record["signature"] = signature_of(PURPOSE, self._signed(record))
         atomic.write_text(self.record, to_yaml(record))
 
     def read_record(self) -> dict[str, Any]:
         """Return what ``sweep.yaml`` says. Raises `ZooError` if it is damaged."""
         try:
-            return parse_yaml(Folder(self.path).read(self.record.name, RECORD_LIMIT) or b"")
+            return parse_yaml(self.record.read_bytes())
         except (OSError, ValueError, ZooError) as error:
             raise ZooError(f"can't read {one_line(self.record)}: {one_line(error)}") from error
 
@@ -165,23 +148,6 @@ class SweepFolder:
                 if job["number"] == number:
                     return [str(each) for each in job["overrides"]]
         return None
-
-    def is_own(self) -> bool:
-        """Tell whether this user has started the sweep here, with just these overrides.
-
-        Raises `ZooError` if it is damaged.
-        """
-        if self._is_own is None:
-            record = self.read_record()
-            self._is_own = is_signed(PURPOSE, self._signed(record), record.get("signature"))
-        return self._is_own
-
-    def _signed(self, record: Mapping[str, Any]) -> str:
-        """Return what decides which code the jobs run: where from, with which overrides."""
-        jobs = [[state.number, state.overrides] for state in self.states.all()]
-        places = [os.getcwd(), os.path.realpath(self.path)]
-        common = [record.get(key) for key in ("command", "overrides", "hydra_overrides")]
-        return json.dumps([places, common, jobs])
 
     def change(self, number: int, **values: object) -> JobState:
         """Write down how a job stands now, and `sweep.csv` anew."""
@@ -203,7 +169,7 @@ class SweepFolder:
 
     def _written_table(self) -> bytes | None:
         with contextlib.suppress(ZooError, OSError):
-            return Folder(self.path).read(self.table.name, TEXT_LIMIT)
+            return self.table.read_bytes()
         return None
 
     def rows(self) -> list[Row]:
@@ -256,9 +222,8 @@ class SweepFolder:
             self.path.rmdir()
 
     def _row(self, state: JobState, standing: Standing | None, run: Path | None, is_launching: bool) -> Row:
-        if run is None:  # a stranger's sweep may name any place as that of a run
+        if run is None:
             run = _run_that_is_resumed(state.overrides)
-            run = run if run is not None and self.is_own() else None
         facts = None if run is None else self._runs.facts(run)
         if _is_final(state):
             status, reason = state.status, state.reason

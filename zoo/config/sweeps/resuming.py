@@ -36,8 +36,6 @@ def resume(loader: ConfigLoader, sweep: Sweep, given: Sequence[str]) -> None:
     folder = SweepFolder.open(sweep.settings.resume)
     record = folder.read_record()
     _refuse_another_command(folder, record, sweep.command)
-    if not folder.is_own():
-        _refuse_code_of_others(folder, record, is_trusted=sweep.settings.trust)
     launcher_choices = _refuse_changes(record, given, folder)
     if folder.states.is_held(LAUNCHER):
         raise ZooError(
@@ -45,7 +43,6 @@ def resume(loader: ConfigLoader, sweep: Sweep, given: Sequence[str]) -> None:
         )
     _wait_for_the_last(folder)
     numbers = [row.state.number for row in folder.rows() if row.is_missing]
-    folder.refuse_links(numbers)
     sweep.folder = folder
     if not numbers:
         say(f"zoo: nothing is missing in {folder.shown}")
@@ -68,30 +65,6 @@ def _refuse_another_command(folder: SweepFolder, record: dict[str, Any], command
             f"the sweep in {folder.shown} was started in {one_line(place, 1000)};"
             " go there to resume it, as its settings may depend on that folder"
         )
-
-
-def _refuse_code_of_others(folder: SweepFolder, record: dict[str, Any], *, is_trusted: bool) -> None:
-    """Raise `ZooError` unless the user wants to run whatever a sweep names that was not started here so.
-
-    Overrides can name any class and any command. Those that would be run by the command itself, or change
-    where all configs come from, are not taken at all.
-    """
-    if not is_trusted:
-        raise ZooError(
-            f"the sweep in {folder.shown} was started by another user, on another machine, in another folder,"
-            " or was changed, and its overrides may run code; if you trust who made it: sweep.trust=true"
-        )
-    given = [*_texts(record, "overrides"), *_texts(record, "hydra_overrides")]
-    given += [each for state in folder.states.all() for each in state.overrides]
-    try:
-        parsed = parse_overrides(given)
-    except HYDRA_ERRORS as error:
-        raise as_zoo_error(error, []) from error
-    for each in parsed:
-        if each.key_or_group.split(".")[:2] in (["hydra", "callbacks"], ["hydra", "searchpath"]):
-            raise ZooError(
-                f"the sweep in {folder.shown} is not yours, so it can't set {one_line(each.input_line)}"
-            )
 
 
 def _refuse_changes(record: dict[str, Any], given: Sequence[str], folder: SweepFolder) -> list[str]:

@@ -13,11 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import ZooError
-from zoo.files.opening import Folder
 from zoo.files.plain_data import parse_json, parse_yaml
-
-FILE_LIMIT = 2**20
-"""Bytes that each of a run's files may have; real ones have some kilobytes."""
 
 TAIL = 2**16
 """Bytes at the end of a log that are read for its last row."""
@@ -90,32 +86,27 @@ class RunsOfJobs:
         )
 
     def _folders(self) -> Iterator[Path]:
-        real_root = os.path.realpath(self.root)
         for record in self.root.glob("*/*/*/run.json"):
-            if Path(os.path.realpath(record.parent)).is_relative_to(real_root):
-                yield record.parent
+            yield record.parent
 
 
 def _json(folder: Path, name: str) -> dict[str, Any]:
     """Return what a file holds; nothing if there is none, or if it is damaged."""
     with contextlib.suppress(OSError, ValueError, ZooError):
-        return parse_json(Folder(folder).read(name, FILE_LIMIT) or b"{}")
+        return parse_json((folder / name).read_bytes())
     return {}
 
 
 def _yaml(folder: Path, name: str) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, ZooError):
-        return parse_yaml(Folder(folder).read(name, FILE_LIMIT) or b"{}")
+        return parse_yaml((folder / name).read_bytes())
     return {}
 
 
 def _last_row(folder: Path) -> dict[str, str]:
     """Return the last value of each scalar in the last rows of a run's ``progress.csv``."""
     try:
-        file = Folder(folder).opened("progress.csv")
-        if file is None:
-            return {}
-        with file:
+        with open(folder / "progress.csv", "rb") as file:
             header = file.readline(TAIL).decode()
             file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - TAIL))
             lines = file.read(TAIL).decode(errors="replace").split("\n")[:-1]

@@ -20,7 +20,6 @@ class SweepSettings:
     retries: int = hyperparameter(0, "times that a job which failed by itself is tried again", ge=0)
     fail_fast: bool = hyperparameter(False, "after the first failure no more jobs start")
     resume: str | None = hyperparameter(None, "folder of a sweep whose unfinished jobs are run")
-    trust: bool = hyperparameter(False, "resume a sweep that was started elsewhere, though it may name code")
     wait: bool = hyperparameter(False, "on Slurm: wait for the jobs, and show how each ends")
 
 

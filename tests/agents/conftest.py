@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
-from stranger import CONFIG
 
 from zoo.agents.agent_folder import AgentFiles
+
+CONFIG: dict[str, Any] = {
+    "algo": {"name": "ppo2", "learning_rate": "lin_3e-4", "clip_range": 0.2, "target_kl": None},
+    "policy": {"name": "MlpPolicy", "net_arch": [64, 64], "activation": None, "_target_": None},
+    "env": {"id": "CartPole-v1", "kwargs": {}, "wrappers": [], "normalize": True, "n_workers": None},
+    "n_envs": 8,
+    "observation_space": {"type": "Box", "shape": [4], "low": -1.0, "high": 1.0, "dtype": "float32"},
+    "action_space": {"type": "Discrete", "n": 2, "start": 0},
+}
 
 
 @pytest.fixture

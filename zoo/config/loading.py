@@ -15,7 +15,7 @@ from zoo.config.environment_values import resolved
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
 from zoo.config.interrupts import interrupts_kept
 from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
-from zoo.config.own_modules import name_own
+from zoo.config.own_modules import search_working_folder
 from zoo.config.paths import shown
 from zoo.config.resuming import ResumedRun
 from zoo.config.source import ZooConfigSource, chosen_groups
@@ -176,10 +176,8 @@ class ConfigLoader(PluggedLoader):
 def _let_callbacks_be_found(config: DictConfig) -> None:
     """Let Hydra find the callbacks in the working folder that the user's own files, or they, name."""
     callbacks = OmegaConf.select(config, "hydra.callbacks")
-    for each in (callbacks or {}).values():
-        target = each.get("_target_") if isinstance(each, DictConfig) else None
-        if target is not None:
-            name_own(str(target))
+    if callbacks:
+        search_working_folder()
 
 
 def _plain_job(config: DictConfig) -> dict[str, object]:

@@ -1,32 +1,21 @@
-"""Modules that stand in the working folder: found for whoever names them, and for nobody else.
+"""The user's own modules: they may stand in the working folder, which Python searches once one is named.
 
-The working folder may hold what a stranger sent. It is on no import path therefore, and Python's own modules,
-installed packages and their optional dependencies are never looked for there. Only a module that the user
-typed, or that a config of theirs names, is, and whatever such a module imports itself, whenever it does.
+Until then the folder is on no import path, so that a file beside a downloaded agent is never imported by
+accident. It comes last there: no file in it takes the place of an installed package.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 
 from zoo.config.paths import shown
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
-
-SAFE_PATH = "PYTHONSAFEPATH"
-"""With this variable a process of Python does not look into the working folder, from Python 3.11 on."""
-
-_OURS = "zoo"
-"""What the variable is set to, so that it can be told from a user's."""
 
 
 def import_own(name: str) -> ModuleType:
@@ -37,7 +26,7 @@ def import_own(name: str) -> ModuleType:
     """
     if not name:
         raise ModuleNotFoundError("a module without a name")
-    name_own(name)
+    search_working_folder()
     try:
         return importlib.import_module(name)
     except (ModuleNotFoundError, ZooError):
@@ -50,92 +39,11 @@ def import_own(name: str) -> ModuleType:
         ) from error
 
 
-def name_own(name: str) -> None:
-    """Let the module be found in the working folder by whoever imports it: ``module`` or ``module:Class``."""
-    finder = _finder()
-    finder.folder = os.getcwd()
-    finder.names.add(_top(name.partition(":")[0]))
-
-
-class Named:
-    """The modules that were named so far; they are found in the process, too, that unpickles this."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        finder = _finder()
-        return find_named, (finder.folder, sorted(finder.names | finder.found))
-
-
-def find_named(folder: str, names: Iterable[str]) -> Named:
-    """Find modules of these names, and what they import, in the folder from now on."""
-    finder = _finder(folder)
-    finder.folder = folder
-    finder.names.update(names)
-    return Named()
-
-
-@contextlib.contextmanager
-def safe_path() -> Iterator[None]:
-    """Let processes of Python that are started within the block not look into the working folder."""
-    if SAFE_PATH in os.environ:
-        yield
-        return
-    os.environ[SAFE_PATH] = _OURS
-    try:
-        yield
-    finally:
-        os.environ.pop(SAFE_PATH, None)
-
-
-def leave_safe_path() -> None:
-    """In such a process: let its own children be as they are elsewhere."""
-    if os.environ.get(SAFE_PATH) == _OURS:
-        del os.environ[SAFE_PATH]
-
-
-class _WorkingFolderFinder(MetaPathFinder):
-    """Finds top-level modules in a folder: those of ``names``, and what modules ``found`` there import."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.names: set[str] = set()
-        self.found: set[str] = set()
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return where a module is, None if it is not there or not to be found there."""
-        if path is not None:
-            return None
-        if fullname not in self.names | self.found and _importing_module() not in self.found:
-            return None
-        spec = PathFinder.find_spec(fullname, [self.folder], target)
-        if spec is not None:
-            self.found.add(fullname)
-        return spec
-
-
-def _finder(folder: str | None = None) -> _WorkingFolderFinder:
-    for each in sys.meta_path:
-        if isinstance(each, _WorkingFolderFinder):
-            return each
-    finder = _WorkingFolderFinder(os.getcwd() if folder is None else folder)
-    sys.meta_path.append(finder)
-    return finder
-
-
-def _importing_module() -> str:
-    """Return the top-level name of the module whose code asks for an import."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        name = _top(str(frame.f_globals.get("__name__") or ""))
-        if name not in ("importlib", "_frozen_importlib", "_frozen_importlib_external"):
-            return name
-        frame = frame.f_back
-    return ""
-
-
-def _top(name: str) -> str:
-    return name.partition(".")[0]
+def search_working_folder() -> None:
+    """Let modules of the working folder be imported from now on, in processes that are started later too."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+        importlib.invalidate_caches()
 
 
 def _place(error: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
-from zoo.config.own_modules import import_own, name_own
+from zoo.config.own_modules import import_own
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 
@@ -91,10 +91,6 @@ def resolve(env_id: str) -> EnvSpec:
             spec = gym.spec(name)
         except gym.error.Error as error:
             raise ZooError(_unknown(name, module=env_id.removesuffix(name))) from error
-    if name != env_id:
-        for entry_point in (spec.entry_point, spec.vector_entry_point):
-            if isinstance(entry_point, str):
-                name_own(entry_point)
     return spec
 
 

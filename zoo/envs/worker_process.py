@@ -20,7 +20,6 @@ from typing import Any
 
 import gymnasium as gym
 
-from zoo.config.own_modules import Named, leave_safe_path
 from zoo.envs.denormals import flush_denormals
 from zoo.envs.env_group import EnvGroup, EpisodeEnd
 from zoo.envs.sent_errors import packed
@@ -47,7 +46,6 @@ def message(command: str, *arguments: Any) -> bytes:
 
 
 def run_worker(
-    modules: Named,
     makers: Sequence[Callable[[], Env]],
     rows: range,
     connection: Connection,
@@ -57,12 +55,10 @@ def run_worker(
 ) -> None:
     """Make the environments ``rows`` and do as the pipe says until it is closed, then close them.
 
-    ``modules`` are those of the user's own, which must be found before ``makers`` are unpickled.
     ``parents_life`` is the end of a pipe that closes with the parent. ``inherited`` are the parent's ends of
     all pipes, which must be open nowhere else; ``life`` are options of `EnvGroup`. Ctrl-C and SIGTERM reach a
     whole process group; the parent decides what comes of them.
     """
-    leave_safe_path()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_soon_after(parents_life)

@@ -20,7 +20,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from zoo.config.own_modules import Named, safe_path
 from zoo.envs.config import DEFAULT_RESEED_EVERY
 from zoo.envs.env_group import EnvState, EpisodeEnd, Info
 from zoo.envs.same_step import SameStepVectorEnv, Transition
@@ -207,13 +206,12 @@ class WorkersVectorEnv(SameStepVectorEnv):
             inherited = [*others, ours, our_life] if start_method == "fork" else []
             process = context.Process(
                 target=run_worker,
-                args=(Named(), makers, rows, theirs, their_life, inherited),
+                args=(makers, rows, theirs, their_life, inherited),
                 kwargs=life,
                 name=f"zoo env worker {rows.start}",
             )
             try:
-                with safe_path():
-                    process.start()
+                process.start()
             except (TypeError, AttributeError, pickle.PicklingError) as error:
                 raise ZooError(
                     f"the environment cannot be sent to a worker process: {error}; "

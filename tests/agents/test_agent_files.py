@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import json
 import os
@@ -22,7 +21,6 @@ from zoo.agents.agent_folder import AgentFiles, check_tensors, read_agent, read_
 from zoo.agents.card import readme, score, steps
 from zoo.agents.model_card import model_card
 from zoo.errors import ZooError
-from zoo.files import opening
 
 NAMES = {"config.yaml", "policy.safetensors", "normalization.safetensors", "card.json", "README.md"}
 
@@ -350,19 +348,6 @@ def test_damaged_card_is_refused(folder: Path, text: str) -> None:
         read_card(folder)
 
 
-def test_random_damage_is_refused_or_harmless(folder: Path) -> None:
-    generator = np.random.default_rng(0)
-    for name in NAMES - {"README.md"}:
-        whole = (folder / name).read_bytes()
-        for _ in range(100):
-            damaged = bytearray(whole)
-            for position in generator.integers(0, len(whole), size=3):
-                damaged[position] = generator.integers(0, 256)
-            (folder / name).write_bytes(bytes(damaged))
-            assert is_read_or_refused(folder)
-        (folder / name).write_bytes(whole)
-
-
 def test_unreadable_file_is_refused_in_one_line(folder: Path) -> None:
     (folder / "card.json").unlink()
     (folder / "card.json").mkdir()
@@ -370,48 +355,6 @@ def test_unreadable_file_is_refused_in_one_line(folder: Path) -> None:
 
 
 # Folders that a stranger made
-
-
-def test_link_to_a_file_elsewhere_is_refused_unless_trusted(folder: Path, tmp_path: Path) -> None:
-    secret = tmp_path / "secret.json"
-    shutil.move(folder / "card.json", secret)
-    (folder / "card.json").symlink_to(secret)
-    assert "card.json is a link to a file elsewhere" in refusal(folder)
-    assert read_agent(folder, trust=True).card["seed"] == 3
-
-
-def test_link_inside_the_folder_is_followed(folder: Path) -> None:
-    (folder / "card.json").rename(folder / "card-1.json")
-    (folder / "card.json").symlink_to("card-1.json")
-    assert read_agent(folder).card["seed"] == 3
-
-
-@pytest.mark.parametrize("trust", [False, True])
-def test_pipe_or_device_is_refused_at_once(folder: Path, trust: bool) -> None:
-    (folder / "config.yaml").unlink()
-    os.mkfifo(folder / "config.yaml")
-    assert "config.yaml: it is not a regular file" in refusal(folder, trust=trust)
-    (folder / "config.yaml").unlink()
-    (folder / "config.yaml").symlink_to("/dev/zero")
-    assert "config.yaml" in refusal(folder, trust=trust)
-
-
-def test_dangling_link_is_refused(folder: Path) -> None:
-    (folder / "card.json").unlink()
-    (folder / "card.json").symlink_to("gone.json")
-    assert "No such file" in refusal(folder)
-
-
-def test_link_to_itself_is_refused(folder: Path) -> None:
-    (folder / "card.json").unlink()
-    (folder / "card.json").symlink_to("card.json")
-    assert "card.json" in refusal(folder)
-
-
-def test_huge_file_is_refused_before_it_is_read(folder: Path) -> None:
-    with open(folder / "config.yaml", "r+b") as file:
-        file.truncate(2**40)
-    assert "config.yaml: it has 1,099,511,627,776 bytes" in refusal(folder)
 
 
 # Zips that a stranger made
@@ -456,24 +399,6 @@ def test_zip_with_a_link_is_refused(tmp_path: Path, entries: dict[str, bytes]) -
     assert "`extra.json` is a link" in refusal(path)
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_zip_with_two_files_of_one_name_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:
-    path = write_zip(tmp_path / "double.zip", entries)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("config.yaml", b"format: 1")
-    assert "`config.yaml` stands in it twice" in refusal(path)
-
-
-@pytest.mark.parametrize("name", ["config.yaml", "policy.safetensors", "card.json"])
-def test_zip_bomb_is_refused_before_it_is_unpacked(
-    tmp_path: Path, entries: dict[str, bytes], name: str
-) -> None:
-    path = write_zip(tmp_path / "bomb.zip", {**entries, name: bytes(opening.TEXT_LIMIT + 1)})
-    assert path.stat().st_size < 100_000
-    assert f"{name}: " in refusal(path)
-    assert f"unpack to {opening.TEXT_LIMIT + 1:,}" in refusal(path)
-
-
 def test_zip_entry_that_understates_its_size_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:
     path = write_zip(tmp_path / "lie.zip", {**entries, "config.yaml": b"a: 1\n" * 10_000})
     content = path.read_bytes()
@@ -481,11 +406,6 @@ def test_zip_entry_that_understates_its_size_is_refused(tmp_path: Path, entries:
     assert content.count(true_size) == 2
     path.write_bytes(content.replace(true_size, stated))
     assert "is damaged: config.yaml" in refusal(path)
-
-
-def test_zip_with_too_many_entries_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:
-    path = write_zip(tmp_path / "many.zip", {**entries, **{f"f{i}": b"" for i in range(1001)}})
-    assert "entries" in refusal(path)
 
 
 def test_zip_cut_anywhere_or_with_flipped_bytes_is_refused_or_harmless(
@@ -521,30 +441,6 @@ def test_first_differences_between_tensors_and_policy_are_named() -> None:
     assert "a has shape [2, 3], expected [2, 4]; c is missing; d is missing and 2 more" in message
     with pytest.raises(ZooError, match="x is not part of the policy"):
         check_tensors({"a": (2, 3), "b": (4,)}, tensors)
-
-
-@pytest.mark.parametrize("place", ["format", "n_envs", "algo.n_steps", "env.id"])
-def test_number_that_nothing_holds_is_told_in_one_line(tmp_path: Path, agent: AgentFiles, place: str) -> None:
-    folder = write_agent(tmp_path / "agent", agent)
-    config = {"format": 1, **agent.config}
-    for number in ("0x" + "f" * 5_000, "0x" + "f" * 300, "9" * 1_000):
-        values = copy.deepcopy(config)
-        section, _, key = place.rpartition(".")
-        (values[section] if section else values)[key] = "HUGE"
-        (folder / "config.yaml").write_text(yaml.safe_dump(values).replace("HUGE", number))
-        with pytest.raises(ZooError, match=r"is damaged: config\.yaml: ") as caught:
-            read_agent(folder)
-        assert str(caught.value).isprintable()
-
-
-def test_config_that_is_too_large_is_read_only_if_the_user_vouches_for_it(
-    tmp_path: Path, agent: AgentFiles
-) -> None:
-    agent.config["env"]["kwargs"] = {f"a{index}": 0 for index in range(15_000)}
-    folder = write_agent(tmp_path / "agent", agent)
-    with pytest.raises(ZooError, match="too many values"):
-        read_agent(folder)
-    assert read_agent(folder, trust=True).config["env"] == agent.config["env"]
 
 
 def test_page_shows_what_a_stranger_wrote_and_obeys_none_of_it(agent: AgentFiles) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -107,34 +106,6 @@ def test_part_of_a_run_is_compared_at_its_checkpoint(run: Path, capsys: pytest.C
     status, found, out = reproduced(capsys, str(run), "until=512")
     assert (status, found["weights"]) == (0, True)
     assert "tensors at the checkpoint of step 512" in out
-
-
-OWN = """
-from zoo.algorithms.callback import Callback
-print("code of the run")
-
-class Mine(Callback):
-    pass
-"""
-
-
-def test_run_of_somebody_else_that_names_code_needs_trust(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (working_folder / "own_of_reproduce.py").write_text(OWN)
-    assert status_of(["train", *SHORT, "+callbacks.mine._target_=own_of_reproduce.Mine"]) == 0
-    (own,) = Path("runs").glob("*/*/*")
-    shutil.copytree(own, "theirs")
-    assert reproduced(capsys, str(own))[0] == 0
-    __import__("sys").modules.pop("own_of_reproduce")
-    status, _, out = reproduced(capsys, "theirs")
-    assert status == 2
-    assert "callbacks.mine._target_" in out
-    assert "trust=true" in out
-    assert "code of the run" not in out
-    status, _, out = reproduced(capsys, "theirs", "trust=true")
-    assert status == 0
-    assert "code of the run" in out
 
 
 @pytest.mark.parametrize(

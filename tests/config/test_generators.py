@@ -91,7 +91,7 @@ def test_run_of_one_generator_is_done_again_from_its_config(working_folder: Path
     folder = Path("runs/gail/Nothing-v7/now_s0")
     folder.mkdir(parents=True)
     OmegaConf.save(config, folder / "config.yaml")
-    again = zoo.compose("train", [f"experiment={folder}/config.yaml", "trust=true"])
+    again = zoo.compose("train", [f"experiment={folder}/config.yaml"])
     assert again.algo == config.algo
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from omegaconf import base
-from zoo.config.foreign_files import read_of_others
 
 from zoo.config.interrupts import interrupts_kept
 from zoo.config.tuned_files import read_yaml
@@ -39,15 +38,14 @@ def traced(at: int | None, call: Callable[[], Any]) -> set[int]:
     return lines
 
 
-@pytest.mark.parametrize("read", [read_yaml, read_of_others])
-def test_interrupt_at_any_line_of_reading_is_one(read: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_interrupt_at_any_line_of_reading_is_one(tmp_path: Path) -> None:
     file = tmp_path / "some.yaml"
     file.write_text("defaults:\n  - _self_\n  - algo: null\na: 1\nb:\n  c: 2\n")
-    lines = traced(None, lambda: read(file))
+    lines = traced(None, lambda: read_yaml(file))
     assert len(lines) > 20
     for line in lines:
         with pytest.raises(KeyboardInterrupt):
-            traced(line, lambda: read(file))
+            traced(line, lambda: read_yaml(file))
 
 
 def fail_while_cleaning_up() -> None:

@@ -242,24 +242,6 @@ def test_images_that_memory_does_not_hold_are_refused(tmp_path: Path) -> None:
         stable_baselines_data.read(npz, path, (IMAGES, spaces.Discrete(2)), needed - 1)
 
 
-def test_one_image_may_have_as_many_bytes_as_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures = [np.zeros((4, 5, 3), np.uint8)] * 3
-    path = save(tmp_path / "sb.npz", obs=np.array(save_images(tmp_path, pictures)))
-    biggest = max(each.stat().st_size for each in (tmp_path / "recorded_images").iterdir())
-    noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8)  # PNG makes it no smaller
-    assert biggest < 20 * 20 * 3
-    image = pytest.importorskip("PIL.Image")
-    for index in range(3):
-        image.fromarray(noise).save(tmp_path / "recorded_images" / f"{index}.jpg", quality=5)
-    path = save(tmp_path / "sb.npz", obs=np.array([f"recorded_images/{i}.jpg" for i in range(3)]))
-    box = spaces.Box(0, 255, (20, 20, 3), np.uint8)
-    monkeypatch.setattr(stable_baselines_data, "TEXT_LIMIT", 20 * 20 * 3)
-    assert read_expert(path, (box, spaces.Discrete(2))).n_steps == 3
-    monkeypatch.setattr(stable_baselines_data, "TEXT_LIMIT", 20 * 20 * 3 - 1)
-    with pytest.raises(ZooError, match=r"0\.jpg has 1,200 bytes"):
-        read_expert(path, (box, spaces.Discrete(2)))
-
-
 def test_image_is_found_under_any_part_of_its_path(tmp_path: Path) -> None:
     """Also where only its name is left, and where the first folder of a relative path is not there."""
     pictures = [np.full((4, 5, 3), 50 * i, np.uint8) for i in range(3)]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from playing_agents import save_agent
-from zoo.agents.own_runs import sign
 
 from zoo.cli import status_of
 from zoo.commands import enjoy, evaluate
@@ -100,32 +99,3 @@ def test_mistakes_are_one_line(run_folder: Path, capsys: pytest.CaptureFixture[s
             message = capsys.readouterr().err
             assert expected in message, (verb, override, message)
             assert message.count("\n") == 1
-
-
-def test_stranger_is_refused_whatever_the_user_sets(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = kept / "agents" / "step-000001000" / "config.yaml"
-    config.write_text(config.read_text().replace("id: CartPole-v1", "id: evil:CartPole-v1"))
-    for override in ("env.max_episode_steps=5", "env.kwargs.g=5", "env.wrappers=[]"):
-        with pytest.raises(ZooError, match="trust=true"):
-            measured(capsys, f"agent={kept}", "checkpoint=1000", override)
-
-
-def test_kept_agent_of_an_own_run_is_trusted_as_its_best_one(
-    kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    Path("own_cartpole.py").write_text(
-        "import gymnasium\n"
-        "gymnasium.register('OwnPole-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv',"
-        " max_episode_steps=30)\n"
-    )
-    monkeypatch.syspath_prepend(str(Path.cwd()))
-    agent = kept / "agents" / "step-000001000"
-    text = (agent / "config.yaml").read_text().replace("id: CartPole-v1", "id: own_cartpole:OwnPole-v0")
-    (agent / "config.yaml").write_text(text)
-    with pytest.raises(ZooError, match="trust=true"):
-        measured(capsys, f"agent={kept}", "checkpoint=1000")
-    (kept / "config.yaml").write_text(text)
-    sign(kept, (kept / "config.yaml").read_bytes())
-    result, _ = measured(capsys, f"agent={kept}", "checkpoint=1000")
-    assert result["env"] == "own_cartpole:OwnPole-v0"

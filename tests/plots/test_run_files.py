@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from synthetic_runs import learning, make_run, npz
 
-from zoo.files import number_arrays
 from zoo.plots.run import read_run
 from zoo.plots.run_files import parse_evaluations, parse_monitor, parse_progress
 
@@ -90,19 +89,6 @@ def test_array_that_claims_more_than_it_has_is_refused() -> None:
     lying = array_bytes(np.zeros(3)).replace(b"(3,)", b"(9999999999,)".ljust(4))
     with pytest.raises(ValueError, match=r"other bytes|Header"):
         parse_evaluations(archive(timesteps=array_bytes([1]), results=lying))
-
-
-def test_array_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(number_arrays, "ARRAY_LIMIT", 10_000)
-    for values in (np.zeros((1, 2_000)), np.zeros((1, 2_000), np.int8)):
-        with pytest.raises(ValueError, match=r"results\.npy would have 16,"):
-            parse_evaluations(archive(timesteps=array_bytes([1]), results=array_bytes(values)))
-
-
-def test_array_of_many_megabytes_in_few_bytes_is_refused_before_it_is_unpacked() -> None:
-    bomb = archive(timesteps=array_bytes([1]), results=array_bytes(np.zeros((1, 2**24), np.int8)))
-    with pytest.raises(ValueError, match="unpacked from"):
-        parse_evaluations(bomb)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from typing_extensions import Never, Self
 from zoo.agents.agent_folder import AgentFiles, MisfitError, check_tensors, read_agent, write_agent
 from zoo.algorithms.arguments import check_predict, no_attribute
 from zoo.algorithms.constructor_help import described, signature_of
-from zoo.algorithms.foreseen import check_foreseen, having
 from zoo.algorithms.given_masks import rows_of_masks, tell_of_missing_masks
 from zoo.algorithms.interaction import Seen
 from zoo.algorithms.policy_choice import Policy, policy_config
@@ -119,7 +118,6 @@ class Agent(ABC, Generic[Config]):
         )
         check_recurrence(self.name, self.policy_config, remembers=self.has_recurrence)
         self.codec = make_codec(action_space, scaled=self._is_scaled())
-        check_foreseen(self._make_policy, self.policy_config)
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
         self.modes = Modes(self.policy)
@@ -341,8 +339,7 @@ class Agent(ABC, Generic[Config]):
         trained = files.config["algo"]
         changed = {name for name, value in options.items() if trained.get(name, value) != value}
         try:
-            with having(files.tensors):
-                agent = cls(**arguments)
+            agent = cls(**arguments)
             agent.set_parameters(files.tensors)
         except MisfitError as error:
             others = {name: (options[name], trained[name]) for name in changed}

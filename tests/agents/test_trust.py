@@ -179,10 +179,10 @@ def test_agent_in_the_users_own_runs_is_the_users_own(agent: Path) -> None:
 
 
 def test_id_that_the_user_types_may_import_its_module(agent: Path) -> None:
-    Path("mine.py").write_text(
+    Path("registers_mine.py").write_text(
         "import gymnasium\n"
         "gymnasium.register('Mine-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
     )
-    set_in_config(env={"id": "mine:Mine-v0"})(agent)
+    set_in_config(env={"id": "registers_mine:Mine-v0"})(agent)
     assert status_of(["evaluate", f"agent={agent}", "n_episodes=1"]) == 2
-    assert status_of(["evaluate", f"agent={agent}", "env=mine:Mine-v0", "n_episodes=1"]) == 0
+    assert status_of(["evaluate", f"agent={agent}", "env=registers_mine:Mine-v0", "n_episodes=1"]) == 0

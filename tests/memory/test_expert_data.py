@@ -14,7 +14,6 @@ import pytest
 from gymnasium import spaces
 
 from zoo.errors import ZooError, ZooWarning
-from zoo.memory import expert_files
 from zoo.memory.expert_data import ExpertData, episode_lengths
 from zoo.memory.expert_files import read_expert, write_expert
 from zoo.memory.expert_summary import histogram, summary
@@ -397,23 +396,6 @@ def test_card_can_name_no_huge_space(tmp_path: Path) -> None:
     card["observation_space"]["shape"] = [10**6, 10**6]
     with pytest.raises(ZooError, match="damaged description of a space"):
         read_expert(rewritten(path, card__json=json.dumps(card).encode()))
-
-
-def test_size_is_known_before_anything_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_expert(tmp_path / "expert.npz", expert())
-    rewritten(path, obs__npy=npy(np.zeros((6, 100_000), np.float32)))
-    monkeypatch.setattr(expert_files, "free_bytes", lambda: 1_000_000)
-    monkeypatch.setattr(np, "empty", lambda *_: pytest.fail("allocated"))
-    with pytest.raises(ZooError, match=r"needs 0.00 GiB of memory, but 0.00 GiB are to be had"):
-        read_expert(path)
-
-
-def test_named_pipe_blocks_nobody(tmp_path: Path) -> None:
-    import os
-
-    os.mkfifo(tmp_path / "pipe.npz")
-    with pytest.raises(ZooError, match="not a regular file"):
-        read_expert(tmp_path / "pipe.npz")
 
 
 # -- for people -------------------------------------------------------------------------------------------

@@ -118,18 +118,6 @@ def test_damaged_files_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
     assert (run.algo, run.env) == ("ppo2", "CartPole-v1")
 
 
-def test_files_that_are_links_elsewhere_or_pipes_are_left_out(tmp_path: Path) -> None:
-    path = make_run(tmp_path / "runs", evaluations=learning(1))
-    (tmp_path / "secret.csv").write_text("time/total_timesteps,secret\n1,2\n")
-    (path / "progress.csv").symlink_to(tmp_path / "secret.csv")
-    (path / "evaluations.npz").unlink()
-    os.mkfifo(path / "evaluations.npz")
-    run = read_run(path)
-    assert (run.progress(), run.evaluations()) == ({}, None)
-    assert "link" in run.problems["progress.csv"]
-    assert "regular" in run.problems["evaluations.npz"]
-
-
 def test_a_million_episodes_are_read() -> None:
     rows = b"".join(b"%d.5,20,%d.25\n" % (i % 500, i) for i in range(1_000_000))
     assert len(parse_monitor(HEAD + rows).returns) == 1_000_000

@@ -195,7 +195,17 @@ def test_raising_env_shows_its_own_traceback() -> None:
         ({"action_space": spaces.Box(-np.inf, np.inf, (2,))}, "action_space has infinite bounds"),
         (
             {"observation_space": spaces.Box(0, 1, (32, 32, 3)), "observation": np.zeros((32, 32, 3))},
-            "looks like a picture; declare pictures as uint8",
+            "looks like a picture, but is read as numbers; declare pictures as uint8",
+        ),
+        *(
+            (
+                {
+                    "observation_space": spaces.Box(0, 1, shape, np.uint8),
+                    "observation": np.zeros(shape, np.uint8),
+                },
+                "from 0 to 1 looks like a picture",
+            )
+            for shape in ((84, 84), (84, 84, 1), (3, 64, 64))
         ),
         (
             {"reset": lambda env: (np.random.default_rng().random(2).astype(np.float32), {})},
@@ -237,6 +247,8 @@ def test_observations_out_of_bounds_are_told_once_for_each_part() -> None:
         {"observation_space": spaces.MultiBinary(2), "observation": np.array([0, 1])},
         {"observation_space": DICT, "observation": {"position": ZEROS, "token": np.array(2), "more": 1}},
         {"action_space": spaces.Discrete(3, start=-1)},
+        {"observation_space": spaces.Box(0, 1, (3, 3), np.uint8), "observation": np.zeros((3, 3), np.uint8)},
+        {"observation_space": spaces.Box(0, 255, (84, 84), np.uint8), "observation": np.zeros((84, 84), int)},
     ],
 )
 def test_fine_env_passes_without_a_word(fine: dict[str, Any]) -> None:

@@ -15,13 +15,16 @@ from zoo.envs.composite_spaces import leaf_spaces
 from zoo.envs.env_error import env_error
 from zoo.envs.goal_check import GoalCheck
 from zoo.envs.seeds import seed_spaces
-from zoo.envs.spaces import Space, check_supported, describe
+from zoo.envs.spaces import Space, check_supported, describe, is_image
 from zoo.errors import ZooError, nearest
 
 Env = gym.Env[Any, Any]
 
 RESET = "def reset(self, *, seed=None, options=None): … return observation, info"
 STEP = "def step(self, action): … return observation, reward, terminated, truncated, info"
+
+SMALLEST_SIDE = 20
+"""Numbers a side from which on an observation looks like a picture; fewer are a board."""
 
 
 def try_out(
@@ -120,14 +123,17 @@ class _Trial:
                 f"{where}: low equals high ({space.low[at]:g}) at {list(at)}, so nothing can be chosen "
                 "there; widen the bounds or leave that part out"
             )
-        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        if not space.is_bounded():
             self._suspect(f"{where} has infinite bounds; algorithms that scale actions need finite ones")
 
     def _check_picture(self, where: str, space: Space) -> None:
-        looks_so = isinstance(space, spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= 16
-        if looks_so and space.dtype != np.uint8:
+        if not isinstance(space, spaces.Box) or is_image(space):
+            return
+        has_sides = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+        if has_sides and sorted(space.shape)[-2] >= SMALLEST_SIDE:
             self._suspect(
-                f"{where}: {describe(space)} looks like a picture; declare pictures as uint8 from 0 to 255"
+                f"{where}: {describe(space)} from {space.low.min():g} to {space.high.max():g} looks like a "
+                "picture, but is read as numbers; declare pictures as uint8 from 0 to 255"
             )
 
     def _reset(self, seed: int | None) -> Any:

@@ -107,8 +107,13 @@ def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> t
 
 
 def is_image(space: Space) -> bool:
-    """Whether ``space`` holds pixels: bytes in two dimensions (grey) or three (with channels)."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
+    """Whether ``space`` holds pixels: uint8 from 0 to 255, in two dimensions or, with channels, three."""
+    return (
+        isinstance(space, spaces.Box)
+        and space.dtype == np.uint8
+        and len(space.shape) in (2, 3)
+        and bool((space.low == 0).all() and (space.high == 255).all())
+    )
 
 
 def channels_first(shape: Sequence[int]) -> bool:

@@ -27,15 +27,29 @@ SMALLEST_SIDE = 20
 """Numbers a side from which on an observation looks like a picture; fewer are a board."""
 
 
+FAR, NARROW = 5.0, 0.2
+"""A bound of an action, and a width between bounds, from which on a standard deviation of 1 does not suit."""
+
+
 def try_out(
-    env: Env, name: str, seed: int, *, masked: bool = True, n_steps: int = 100, seconds: float = 1.0
+    env: Env,
+    name: str,
+    seed: int,
+    *,
+    masked: bool = True,
+    advises: bool = False,
+    n_steps: int = 100,
+    seconds: float = 1.0,
 ) -> list[str]:
     """Step ``env`` up to ``n_steps`` times or for ``seconds``, whichever is less.
 
     Actions are valid ones, if it is ``masked`` and says which are. Raises `ZooError` for what would fail or
-    spoil training later. Returns, in words, what is merely suspicious.
+    spoil training later. Returns, in words, what is merely suspicious; if it ``advises``, also what suits
+    only some algorithms.
     """
-    return _Trial(env, name, seed, masked=masked).run(n_steps, seconds)
+    trial = _Trial(env, name, seed, masked=masked)
+    found = trial.run(n_steps, seconds)
+    return found + trial.advice() if advises else found
 
 
 class _Trial:
@@ -74,6 +88,24 @@ class _Trial:
             self._suspect(finding)
         return self.findings
 
+    def advice(self) -> list[str]:
+        """Return what is wrong with the actions for policies that draw them from a Gaussian."""
+        advice = []
+        for path, part in leaf_spaces(self.env.action_space):
+            if not isinstance(part, spaces.Box) or not part.is_bounded():
+                continue
+            low, high = part.low.astype(np.float64), part.high.astype(np.float64)
+            unfit = np.argwhere((np.maximum(-low, high) > FAR) | (high - low < NARROW))
+            if len(unfit):
+                at = tuple(unfit[0].tolist())
+                advice.append(
+                    f"{self.name}: {_action_part(path)} goes from {low[at]:g} to {high[at]:g} at {list(at)}, "
+                    "but Gaussian policies (A2C, ACER, ACKTR, PPO, TRPO) start with actions of -1 to 1; "
+                    "for them scale it by gymnasium.wrappers.RescaleAction (DDPG, SAC, TD3 and TQC scale it "
+                    "themselves)"
+                )
+        return advice
+
     def _fail(self, message: str) -> ZooError:
         return ZooError(f"{self.name}: {message}")
 
@@ -110,7 +142,7 @@ class _Trial:
 
     def _check_action_bounds(self) -> None:
         for path, part in leaf_spaces(self.env.action_space):
-            self._check_action_part(f"action_space `{path}`" if path else "action_space", part)
+            self._check_action_part(_action_part(path), part)
 
     def _check_action_part(self, where: str, space: Space) -> None:
         self._check_bounds(where, space)
@@ -218,6 +250,12 @@ class _Trial:
                     f"observation_space has the keys {', '.join(space)}"
                 )
             self._check_part(observation[key], part, f"observation `{key}` of {where}")
+        for key in observation:
+            if key not in space.spaces:
+                self._suspect(
+                    f"observations have `{key}`{nearest(str(key), space)}, which is not in observation_space "
+                    "and so is not seen; add it there or leave it out"
+                )
 
     def _check_part(self, value: Any, space: Space, what: str) -> None:
         """Check one part of an observation against its space."""
@@ -264,6 +302,10 @@ def _parts(name: str, space: Space) -> list[tuple[str, Space]]:
     if isinstance(space, spaces.Dict):
         return [(f"{name}[{key!r}]", part) for key, part in space.items()]
     return [(name, space)]
+
+
+def _action_part(path: str) -> str:
+    return f"action_space `{path}`" if path else "action_space"
 
 
 def _kind(value: Any) -> str:

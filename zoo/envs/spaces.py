@@ -151,7 +151,7 @@ def unsupported_space(space: Space) -> str:
     advice = "; a gymnasium.ObservationWrapper can turn it into a Box or a Dict of them"
     return (
         f"a space of type {type(space).__name__} is not supported; "
-        f"supported: Box, Discrete, MultiDiscrete, MultiBinary, and one Dict of them{advice}"
+        f"supported: Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them{advice}"
     )
 
 
@@ -169,6 +169,8 @@ def check_supported(observation_space: Space, action_space: Space) -> None:
             f"actions of {describe(action_space)} need parts, at least one, whose names joined by / differ"
         )
     shown = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
+    if not shown:
+        raise ZooError("observations of an empty Dict show nothing; it needs a part")
     for part in shown:
         if not isinstance(part, PLAIN):
             raise ZooError("observations: " + unsupported_space(part))

@@ -225,8 +225,8 @@ class _Trial:
             number = float(reward)
         except (TypeError, ValueError):
             raise self._fail(f"the reward is {reward!r}, {_kind(reward)}; return one number") from None
-        if not np.isfinite(number):
-            raise self._fail(f"the reward is {number}; rewards must be finite")
+        if not abs(number) <= np.finfo(np.float32).max:
+            raise self._fail(f"the reward is {number:g}; rewards must be finite in 32 bits")
 
     def _check_info(self, info: Any, where: str) -> None:
         if not isinstance(info, dict):
@@ -275,9 +275,12 @@ class _Trial:
                 f"{what} is {array.dtype}, which does not fit in {space.dtype}; return "
                 f"observation.astype(np.{space.dtype}), or declare the space with dtype=np.{array.dtype}"
             )
-        if array.dtype.kind == "f" and np.isnan(array).any():
-            at = np.argwhere(np.isnan(array))[0].tolist()
-            raise self._fail(f"{what} is NaN at {at}; look for a division by zero or an unset value")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+            found = "NaN" if np.isnan(array[at]) else "infinite"
+            raise self._fail(
+                f"{what} is {found} at {list(at)}; look for a division by zero or an unset value"
+            )
         self._check_inside(array, space, what)
 
     def _check_inside(self, array: Any, space: Space, what: str) -> None:

@@ -164,6 +164,7 @@ def check_supported(observation_space: Space, action_space: Space) -> None:
                 f"actions of type {type(part).__name__} are not supported; supported: Box, Discrete, "
                 "MultiDiscrete, MultiBinary, and Tuple and Dict of them (an ActionWrapper can translate)"
             )
+        _refuse_empty(part, "actions")
     if len(parts) < sum(1 for _ in leaf_spaces(action_space)) or not parts:
         raise ZooError(
             f"actions of {describe(action_space)} need parts, at least one, whose names joined by / differ"
@@ -174,6 +175,12 @@ def check_supported(observation_space: Space, action_space: Space) -> None:
     for part in shown:
         if not isinstance(part, PLAIN):
             raise ZooError("observations: " + unsupported_space(part))
+        _refuse_empty(part, "observations")
+
+
+def _refuse_empty(space: Space, what: str) -> None:
+    if 0 in (space.shape or ()):
+        raise ZooError(f"{what} of {describe(space)} hold no number; leave that part out")
 
 
 def batch_array(space: Space, n: int) -> Any:

@@ -28,11 +28,12 @@ from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
-from zoo.envs.composite_spaces import row
+from zoo.envs.composite_spaces import flat_parts, row
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe
 from zoo.envs.stepper import EnvStepper
+from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
 from zoo.memory.config import MemoryConfig
@@ -211,6 +212,8 @@ class Agent(ABC, Generic[Config]):
         self, observations: Column, state: Any, episode_start: Array | None, action_masks: Any
     ) -> tuple[Seen, bool]:
         """Return what `_seen` does, and episode starts. Raises `ZooError` for a state that does not fit."""
+        if action_masks is None and self.masks_actions and isinstance(observations, Mapping):
+            action_masks = observations.get(MASK_KEY)
         if action_masks is None and self.masks_actions and not self._told_of_masks:
             self._told_of_masks = True
             tell_of_missing_masks()
@@ -224,6 +227,8 @@ class Agent(ABC, Generic[Config]):
     def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
         space = self.observation_space
+        if isinstance(space, spaces.Dict) and _is_nested(space, observations):
+            observations = dict(flat_parts(space, observations))
         if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
             raise ZooError(
                 "these are observations and infos, as reset() returns them; predict takes the first of both"
@@ -232,6 +237,7 @@ class Agent(ABC, Generic[Config]):
         if isinstance(space, spaces.Dict):
             if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
                 raise ZooError(f"expected a dictionary of observations: {describe(space)}")
+            observations = {key: observations[key] for key in space.spaces}
             name, part = next(iter(space.spaces.items()))
             values = observations[name]
         shape, found = tuple(part.shape or ()), _shape_of(values, name)
@@ -372,6 +378,13 @@ class Agent(ABC, Generic[Config]):
 
 def _unpickled(agent_class: type[Agent[Any]], files: AgentFiles, options: Mapping[str, Any]) -> Agent[Any]:
     return agent_class.from_files(files, **options)
+
+
+def _is_nested(space: spaces.Dict, observations: Any) -> bool:
+    """Whether observations are still nested as the environment gives them, where its parts have paths."""
+    if isinstance(observations, Mapping):
+        return not space.spaces.keys() <= observations.keys()
+    return isinstance(observations, tuple) and any(key.partition("/")[0] == "0" for key in space.spaces)
 
 
 def _shape_of(values: Any, name: str) -> tuple[int, ...]:

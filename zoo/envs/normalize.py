@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Space, describe, is_image
 from zoo.envs.step_arrays import Observations
+from zoo.envs.vector_facts import attached
+from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError, nearest
 
 SINGLE = ""
@@ -282,8 +284,8 @@ class VecNormalize(VectorWrapper):
         training: bool = True,
         normalizer: Normalizer | None = None,
     ) -> None:
-        super().__init__(env)
-        space = env.single_observation_space
+        super().__init__(flat_vector_env(env, masked=attached(env, "mask_actions") is not False))
+        space = self.env.single_observation_space
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training
         self._next_step = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP

@@ -18,7 +18,7 @@ from zoo.envs.composite_spaces import flat_parts, flat_space
 from zoo.envs.config import EnvConfig
 from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
 from zoo.envs.spaces import Space, channels_first, describe, is_image, mask_size
-from zoo.errors import ZooError, nearest
+from zoo.errors import ZooError, install_command, nearest
 
 Env = gym.Env[Any, Any]
 Info = dict[str, Any]
@@ -458,7 +458,7 @@ def _wrapped_by_name(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
         raise ZooError(f"env.wrappers: {name}: {error}") from error
     except gym.error.DependencyNotInstalled as error:
         is_video = issubclass(make, gym.wrappers.RecordVideo)
-        command = 'pip install "zoo[video]"' if is_video else "a package"
+        command = install_command("video") if is_video else "a package"
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
 
 

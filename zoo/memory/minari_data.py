@@ -10,7 +10,7 @@ from gymnasium import spaces as gym_spaces
 
 from zoo.envs.composite_spaces import flat_parts, flat_space, is_composite, leaf_spaces, leaves
 from zoo.envs.spaces import Space, check_supported, unsupported_space
-from zoo.errors import ZooError
+from zoo.errors import ZooError, install_command
 from zoo.files.printing import one_line
 from zoo.memory.columns import Column
 from zoo.memory.expert_data import ExpertData
@@ -62,7 +62,7 @@ def _package() -> Any:
     try:
         import minari
     except ImportError as error:
-        raise ZooError("reading Minari's datasets needs: pip install 'minari[hdf5]'") from error
+        raise ZooError(f"reading Minari's datasets needs: {install_command('minari')}") from error
     return minari
 
 

@@ -150,9 +150,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
         if config.buffer_size < config.batch_size:
-            raise ZooError(
-                f"`algo.buffer_size={config.buffer_size}` is smaller than a batch,"
-                f" `algo.batch_size={config.batch_size}`; expected at least as many transitions"
+            warnings.warn(
+                f"`algo.batch_size={config.batch_size}` is more than `algo.buffer_size={config.buffer_size}`:"
+                " a batch has the same transitions several times",
+                ZooWarning,
+                stacklevel=5,
             )
         if config.buffer_size < self.n_envs:
             raise ZooError(

@@ -60,8 +60,6 @@ OTHER_PLACES = {
     "policy_kwargs": "policy",
     "net_arch": "policy.net_arch",
     "activation_fn": "policy.activation",
-    "features_extractor_class": "policy.encoder",
-    "features_extractor_kwargs": "policy.features_dim",
     "features_dim": "policy.features_dim",
     "share_features_extractor": "policy.share_encoder",
     "ortho_init": "policy.ortho_init",
@@ -118,6 +116,8 @@ FLAGS = {
 }
 """Flags of Stable-Baselines3's Zoo: a key of the commands for which this holds, and what is said."""
 
+_ENCODER = "`policy.encoder={_target_: my_encoder.Narrow, width: 32}` is a class of yours, with its arguments"
+
 _TOLD = "in Python a LoggingCallback"
 
 NOT_CHOSEN = {
@@ -131,6 +131,8 @@ NOT_CHOSEN = {
     "copy_info_dict": "compute_reward is always asked with an empty info",
     "online_sampling": "goals are always chosen when a batch is drawn",
     "max_episode_length": "memories need not know how long episodes are; `env.max_episode_steps` limits them",
+    "features_extractor_class": _ENCODER,
+    "features_extractor_kwargs": _ENCODER,
     "normalize_images": "pictures of bytes are always divided by 255",
     "optimizer_class": "the optimizer is the algorithm's: Adam, or RMSprop (a2c's `algo.use_rms_prop`)",
     "optimizer_kwargs": "the optimizer is the algorithm's; a2c has `rms_prop_eps` and `rms_prop_decay`",

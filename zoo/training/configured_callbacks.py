@@ -11,6 +11,7 @@ from zoo.algorithms.callback import Callback
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build
 from zoo.config.intervals import minutes_of
+from zoo.config.own_modules import own_class
 from zoo.config.settings import OwnCallbackSettings
 from zoo.config.tracking import TensorBoardSettings
 from zoo.envs.config import EnvConfig, env_config
@@ -22,7 +23,6 @@ from zoo.training.histogram_callback import HistogramCallback
 from zoo.training.kept_agents import KeepAgentsCallback
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger
 from zoo.training.logging_callback import LoggingCallback
-from zoo.training.own_classes import own_class
 from zoo.training.problems import tell
 from zoo.training.progress import ProgressBarCallback
 from zoo.training.run_folder import RunFolder

@@ -401,10 +401,10 @@ def test_a_model_keeps_its_number_of_environments() -> None:
 
 
 def test_a_rollout_that_does_not_divide_is_told_when_learning_starts(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"n_steps": 8, "n_minibatches": 32, "seed": 1, "compile": False}
+    settings: dict[str, Any] = {"n_steps": 8, "n_minibatches": 16, "seed": 1, "compile": False}
     model = PPO2(SMALL, "CartPole-v1", n_envs=4, **settings).learn(32)
     path = model.save(tmp_path / "agent")
-    too_few = "32 minibatches can't be made of n_steps × n_envs = 8 steps; change algo.n_steps, n_envs"
+    too_few = "16 minibatches can't be made of n_steps × n_envs = 8 steps; change algo.n_steps, n_envs"
     for small in (
         zoo.load(path, gym.make("CartPole-v1")),
         zoo.load(path, "CartPole-v1", n_envs=1),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from stable_baselines3.common.noise import NormalActionNoise
 
 import zoo
@@ -85,13 +86,84 @@ def test_arguments_of_learn_without_a_name_are_answered(model: zoo.PPO2) -> None
         ("logger", "LoggingCallback"),
         ("env", "get_env"),
         ("rollout_buffer", "model.memory"),
-        *(("n_steps", "model.config.n_steps"), ("learning_rate", "model.config.learning_rate")),
+        ("tensorboard_log", "TensorBoard"),
         ("nothing", "nothing'$"),
     ],
 )
 def test_attributes_of_peers_are_answered(model: zoo.PPO2, name: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=meant):
         getattr(model, name)
+
+
+def test_hyperparameters_are_attributes(model: zoo.PPO2) -> None:
+    assert (model.n_steps, model.gamma, model.learning_rate) == (32, 0.99, 2.5e-4)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "name", "options"),
+    [
+        (zoo.PPO2, ENV, "learning_rate", {"n_steps": 16}),
+        (zoo.A2C, ENV, "learning_rate", {}),
+        (zoo.ARS, ENV, "learning_rate", {"n_delta": 1}),
+        (zoo.DQN, ENV, "learning_rate", {"learning_starts": 10}),
+        (
+            zoo.DDPG,
+            "Pendulum-v1",
+            "actor_learning_rate",
+            {"learning_starts": 10, "train_freq": 10, "gradient_steps": 1},
+        ),
+    ],
+)
+def test_rates_are_others_from_the_next_update_on(
+    algorithm: type[Any], env: str, name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    model = algorithm("MlpPolicy", env, seed=0, compile=False, threads=1, **options).learn(32)
+    before = model.get_parameters()
+    setattr(model, name, 0.0)
+    model.learn(32, reset_num_timesteps=False)
+    after = model.get_parameters()
+    actors = [each for each in after if "critic" not in each]
+    assert actors
+    assert all(np.array_equal(before[each], after[each]) for each in actors)
+    assert getattr(zoo.load(model.save(tmp_path / "agent")), name) == 0.0
+    setattr(model, name, 0.25)
+    model.learn(32, reset_num_timesteps=False)
+    assert any((after[each] != model.get_parameters()[each]).any() for each in actors)
+    with pytest.raises(ZooError, match=name):
+        setattr(model, name, -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("n_epochs", 0, "at least 1"),
+        ("clip_range", -0.1, "more than 0"),
+        ("clip_range", None, "float"),
+        ("learning_rate", lambda progress: 1e-3, "lin_3e-4"),
+        *(
+            ("n_epochs", 3, "n_epochs=…"),
+            ("gamma", 0.9, "gamma=…"),
+            ("clip_range_vf", 0.2, "clip_range_vf=…"),
+        ),
+        *(("policy", torch.nn.Linear(2, 2), "compile=true"), ("config", None, "zoo.load")),
+        *(("env", ENV, "set_env"), ("logger", None, "LoggingCallback"), ("verbose", 1, "callbacks")),
+    ],
+)
+def test_what_would_do_nothing_is_not_taken(model: zoo.PPO2, name: str, value: Any, named: str) -> None:
+    policy, config = model.policy, model.config
+    with pytest.raises(ZooError, match=f"(?s){name}.*{named}"):
+        setattr(model, name, value)
+    assert model.policy is policy
+    assert model.config is config
+
+
+@pytest.mark.parametrize("name", ["target_entropy", "train_freq", "tau", "gradient_steps", "buffer_size"])
+def test_what_a_memory_was_made_with_is_not_taken(name: str) -> None:
+    model = zoo.SAC("MlpPolicy", "Pendulum-v1", seed=0, compile=False, threads=1)
+    with pytest.raises(ZooError, match=f"{name}=…"):
+        setattr(model, name, 1)
+    model.set_env("Pendulum-v1", n_envs=2)
+    model.note_of_mine = 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,10 @@ class Agent(ABC, Generic[Config]):
     if not TYPE_CHECKING:  # to type checkers there is nothing but what there is
 
         def __getattr__(self, name: str) -> Any:
+            """Return a hyperparameter; for what else models have elsewhere, say where it is."""
+            config = vars(self).get("config")
+            if config is not None and name in vars(config):
+                return vars(config)[name]
             raise AttributeError(no_attribute(self, name))
 
     # -- acting -----------------------------------------------------------------------------------------

@@ -420,7 +420,7 @@ def test_a_rollout_that_does_not_divide_is_told_when_learning_starts(tmp_path: P
         assert small.num_timesteps == before
         small.set_env("CartPole-v1", n_envs=5)
         assert small.learn(40).num_timesteps == 40
-    assert zoo.load(path, gym.make("CartPole-v1"), batch_size=8, compile=False).learn(8).num_timesteps == 8
+    assert zoo.load(path, gym.make("CartPole-v1"), n_minibatches=2, compile=False).learn(8).num_timesteps == 8
     with pytest.raises(ZooError, match=too_few):
         PPO2(SMALL, "CartPole-v1", n_envs=1, **settings)
 

@@ -115,19 +115,15 @@ def changed_config(model: Any, name: str, value: Any) -> Any:
         )
     elif name in MADE_WITH:
         instead = MADE_WITH[name]
-    elif hint := _elsewhere(name):
+    elif hint := elsewhere(name):
         instead = f"would do nothing{hint}"
     if instead:
         raise ZooError(f"{cls}.{name} {instead}")
     return None
 
 
-def no_attribute(model: object, name: str) -> str:
-    """Return the message for an attribute that a model does not have."""
-    return f"'{type(model).__name__}' object has no attribute '{name}'{_elsewhere(name)}"
-
-
-def _elsewhere(name: str) -> str:
+def elsewhere(name: str) -> str:
+    """Return the hint at what another library's attribute of a model is here, or ""."""
     if name in ATTRIBUTES:
         return f"; here it is {ATTRIBUTES[name]}"
     return f"; {NOT_CHOSEN[name]}" if name in NOT_CHOSEN else ""

@@ -6,6 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from typing_extensions import Self
+
+from zoo.config.unknown_keys import check_call
+
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
     import numpy as np
     from torch import Tensor
@@ -83,6 +87,15 @@ class Callback:
     first end of an update at or after each multiple. Those with ``comes_last`` are called after all others:
     what they write holds what those did.
     """
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Answer arguments as other libraries' callbacks have them; a copy is made without any."""
+        if arguments or options:
+            check_call(cls.__init__, cls.__name__, arguments, options)
+        return super().__new__(cls)
+
+    def __init__(self) -> None:
+        """Take nothing."""
 
     every: int = 0
     comes_last: bool = False

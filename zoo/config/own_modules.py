@@ -71,6 +71,14 @@ def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
     return found
 
 
+def path_of_class(own: type[Any], where: str) -> str:
+    """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
+    path = f"{own.__module__}.{own.__qualname__}"
+    if "<locals>" in path:
+        raise ZooError(f"{where}={path} has to stand at the top of a module, by which agents name it")
+    return path
+
+
 def name_own(name: str) -> None:
     """Let the module be found in the working folder by whoever imports it: ``module`` or ``module:Class``."""
     finder = _finder()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from gymnasium import spaces
 from torch import nn
 
-from zoo.config.own_modules import own_class
+from zoo.config.own_modules import own_class, path_of_class
 from zoo.errors import ZooError, nearest
 from zoo.policies.config import PolicyConfig
 
@@ -38,12 +38,10 @@ def make_policy(
 
 def path_of(own: type[Any], where: str = "policy") -> str:
     """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
-    path = f"{own.__module__}.{own.__qualname__}"
+    path = path_of_class(own, where)
     if not issubclass(own, nn.Module):
         base = "a class in zoo.policies" if where == "policy" else "torch.nn.Module"
         raise ZooError(f"{where}={path} is no {where.rpartition('.')[2]}; one is derived from {base}")
-    if "<locals>" in path:
-        raise ZooError(f"{where}={path} has to stand at the top of a module, by which agents name it")
     return path
 
 

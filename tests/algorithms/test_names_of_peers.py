@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import pickle
 from pathlib import Path
@@ -392,7 +393,7 @@ def test_wrappers_are_given_as_classes(wrapper: Any, reward: float) -> None:
     ],
 )
 def test_hyperparameters_are_given_by_name(algorithm: type[Any], env: str, arguments: list[float]) -> None:
-    with pytest.raises(ZooError, match=f"{algorithm.__name__} takes policy, env.*by name"):
+    with pytest.raises(ZooError, match=f"{algorithm.__name__} takes only policy, env.*by name"):
         algorithm("MlpPolicy", env, *arguments)
 
 
@@ -419,6 +420,7 @@ def test_arguments_of_callbacks_are_answered(
 def test_callbacks_are_copied() -> None:
     stop = copy.deepcopy(StopTrainingOnRewardThreshold(EvalCallback(ENV, every=100), 3.0))
     assert (stop.reward_threshold, stop.evaluation.every) == (3.0, 100)
+    assert list(inspect.signature(type(stop)).parameters) == ["evaluation", "reward_threshold"]
 
 
 def test_agents_are_written_to_paths_and_pickled_to_bytes(model: zoo.PPO2) -> None:

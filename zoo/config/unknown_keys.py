@@ -71,8 +71,8 @@ def check_call(function: Callable[..., Any], name: str, arguments: Sequence[Any]
         refuse_arguments((each for each in options if each not in parameters), name, list(parameters))
     in_order = [each for each, kind in parameters.items() if kind is kinds.POSITIONAL_OR_KEYWORD]
     if len(arguments) > len(in_order) and kinds.VAR_POSITIONAL not in parameters.values():
-        taken = f"{', '.join(in_order)} in this order, and " if in_order else ""
-        raise ZooError(f"{name} takes {taken}anything else by name")
+        taken = f"only {', '.join(in_order)}" if in_order else "nothing"
+        raise ZooError(f"{name} takes {taken} without a name; anything else by name")
     try:
         signature.bind(*(() if "self" not in signature.parameters else (None,)), *arguments, **options)
     except TypeError as error:

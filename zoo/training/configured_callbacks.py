@@ -225,7 +225,7 @@ def _make_own(where: str, values: Mapping[str, Any]) -> Callback:
         every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
     try:
         callback = found(**arguments)
-    except TypeError as error:
+    except (TypeError, ZooError) as error:
         raise ZooError(f"`{where}`: {error}") from error
     if every is not None:
         callback.every = every
@@ -238,7 +238,7 @@ def _make_own(where: str, values: Mapping[str, Any]) -> Callback:
 
 
 def _takes_every(callback_class: type[Callback]) -> bool:
-    parameters = inspect.signature(callback_class).parameters.values()
+    parameters = inspect.signature(callback_class.__init__).parameters.values()
     return any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 

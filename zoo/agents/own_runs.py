@@ -29,7 +29,7 @@ PURPOSE = b"zoo run"
 """What the key signs here, and not a sweep."""
 
 READ_BY_SPACE = ("name", "encoder", "features_dim")
-"""What a policy makes of itself for dictionaries of observations; none of it names a class."""
+"""What a policy makes of itself for dictionaries of observations; of these a mapping names a class."""
 
 
 def sign(run: Path, config: bytes) -> None:
@@ -106,7 +106,9 @@ def _naming_code(config: Mapping[str, Any], section: str) -> Any:
     values = config.get(section)
     if section != "policy" or not isinstance(values, Mapping):
         return values
-    return {key: value for key, value in values.items() if key not in READ_BY_SPACE}
+    return {
+        key: value for key, value in values.items() if key not in READ_BY_SPACE or isinstance(value, Mapping)
+    }
 
 
 def _signature(key: bytes, run: Path, config: bytes) -> str:

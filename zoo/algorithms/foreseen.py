@@ -39,10 +39,11 @@ def having(weights: Weights) -> Iterator[None]:
 def check_foreseen(make_policy: Callable[[], nn.Module], config: PolicyConfig) -> None:
     """Raise `MisfitError` if ``make_policy`` makes other networks than those that there are weights for.
 
-    A policy class of a user's own is trusted to be built, and may need numbers for it.
+    A policy class, or encoder, of a user's own is trusted to be built, and may need numbers for it.
     """
     weights = _weights.get()
-    if weights is None or not (config._target_ or "zoo.").startswith("zoo."):
+    is_own = isinstance(config.encoder, Mapping) or not (config._target_ or "zoo.").startswith("zoo.")
+    if weights is None or is_own:
         return
     try:
         with torch.device("meta"), _at_most(len(weights)):

@@ -8,7 +8,6 @@ ALGO ?= ppo2
 ENV ?= CartPole-v1
 SEED ?= 1
 WORKERS ?= 2
-N ?= 40
 
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
@@ -20,7 +19,7 @@ INSTALLED_FOR_SPEED := $(VENV)/.installed-for-speed
 # One thread for numpy's own products: two thread pools in one process fight for the cores.
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: help train test test-slow mutants lint format speed docs constraints system-packages \
+.PHONY: help train test test-slow lint format speed docs constraints system-packages \
 	packages-for-tests clean
 
 help:  ## list what can be made
@@ -35,9 +34,6 @@ test: lint packages-for-tests  ## linters and tests
 
 test-slow: $(INSTALLED_FOR_TESTS) system-packages packages-for-tests  ## the tests that train for minutes
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
-
-mutants: $(INSTALLED_FOR_TESTS)  ## break N lines (40, or all), one at a time, and report what no test sees
-	$(BIN)/python scripts/find_mutants.py --sample $(N)
 
 lint: $(INSTALLED_FOR_TESTS) system-packages  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -5,6 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+PACKAGES_OF_EXTRAS = {
+    "atari": "ale-py opencv-python-headless",
+    "box2d": "box2d",
+    "export": "onnx onnxruntime onnxscript",
+    "hub": "huggingface-hub",
+    "minari": "'minari[hdf5]'",
+    "mujoco": "mujoco imageio",
+    "plots": "matplotlib",
+    "pybullet": "pybullet pybullet-envs-gymnasium",
+    "robotics": "gymnasium-robotics highway-env panda-gym",
+    "video": "moviepy pillow pygame-ce",
+    "wandb": "wandb",
+}
+"""What extras of pyproject.toml bring, as one types it: the package index does not have Zoo's own."""
+
 MISTAKE = 2
 """Exit status after a `ZooError`."""
 
@@ -33,3 +48,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
     by_lower_case = {candidate.lower(): candidate for candidate in reversed(candidates)}
     matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
     return f"; did you mean '{by_lower_case[matches[0]]}'?" if matches else ""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs what an extra brings, wherever Zoo itself has come from."""
+    return f"pip install {PACKAGES_OF_EXTRAS[extra]}"

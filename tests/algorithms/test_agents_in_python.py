@@ -401,10 +401,10 @@ def test_a_model_keeps_its_number_of_environments() -> None:
 
 
 def test_a_rollout_that_does_not_divide_is_told_when_learning_starts(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"n_steps": 8, "batch_size": 32, "seed": 1, "compile": False}
+    settings: dict[str, Any] = {"n_steps": 8, "n_minibatches": 16, "seed": 1, "compile": False}
     model = PPO2(SMALL, "CartPole-v1", n_envs=4, **settings).learn(32)
     path = model.save(tmp_path / "agent")
-    too_few = "batch_size=32` steps can't be made of n_steps × n_envs = 8 steps; change algo.n_steps, n_envs"
+    too_few = "16 minibatches can't be made of n_steps × n_envs = 8 steps; change algo.n_steps, n_envs"
     for small in (
         zoo.load(path, gym.make("CartPole-v1")),
         zoo.load(path, "CartPole-v1", n_envs=1),
@@ -420,7 +420,7 @@ def test_a_rollout_that_does_not_divide_is_told_when_learning_starts(tmp_path: P
         assert small.num_timesteps == before
         small.set_env("CartPole-v1", n_envs=5)
         assert small.learn(40).num_timesteps == 40
-    assert zoo.load(path, gym.make("CartPole-v1"), batch_size=8, compile=False).learn(8).num_timesteps == 8
+    assert zoo.load(path, gym.make("CartPole-v1"), n_minibatches=2, compile=False).learn(8).num_timesteps == 8
     with pytest.raises(ZooError, match=too_few):
         PPO2(SMALL, "CartPole-v1", n_envs=1, **settings)
 

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import io
 import pickle
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+import stable_baselines3
+import torch
 from stable_baselines3.common.noise import NormalActionNoise
 
 import zoo
 from zoo.algorithms.callback import Callback
+from zoo.envs.normalize import VecNormalize
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback
+from zoo.training.eval_callback import EvalCallback
+from zoo.training.stopping import (
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnNoModelImprovement,
+    StopTrainingOnRewardThreshold,
+)
 
 ENV = "CartPole-v1"
+
+
+class Shows(gym.Env[Any, Any]):
+    """Shows samples of a space; rewards of an episode are 1, 2, 3 and so on."""
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.observation_space, self.action_space, self.n = space, gym.spaces.Discrete(2), 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.n = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
+        self.n += 1
+        return self.observation_space.sample(), float(self.n), False, False, {}
 
 
 @pytest.fixture
@@ -85,7 +113,7 @@ def test_arguments_of_learn_without_a_name_are_answered(model: zoo.PPO2) -> None
         ("logger", "LoggingCallback"),
         ("env", "get_env"),
         ("rollout_buffer", "model.memory"),
-        *(("n_steps", "model.config.n_steps"), ("learning_rate", "model.config.learning_rate")),
+        ("tensorboard_log", "TensorBoard"),
         ("nothing", "nothing'$"),
     ],
 )
@@ -94,8 +122,83 @@ def test_attributes_of_peers_are_answered(model: zoo.PPO2, name: str, meant: str
         getattr(model, name)
 
 
+def test_hyperparameters_are_attributes(model: zoo.PPO2) -> None:
+    assert (model.n_steps, model.gamma, model.learning_rate) == (32, 0.99, 2.5e-4)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
-    ("name", "meant"), [("callback", "callbacks"), ("render", "render_mode"), ("warn", "true returns")]
+    ("algorithm", "env", "name", "options"),
+    [
+        (zoo.PPO2, ENV, "learning_rate", {"n_steps": 16}),
+        (zoo.A2C, ENV, "learning_rate", {}),
+        (zoo.ARS, ENV, "learning_rate", {"n_delta": 1}),
+        (zoo.DQN, ENV, "learning_rate", {"learning_starts": 10}),
+        (
+            zoo.DDPG,
+            "Pendulum-v1",
+            "actor_learning_rate",
+            {"learning_starts": 10, "train_freq": 10, "gradient_steps": 1},
+        ),
+    ],
+)
+def test_rates_are_others_from_the_next_update_on(
+    algorithm: type[Any], env: str, name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    model = algorithm("MlpPolicy", env, seed=0, compile=False, threads=1, **options).learn(32)
+    before = model.get_parameters()
+    setattr(model, name, 0.0)
+    model.learn(32, reset_num_timesteps=False)
+    after = model.get_parameters()
+    actors = [each for each in after if "critic" not in each]
+    assert actors
+    assert all(np.array_equal(before[each], after[each]) for each in actors)
+    assert getattr(zoo.load(model.save(tmp_path / "agent")), name) == 0.0
+    setattr(model, name, 0.25)
+    model.learn(32, reset_num_timesteps=False)
+    assert any((after[each] != model.get_parameters()[each]).any() for each in actors)
+    with pytest.raises(ZooError, match=name):
+        setattr(model, name, -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("n_epochs", 0, "at least 1"),
+        ("clip_range", -0.1, "more than 0"),
+        ("clip_range", None, "float"),
+        ("learning_rate", lambda progress: 1e-3, "lin_3e-4"),
+        *(
+            ("n_epochs", 3, "n_epochs=…"),
+            ("gamma", 0.9, "gamma=…"),
+            ("clip_range_vf", 0.2, "clip_range_vf=…"),
+        ),
+        *(("policy", torch.nn.Linear(2, 2), "compile=true"), ("config", None, "zoo.load")),
+        *(("env", ENV, "set_env"), ("logger", None, "LoggingCallback"), ("verbose", 1, "callbacks")),
+    ],
+)
+def test_what_would_do_nothing_is_not_taken(model: zoo.PPO2, name: str, value: Any, named: str) -> None:
+    policy, config = model.policy, model.config
+    with pytest.raises(ZooError, match=f"(?s){name}.*{named}"):
+        setattr(model, name, value)
+    assert model.policy is policy
+    assert model.config is config
+
+
+@pytest.mark.parametrize("name", ["target_entropy", "train_freq", "tau", "gradient_steps", "buffer_size"])
+def test_what_a_memory_was_made_with_is_not_taken(name: str) -> None:
+    model = zoo.SAC("MlpPolicy", "Pendulum-v1", seed=0, compile=False, threads=1)
+    with pytest.raises(ZooError, match=f"{name}=…"):
+        setattr(model, name, 1)
+    model.set_env("Pendulum-v1", n_envs=2)
+    model.note_of_mine = 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        *(("callback", "on_episode"), ("reward_threshold", "mean")),
+        *(("render", "render_mode"), ("warn", "true returns")),
+    ],
 )
 def test_arguments_of_evaluate_policy_are_answered(model: zoo.PPO2, name: str, meant: str) -> None:
     with pytest.raises(ZooError, match=f"evaluate_policy.{name}.*{meant}"):
@@ -187,6 +290,152 @@ def test_recurrent_ppo_needs_a_policy_that_remembers(tmp_path: Path) -> None:
         zoo.RecurrentPPO("MlpPolicy", ENV, compile=False, threads=1)
     recurrent = zoo.RecurrentPPO("MlpLstmPolicy", ENV, compile=False, threads=1)
     assert zoo.RecurrentPPO.load(recurrent.save(tmp_path / "agent")).config == recurrent.config
+
+
+@pytest.mark.parametrize("env", [ENV, "Pendulum-v1"])
+def test_policy_is_evaluated_as_its_model(env: str) -> None:
+    model = zoo.PPO2("MlpPolicy", zoo.make_vec_env(env, 2, normalize=True), n_steps=16, seed=0, compile=False)
+    model.learn(64)
+    observations = model.observation_space.sample()
+    assert np.array_equal(model.policy.predict(observations)[0], model.predict(observations)[0])
+    for deterministic in (True, False):
+        of_policy, of_model = (
+            zoo.evaluate_policy(each, env, 2, deterministic, seed=3) for each in (model.policy, model)
+        )
+        assert of_policy == of_model
+    for policy in (copy.deepcopy(model.policy), pickle.loads(pickle.dumps(model.policy))):
+        with pytest.raises(ZooError, match=r"model\.predict"):
+            policy.predict(observations)
+    with pytest.raises(ZooError, match="return_episode_rewards"):
+        zoo.evaluate_policy(model, env, 2, True, False)
+
+
+DICTIONARY = gym.spaces.Dict({"a": gym.spaces.Box(-9, 9, (2,))})
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Box(-9, 9, (3,)), DICTIONARY])
+def test_normalised_environments_give_what_they_normalised(space: gym.Space[Any]) -> None:
+    env = zoo.make_vec_env(lambda: Shows(space), 2, normalize={"clip_obs": 1e6, "clip_reward": 1e6}, seed=0)
+    assert isinstance(env, VecNormalize)
+    with pytest.raises(ZooError, match="get_original_obs"):
+        env.get_original_obs()
+    env.reset()
+    for reward in (1.0, 2.0):
+        observations, rewards, *_ = env.step(np.array([0, 0]))
+        assert env.get_original_reward().tolist() == [reward, reward]
+        assert env.unnormalize_reward(rewards) == pytest.approx(env.get_original_reward(), rel=1e-5)
+        raw: Any = env.get_original_obs()
+        again: Any = env.unnormalize_obs(observations)
+        seen: Any = observations
+        if isinstance(space, gym.spaces.Dict):
+            raw, again, seen = raw["a"], again["a"], seen["a"]
+        assert again == pytest.approx(raw, rel=1e-4, abs=1e-4)
+        assert not np.allclose(seen, raw)
+    normalizer = zoo.PPO2("MlpPolicy", env, n_steps=8, seed=0, compile=False).get_vec_normalize_env()
+    assert normalizer is not None
+    assert normalizer.unnormalize_reward(np.ones(2)) == pytest.approx(env.unnormalize_reward(np.ones(2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        *(("obs_rms", "moments"), ("normalize_obs", "normalize_observations"), ("env_method", r"env\.call")),
+        *(("norm_reward", "rewards"), ("seed", "reset"), ("save", r"model\.save"), ("step_wait", "step")),
+    ],
+)
+def test_attributes_of_environments_of_peers_are_answered(name: str, meant: str) -> None:
+    env = zoo.make_vec_env(ENV, 1, normalize=True)
+    model = zoo.PPO2("MlpPolicy", env, seed=0, compile=False)
+    for each in (env, model.get_env(), model.get_vec_normalize_env()):
+        with pytest.raises(AttributeError, match=f"{name}.*{meant}"):
+            getattr(each, name)
+        with pytest.raises(ZooError, match=f"{name}.*{meant}"):
+            setattr(each, name, False)
+
+
+def test_environments_in_a_list_are_one_vector_environment() -> None:
+    functions = [lambda: gym.make(ENV)] * 2
+    with pytest.raises(ZooError, match=r"SyncVectorEnv\(functions\)"):
+        zoo.make_vec_env(functions)  # type: ignore[arg-type]
+    with pytest.raises(ZooError, match=r"SyncVectorEnv\(functions\)"):
+        zoo.PPO2("MlpPolicy", functions)
+    model = zoo.PPO2("MlpPolicy", gym.vector.SyncVectorEnv(functions), n_steps=8, seed=0, compile=False)
+    assert (model.n_envs, model.learn(16).num_timesteps) == (2, 16)
+
+
+class Divided(gym.RewardWrapper[Any, Any]):
+    def __init__(self, env: gym.Env[Any, Any], by: float = 2.0) -> None:
+        super().__init__(env)
+        self.by = by
+
+    def reward(self, reward: Any) -> float:
+        return float(reward) / self.by
+
+
+@pytest.mark.parametrize(("wrapper", "reward"), [(Divided, 0.5), ({"_target_": Divided, "by": 4.0}, 0.25)])
+def test_wrappers_are_given_as_classes(wrapper: Any, reward: float) -> None:
+    env = zoo.make_vec_env(ENV, 2, wrappers=[wrapper])
+    env.reset(seed=0)
+    assert env.step(np.array([0, 0]))[1].tolist() == [reward, reward]
+
+    class Local(Divided):
+        pass
+
+    with pytest.raises(ZooError, match="top of a module"):
+        zoo.make_vec_env(ENV, 2, wrappers=[Local])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "arguments"),
+    [
+        *((zoo.PPO, ENV, [3e-4]), (zoo.DQN, ENV, [1e-4]), (zoo.RecurrentPPO, ENV, [3e-4])),
+        *((zoo.SAC, "Pendulum-v1", [3e-4, 100_000]), (zoo.HerDQN, ENV, [3e-4]), (zoo.A2C, ENV, [7e-4])),
+    ],
+)
+def test_hyperparameters_are_given_by_name(algorithm: type[Any], env: str, arguments: list[float]) -> None:
+    with pytest.raises(ZooError, match=f"{algorithm.__name__} takes only policy, env.*by name"):
+        algorithm("MlpPolicy", env, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("callback", "arguments", "meant"),
+    [
+        (EvalCallback, {"env": ENV, "eval_freq": 100}, "EvalCallback.every"),
+        (EvalCallback, {"env": ENV, "every": 9, "best_model_save_path": "x"}, "EvalCallback.run"),
+        (EvalCallback, {"env": ENV, "every": 9, "callback_on_new_best": None}, "StopTraining"),
+        (EvalCallback, {"env": ENV}, "every"),
+        (StopTrainingOnMaxEpisodes, {"max_episodes": 3, "verbose": 1}, "LoggingCallback"),
+        (StopTrainingOnRewardThreshold, {"reward_threshold": 3.0}, "evaluation"),
+        (StopTrainingOnNoModelImprovement, {"max_no_improvement_evals": 3, "verbose": 1}, "verbose"),
+        (OfBoth, {"verbose": 1}, "verbose"),
+    ],
+)
+def test_arguments_of_callbacks_are_answered(
+    callback: type[Any], arguments: dict[str, Any], meant: str
+) -> None:
+    with pytest.raises(ZooError, match=f"{callback.__name__}.*{meant}"):
+        callback(**arguments)
+
+
+def test_callbacks_are_copied() -> None:
+    stop = copy.deepcopy(StopTrainingOnRewardThreshold(EvalCallback(ENV, every=100), 3.0))
+    assert (stop.reward_threshold, stop.evaluation.every) == (3.0, 100)
+    assert list(inspect.signature(type(stop)).parameters) == ["evaluation", "reward_threshold"]
+
+
+def test_agents_are_written_to_paths_and_pickled_to_bytes(model: zoo.PPO2) -> None:
+    functions: list[Any] = [model.save, zoo.load, zoo.PPO2.load]
+    for function in functions:
+        with pytest.raises(ZooError, match=r"BytesIO.*pickle\.dumps"):
+            function(io.BytesIO())
+
+
+@pytest.mark.parametrize("ending", ["", ".zip"])
+def test_agent_of_stable_baselines_is_to_be_imported(ending: str, tmp_path: Path) -> None:
+    stable_baselines3.PPO("MlpPolicy", ENV, n_steps=8, batch_size=8).save(tmp_path / "theirs.zip")
+    for load in (zoo.load, zoo.PPO.load):
+        with pytest.raises(ZooError, match=r"zoo import .*theirs\.zip"):
+            load(tmp_path / f"theirs{ending}")
 
 
 def test_names_of_the_package_are_listed() -> None:

@@ -25,7 +25,6 @@ from test_on_policy_updates import (
 from torch import nn
 
 from zoo import PPO1, make_vec_env
-from zoo.errors import ZooError
 
 
 class WatchedPPO1(PPO1):
@@ -116,11 +115,6 @@ def test_advantages_are_standardised_over_steps_that_do_not_merely_reset() -> No
     weights = torch.tensor([1.0, 1.0] + [0.0] * 30)
     found = model._prepared({"advantages": torch.tensor([2.0, 4.0] + [1e6] * 30), "weights": weights})
     assert found["advantages"][:2].tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5])
-
-
-def test_minibatches_larger_than_the_rollout_are_refused() -> None:
-    with pytest.raises(ZooError, match=r"`algo\.batch_size=33` steps can't be made of n_steps × n_envs = 32"):
-        ppo1(batch_size=33)
 
 
 def test_the_defaults_are_those_of_stable_baselines() -> None:

@@ -296,12 +296,6 @@ def test_updates_are_counted_with_the_critics_steps() -> None:
     assert model.n_updates == 2 * (1 + 3 * 3) == model.gradient_steps_in(2 * N_STEPS * N_ENVS)
 
 
-@pytest.mark.parametrize("batch_size", [65, 10_000])
-def test_minibatches_that_cannot_be_made_are_refused(batch_size: int) -> None:
-    with pytest.raises(ZooError, match=rf"`algo.batch_size={batch_size}` steps can't be made of n_steps"):
-        trpo(batch_size=batch_size)
-
-
 def test_a_weight_of_the_values_is_refused_as_it_would_do_nothing() -> None:
     with pytest.raises(ZooError, match="vf_coef"):
         trpo(vf_coef=0.5)

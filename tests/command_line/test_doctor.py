@@ -143,11 +143,11 @@ def test_what_cannot_be_looked_at_says_so_and_the_rest_is_there(
 
     monkeypatch.setitem(diagnosis._LOOKS, "machine", fails)
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    monkeypatch.setitem(sys.modules, "moviepy", None)
     found = findings(capsys)
     assert found["machine"] == "not found out: OSError: no such device"
     assert found["compiler"].startswith("none: there is no no-such-compiler")
-    assert found["ffmpeg"] == 'writing a video needs: pip install "zoo[video]"'
+    assert found["ffmpeg"] == "writing a video needs: pip install moviepy pillow pygame-ce"
     assert "zoo" in found["versions"]
 
 

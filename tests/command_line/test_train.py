@@ -180,9 +180,6 @@ MISTAKES = {
         " (algo.learning_starts=…), or a longer run; tuned=none leaves tuned values out"
     ),
     "train algo=qrdqn env=Acrobot-v1 tuned=none n_timesteps=20_000": "`algo.learning_starts=50000` leaves",
-    "train algo=dqn env=CartPole-v1 algo.buffer_size=63": (
-        "`algo.buffer_size=63` is smaller than a batch, `algo.batch_size=64`"
-    ),
     "train algo=ppo2 env=CartPole-v1 policy=CnnPolicy": "use policy=MlpPolicy",
     "train algo=ppo2 env=CartPole-v1 init_from=nowhere": "there is no agent at nowhere",
     "train algo=ppo2 env=MiniGrid-Empty-5x5-v0": "pip install minigrid",
@@ -191,7 +188,7 @@ MISTAKES = {
     "train algo=ppo2 env=CartPole-v1 env.kwargs.gravitation=9": "does not take these env.kwargs",
     "train algo=ppo2 env=CartPole-v1 callbacks.mine._target_=no_such.Thing": "can't import `no_such`",
     "train algo=ppo2 env=CartPole-v1 callbacks=none callbacks.stop_on_reward.threshold=1": "callbacks.eval",
-    "train algo=ppo2 env=CartPole-v1 policy._target_=no_such.Thing": "can't be imported",
+    "train algo=ppo2 env=CartPole-v1 policy._target_=no_such.Thing": "can't import `no_such`",
     "train algo=ppo2 env=CartPole-v1 policy.net_arch={foo: [3]}": "unknown key `policy.net_arch.foo`",
     "check env=CartPol-v1": "did you mean 'CartPole-v1'?",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo.envs.camera import Canvas, Filmed, parse_size
+from zoo.envs.camera import Canvas, Filmed, parse_size, rgb_image
 from zoo.envs.filming import Film
 from zoo.errors import ZooError
 
@@ -88,7 +89,7 @@ class Kept(Film):
     """Keeps images instead of writing them."""
 
     def __init__(self) -> None:
-        super().__init__([Path("none.mp4")], 1)
+        super().__init__([], 1, contextlib.ExitStack())
         self.images: list[int] = []
 
     def add(self, frame: np.ndarray) -> None:
@@ -125,6 +126,34 @@ def test_what_is_no_image_is_named(rendered: Any) -> None:
 
     with pytest.raises(ZooError, match="can't film Other: it renders no images"):
         Filmed(Other(), Kept()).reset()
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize(
+    ("white", "grey"),
+    [
+        (np.uint8(255), np.uint8(51)),
+        (np.int64(255), np.int64(51)),
+        (np.float32(1), np.float32(0.2)),
+        (1.0, 0.2),
+        (True, True),
+    ],
+)
+def test_pictures_of_every_type_are_shown_as_bright_as_they_are_meant(
+    white: Any, grey: Any, channels: int
+) -> None:
+    shown = rgb_image(np.array([[[white] * channels, [grey] * channels]]), "Mine-v0")
+    assert shown.dtype == np.uint8
+    assert shown.tolist() == [[[255] * 3, [255 if grey is True else 51] * 3]]
+
+
+@pytest.mark.parametrize("value", [256, -1, 1.5, -0.5, np.nan, np.inf])
+def test_numbers_that_are_no_brightness_are_refused(value: float) -> None:
+    picture = np.zeros((4, 4, 3), np.asarray(value).dtype)
+    picture[1, 2, 0] = value
+    with pytest.raises(ZooError, match="Mine-v0") as caught:
+        rgb_image(picture, "Mine-v0")
+    assert "\n" not in str(caught.value)
 
 
 def test_egl_or_osmesa_is_chosen_only_where_there_is_no_display() -> None:

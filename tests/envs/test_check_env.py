@@ -107,7 +107,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         r"observation `position` of reset\(\) is NaN",
     ),
     # Spaces
-    ({"observation_space": spaces.Tuple([spaces.Discrete(2)])}, "type Tuple is not supported"),
     ({"observation_space": spaces.Text(3)}, "type Text is not supported"),
     ({"action_space": spaces.Dict({"word": spaces.Text(3)})}, "actions of type Text are not supported"),
     (
@@ -195,7 +194,28 @@ def test_raising_env_shows_its_own_traceback() -> None:
         ({"action_space": spaces.Box(-np.inf, np.inf, (2,))}, "action_space has infinite bounds"),
         (
             {"observation_space": spaces.Box(0, 1, (32, 32, 3)), "observation": np.zeros((32, 32, 3))},
-            "looks like a picture; declare pictures as uint8",
+            "looks like a picture, but is read as numbers; declare pictures as uint8",
+        ),
+        *(
+            (
+                {
+                    "observation_space": spaces.Box(0, 1, shape, np.uint8),
+                    "observation": np.zeros(shape, np.uint8),
+                },
+                "from 0 to 1 looks like a picture",
+            )
+            for shape in ((84, 84), (84, 84, 1), (3, 64, 64))
+        ),
+        (
+            {"observation_space": DICT, "observation": {"position": ZEROS, "token": 2, "tokens": 1}},
+            "observations have `tokens`; did you mean 'token'",
+        ),
+        (
+            {
+                "observation_space": spaces.Dict({"a": spaces.Tuple((spaces.Discrete(2),))}),
+                "observation": {"a": (1, 7)},
+            },
+            "observations have `a/1`",
         ),
         (
             {"reset": lambda env: (np.random.default_rng().random(2).astype(np.float32), {})},
@@ -208,6 +228,30 @@ def test_strange_env_is_let_through_with_a_warning(strange: dict[str, Any], find
     assert any(re.search(finding, found) for found in findings)
     with pytest.warns(UserWarning, match=finding):
         make_vec_env(lambda: Custom(**strange), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("action_space", "range_told"),
+    [
+        (spaces.Box(-100.0, 100.0, (2,)), "from -100 to 100"),
+        (spaces.Box(np.float32([-1, 0]), np.float32([1, 10])), r"from 0 to 10 at \[1\]"),
+        (spaces.Box(0.0, 0.05, (1,)), "from 0 to 0.05"),
+        (spaces.Dict({"arm": spaces.Box(0, 255, (1,), np.uint8)}), "`arm` goes from 0 to 255"),
+        (spaces.Box(-2.0, 2.0, (2,)), None),
+        (spaces.Box(-0.4, 0.4, (2,)), None),
+        (spaces.Box(0, 3, (1,), np.int64), None),
+    ],
+    ids=str,
+)
+def test_ranges_that_do_not_suit_gaussian_policies_are_told(
+    action_space: Any, range_told: str | None
+) -> None:
+    findings = check_env(lambda: Custom(action_space=action_space))
+    assert len(findings) == (range_told is not None)
+    assert range_told is None or re.search(range_told, findings[0])
+    with warnings.catch_warnings():  # other algorithms scale actions themselves
+        warnings.simplefilter("error")
+        make_vec_env(lambda: Custom(action_space=action_space))
 
 
 def test_observations_out_of_bounds_are_told_once_for_each_part() -> None:
@@ -235,8 +279,10 @@ def test_observations_out_of_bounds_are_told_once_for_each_part() -> None:
         {"reward": 1, "truncated": 0},
         {"observation_space": spaces.Discrete(3, start=-1), "observation": np.int64(-1)},
         {"observation_space": spaces.MultiBinary(2), "observation": np.array([0, 1])},
-        {"observation_space": DICT, "observation": {"position": ZEROS, "token": np.array(2), "more": 1}},
+        {"observation_space": DICT, "observation": {"position": ZEROS, "token": np.array(2)}},
         {"action_space": spaces.Discrete(3, start=-1)},
+        {"observation_space": spaces.Box(0, 1, (3, 3), np.uint8), "observation": np.zeros((3, 3), np.uint8)},
+        {"observation_space": spaces.Box(0, 255, (84, 84), np.uint8), "observation": np.zeros((84, 84), int)},
     ],
 )
 def test_fine_env_passes_without_a_word(fine: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -102,7 +103,6 @@ def test_rows_of_a_reset_alone_change_no_return_statistics() -> None:
 
 def test_wrapper_gives_what_stable_baselines_gives() -> None:
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
-    import gymnasium as gym
 
     theirs = vec_env.VecNormalize(vec_env.DummyVecEnv([lambda: gym.make("Pendulum-v1")] * 3), gamma=0.9)
     theirs.seed(7)
@@ -114,6 +114,34 @@ def test_wrapper_gives_what_stable_baselines_gives() -> None:
         their_observations, their_rewards, *_ = theirs.step(action)
         np.testing.assert_allclose(observations, their_observations, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(rewards, their_rewards, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("space", "is_normalized"),
+    [
+        (spaces.Box(0, 1, (3, 3), np.uint8), True),
+        (spaces.Box(0, 2, (4, 4, 2), np.uint8), True),
+        (spaces.Box(0, 255, (4, 4), np.uint8), False),
+        (spaces.Box(0, 255, (4, 4, 2), np.uint8), False),
+    ],
+    ids=str,
+)
+def test_a_board_is_normalised_and_a_picture_is_not(space: spaces.Box, is_normalized: bool) -> None:
+    class Board(gym.Env[Any, Any]):
+        observation_space, action_space = space, spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            return self.np_random.integers(0, 2, space.shape, dtype=np.uint8), {}
+
+        def step(self, action: Any) -> Any:
+            return self.np_random.integers(0, 2, space.shape, dtype=np.uint8), 0.0, False, False, {}
+
+    env = make_vec_env(Board, 8, seed=0, normalize=True)
+    env.reset()
+    shown = np.concatenate([env.step(np.zeros(8, np.int64))[0] for _ in range(50)])
+    assert shown.dtype == (np.float32 if is_normalized else np.uint8)
+    assert abs(shown[-200:].mean() - (0.0 if is_normalized else 0.5)) < 0.1
 
 
 def test_images_and_discrete_parts_are_left_alone() -> None:

@@ -60,6 +60,18 @@ def test_steps_of_all_episodes_are_joined(stand_in: Any) -> None:
         read_expert("minari:a/b-v0", (spaces.Discrete(2), spaces.Discrete(2)))
 
 
+def test_nested_observations_become_one_dictionary(stand_in: Any) -> None:
+    one = episode(2)
+    one.observations = ({"b": one.observations}, np.array([3, 1, 2]))
+    made = dataset(one)
+    parts = spaces.Dict({"b": spaces.Box(-9.0, 9.0, (2,), np.float32)})
+    made.observation_space = spaces.Tuple((parts, spaces.Discrete(4)))
+    stand_in.load_dataset = lambda name: made
+    data = read_expert("minari:x-v0")
+    assert data.observations["0/b"].tolist() == [[0, 1], [2, 3]]
+    assert data.observations["1"].tolist() == [3, 1]
+
+
 def test_dictionaries_and_actions_with_parts(stand_in: Any) -> None:
     made = dataset(episode(2))
     made.observation_space = spaces.Dict({"a": spaces.Box(-9.0, 9.0, (2,), np.float32)})

@@ -200,6 +200,8 @@ def test_guessed_observations_are_of_the_type_of_the_file_and_without_bounds(tmp
     pictures = np.arange(3 * 60, dtype=np.uint8).reshape(3, 4, 5, 3)
     data = read_expert(save(path, obs=pictures))
     assert data.observation_space == IMAGES
+    board = read_expert(save(path, obs=np.eye(3, dtype=np.uint8)[None].repeat(3, axis=0)))
+    assert board.observation_space == spaces.Box(-np.inf, np.inf, (3, 3), np.float32)
     np.testing.assert_array_equal(data.observations, pictures)
     numbers = read_expert(save(path, obs=np.zeros((3, 2), np.uint8)))
     assert numbers.observation_space == spaces.Box(-np.inf, np.inf, (2,), np.float32)

@@ -164,8 +164,9 @@ def test_video_of_an_agent_outside_of_a_run_stands_in_the_working_folder() -> No
 def test_missing_video_package_is_named_with_its_command(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    assert refusal(f"agent={run_folder}", "record=true") == 'writing a video needs: pip install "zoo[video]"'
+    monkeypatch.setitem(sys.modules, "moviepy", None)
+    message = refusal(f"agent={run_folder}", "record=true")
+    assert message == "writing a video needs: pip install moviepy pillow pygame-ce"
     assert not (run_folder / "videos").exists()
 
 

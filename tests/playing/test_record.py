@@ -94,8 +94,8 @@ def test_wrong_choice_is_one_message_and_no_file(run_folder: Path, override: str
 def test_missing_packages_are_named_with_their_command(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    assert refusal(f"agent={run_folder}") == 'writing a video needs: pip install "zoo[video]"'
+    monkeypatch.setitem(sys.modules, "moviepy", None)
+    assert refusal(f"agent={run_folder}") == "writing a video needs: pip install moviepy pillow pygame-ce"
     assert not (run_folder / "videos").exists()
 
 

@@ -151,7 +151,7 @@ def test_missing_matplotlib_is_told_with_what_installs_it(
 ) -> None:
     two_seeds()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pip install 'zoo[plots]'" in refused(capsys, "runs")
+    assert "pip install matplotlib" in refused(capsys, "runs")
     assert plotted(capsys, "runs", "format=md")[0].exists()
 
 

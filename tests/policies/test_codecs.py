@@ -107,9 +107,67 @@ def test_random_actions_are_uniform() -> None:
         np.testing.assert_allclose(quantiles, np.linspace(low, high, 5), atol=0.05 * (high - low) / 2)
 
 
-def test_scaled_actions_need_bounds() -> None:
+WHOLE_NUMBERS = [
+    spaces.Box(0, 1, (1,), np.int8),
+    spaces.Box(-2, 2, (1,), np.int16),
+    spaces.Box(0, 3, (), np.int64),
+    spaces.Box(3, 7, (1, 1), np.uint8),
+    spaces.Box(0, 4, (1,), np.uint64),
+    spaces.Box(-128, 127, (1,), np.int8),
+    spaces.Box(0, 1, (1,), np.bool_),
+]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("space", WHOLE_NUMBERS, ids=str)
+def test_every_whole_number_is_as_likely_as_the_others(space: spaces.Box, scaled: bool) -> None:
+    codec = make_codec(space, scaled=scaled)
+    numbers = np.arange(int(space.low.item()), int(space.high.item()) + 1)
+    taken = codec.to_env(codec.random(np.random.default_rng(0), 1_000 * len(numbers)))
+    assert taken.dtype == space.dtype
+    assert all(space.contains(row) for row in taken[:20])
+    found, counts = np.unique(taken.astype(np.int64), return_counts=True)
+    assert found.tolist() == numbers.tolist()
+    assert counts.min() > 850
+    assert counts.max() < 1_150
+    each = numbers.astype(space.dtype).reshape(-1, *space.shape)
+    np.testing.assert_array_equal(codec.to_env(codec.from_env(each)), each)
+
+
+@pytest.mark.parametrize(
+    ("action", "taken"), [(-9.0, 0), (-0.4, 0), (0.4, 0), (0.6, 1), (1.4, 1), (2.6, 3), (9.0, 3)]
+)
+def test_the_environment_gets_the_nearest_whole_number(action: float, taken: int) -> None:
+    codec = make_codec(spaces.Box(0, 3, (1,), np.int64), scaled=False)
+    assert codec.to_env(np.array([[action]], np.float32)).tolist() == [[taken]]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-60_000.0, 60_000.0, (1,), np.float16),
+        spaces.Box(-3e38, 3e38, (1,), np.float32),
+        spaces.Box(-100, 100, (1,), np.int8),
+        spaces.Box(-(2**63), 2**63 - 1, (1,), np.int64),
+        spaces.Box(0, 2**64 - 1, (1,), np.uint64),
+    ],
+    ids=str,
+)
+def test_no_width_is_too_much_for_the_spaces_type(space: spaces.Box) -> None:
+    codec = make_codec(space, scaled=True)
+    stored = np.array([[-1.0], [0.0], [1.0]], np.float32)
+    taken = codec.to_env(stored)
+    assert all(space.contains(row) for row in taken)
+    middle = (float(space.low.item()) + float(space.high.item())) / 2
+    expected = [float(space.low.item()), middle, float(space.high.item())]
+    np.testing.assert_allclose(taken[:, 0].astype(np.float64), expected, rtol=1e-3, atol=1)
+    np.testing.assert_allclose(codec.from_env(taken), stored, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_scaled_actions_need_bounds(dtype: Any) -> None:
     with pytest.raises(ZooError, match="finite bounds"):
-        make_codec(UNBOUNDED[0], scaled=True)
+        make_codec(spaces.Box(-np.inf, np.inf, (1,), dtype), scaled=True)
 
 
 def test_a_space_without_a_codec_is_refused() -> None:

@@ -57,6 +57,31 @@ def test_numbers_are_flattened(shape: tuple[int, ...], dtype: Any, n: int) -> No
     np.testing.assert_array_equal(features.numpy(), observations.reshape(n, -1).astype(np.float32))
 
 
+@pytest.mark.parametrize(
+    ("space", "divisor"),
+    [
+        (spaces.Box(0, 1, (3, 3), np.uint8), 1.0),
+        (spaces.Box(0, 2, (8, 8, 2), np.uint8), 1.0),
+        (spaces.Box(1, 255, (3, 3), np.uint8), 1.0),
+        (spaces.Box(0, 255, (3,), np.uint8), 1.0),
+        (spaces.Box(0, 255, (3, 3), np.int16), 1.0),
+        (spaces.Box(0, 255, (3, 3), np.uint8), 255.0),
+        (spaces.Box(0, 255, (3, 3, 1), np.uint8), 255.0),
+    ],
+    ids=str,
+)
+def test_only_bytes_up_to_255_are_pixels(space: spaces.Box, divisor: float) -> None:
+    observations = batch(space)
+    features = encoder(space)(torch.from_numpy(observations))
+    expected = observations.reshape(len(observations), -1) / divisor
+    np.testing.assert_allclose(features.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(SIDE, SIDE, 3), (SIDE, SIDE)])
+def test_a_large_board_is_no_picture(shape: tuple[int, ...]) -> None:
+    assert not suits_cnn(spaces.Box(0, 1, shape, np.uint8))
+
+
 def test_discrete_numbers_become_one_hot_from_their_start() -> None:
     network = encoder(spaces.Discrete(3, start=-1))
     assert network.features_dim == 3

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
-from importlib.metadata import requires, version
+import shlex
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import zoo
+from zoo.errors import PACKAGES_OF_EXTRAS, install_command
+from zoo.tuning.samplers import NEEDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PROJECT = json.loads(subprocess.check_output([sys.executable, "-m", "hatchling", "metadata"], cwd=REPOSITORY))
+EXTRAS = {
+    name: [Requirement(each) for each in texts] for name, texts in PROJECT["optional-dependencies"].items()
+}
 
 
 def pins() -> dict[str, str]:
@@ -20,13 +31,72 @@ def pins() -> dict[str, str]:
     return dict(pinned)
 
 
+def names(extra: str, python: str = "3.11") -> set[str]:
+    """Return the packages that an extra brings on a release of Python."""
+    return {
+        canonicalize_name(each.name)
+        for each in EXTRAS[extra]
+        if each.marker is None or each.marker.evaluate({"python_version": python})
+    }
+
+
 def test_every_declared_dependency_is_pinned_within_its_range() -> None:
-    pinned = pins()
     """But for the peers whose speed is compared, which Zoo does not depend on."""
-    for text in requires("zoo") or []:
-        requirement = Requirement(text)
-        if requirement.name != "zoo" and "bench" not in str(requirement.marker):
-            assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, text
+    pinned = pins()
+    declared = [Requirement(text) for text in PROJECT["dependencies"]]
+    for requirements in [declared, *(EXTRAS[extra] for extra in EXTRAS if extra != "bench")]:
+        for requirement in requirements:
+            assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+@pytest.mark.parametrize("extra", PACKAGES_OF_EXTRAS)
+def test_command_that_installs_what_is_missing_names_the_packages_of_its_extra(extra: str) -> None:
+    assert install_command(extra).startswith("pip install ")
+    named = {Requirement(each) for each in shlex.split(install_command(extra))[2:]}
+    assert {(each.name, frozenset(each.extras)) for each in named} == {
+        (each.name, frozenset(each.extras)) for each in EXTRAS[extra]
+    }
+
+
+def test_no_text_installs_zoo_from_the_index() -> None:
+    """What the index has under this name is another project."""
+    files = [
+        *REPOSITORY.glob("*.md"),
+        *(REPOSITORY / "docs").glob("*.md"),
+        *REPOSITORY.glob("conf/**/*.yaml"),
+    ]
+    for path in [*files, *REPOSITORY.glob("zoo/**/*.py"), *REPOSITORY.glob("scripts/*")]:
+        assert not re.search(r"pip install [^\n`;]*[\"' ]zoo\b", path.read_text()), path
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_all_brings_pybullet_where_there_are_wheels_of_it(python: str) -> None:
+    needs_pybullet = {"pybullet", "pybullet-envs-gymnasium", "panda-gym"}
+    expected = needs_pybullet if python in ("3.10", "3.11") else set()
+    assert names("all", python) & needs_pybullet == expected
+    assert names("all", python) >= names("tune") | names("video") | {"gymnasium-robotics", "highway-env"}
+
+
+def test_tune_brings_what_its_samplers_need() -> None:
+    assert names("tune") >= set(NEEDS.values())
+
+
+def test_tuning_without_scipy_refuses_the_samplers_of_it_alone() -> None:
+    code = """
+import sys
+sys.modules["scipy"] = None
+from zoo.errors import ZooError
+from zoo.tuning import report, worker
+from zoo.tuning.samplers import SAMPLERS, require_sampler, sampler_settings
+for name in SAMPLERS:
+    try:
+        require_sampler(name, 1)
+        sampler_settings({"name": name}).make(0, 0)
+    except ZooError as error:
+        print(name, "scipy" in str(error))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["gp True", "qmc True"]
 
 
 def test_constraints_name_no_index_and_no_host() -> None:

@@ -32,8 +32,8 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / f"{name}.py").write_text(re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0])
 
 
-def test_page_has_all_four() -> None:
-    assert list(SECTIONS) == ["my_env", "my_wrapper", "my_policy", "my_callback"]
+def test_page_has_all_five() -> None:
+    assert list(SECTIONS) == ["my_env", "my_wrapper", "my_encoder", "my_policy", "my_callback"]
 
 
 @pytest.mark.parametrize("name", SECTIONS)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import imageio_ffmpeg
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
-from zoo.training.recording import Look, record
+from zoo.training.recording import Look, check_camera, record
 
 
 class Chance:
@@ -110,3 +112,63 @@ def test_environment_without_images_is_named(tmp_path: Path) -> None:
     env = EnvConfig(id="Zoo/Identity-v0")
     with pytest.raises(ZooError, match="can't film Zoo/Identity-v0"):
         record(Chance(env), env, [tmp_path / "film.mp4"])
+
+
+class Painted(gym.Env[Any, Any]):
+    """Shows a picture whose left half is black and whose right half is white, until it breaks."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def __init__(
+        self, white: Any = 1.0, breaks_at: int | None = None, render_mode: str | None = None
+    ) -> None:
+        self.white, self.breaks_at, self.render_mode = white, breaks_at, render_mode
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return 0, 1.0, False, self.steps == 6, {}
+
+    def render(self) -> Any:
+        if self.steps == self.breaks_at:
+            raise ValueError("the picture tore")
+        picture = np.zeros((64, 64, 3), np.asarray(self.white).dtype)
+        picture[:, 32:] = self.white
+        return picture
+
+
+gym.register("Painted-v0", Painted)
+
+
+@pytest.mark.parametrize("white", [np.uint8(255), 255, np.float32(1), 1.0, True])
+def test_film_is_as_bright_as_the_pictures_are_meant(tmp_path: Path, white: Any) -> None:
+    env = EnvConfig(id="Painted-v0", kwargs={"white": white})
+    record(Chance(env), env, [tmp_path / "film.mp4"], Look(overlay=False))
+    images, _ = decoded(tmp_path / "film.mp4")
+    assert len(images) == 7
+    assert images[:, :, :28].max() < 10
+    assert images[:, :, 36:].min() > 245
+
+
+def test_pictures_that_are_no_brightness_are_refused_before_a_training_too(tmp_path: Path) -> None:
+    env = EnvConfig(id="Painted-v0", kwargs={"white": 255.0})
+    with pytest.raises(ZooError, match="film Painted-v0"):
+        record(Chance(env), env, [tmp_path / "film.mp4"])
+    with pytest.raises(ZooError, match="film Painted-v0"):
+        check_camera(env)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("breaks_at", [0, 1, 4])
+def test_error_while_a_picture_is_drawn_leaves_no_film(tmp_path: Path, breaks_at: int) -> None:
+    env = EnvConfig(id="Painted-v0", kwargs={"breaks_at": breaks_at})
+    with pytest.raises(ZooError, match="the picture tore"):
+        record(Chance(env), env, [tmp_path / "film.mp4", tmp_path / "film.gif"])
+    assert not list(tmp_path.iterdir())

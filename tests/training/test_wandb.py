@@ -304,4 +304,4 @@ except ZooError as error:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert done.stdout.strip() == 'logger.wandb needs: pip install "zoo[wandb]"'
+    assert done.stdout.strip() == "logger.wandb needs: pip install wandb"

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.agents.card import complete_card, readme
-from zoo.agents.finding import resolve_agent
+from zoo.agents.finding import path_of_agent, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.algorithm_names import PRESET
 from zoo.config.environment_values import as_written
@@ -79,7 +79,7 @@ def write_agent(path: str | os.PathLike[str], agent: AgentFiles) -> Path:
     An agent that stands there is replaced; files beside its own in the folder stay. Raises `ZooError` if
     something else stands there, or nothing can be written.
     """
-    destination = Path(path)
+    destination = path_of_agent(path)
     if destination.suffix == ".zip":
         if destination.exists() and not zipfile.is_zipfile(destination):
             raise ZooError(f"{one_line(destination)} is something else than an agent; choose another path")
@@ -115,7 +115,7 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     raw = _read_files(folder, (CONFIG, POLICY, NORMALIZATION, CARD), origin)
     for name in (CONFIG, POLICY):
         if raw[name] is None:
-            raise ZooError(f"{origin} is not a whole agent: {name} is missing")
+            raise _not_whole(folder, name)
     config = _parse_config(raw[CONFIG] or b"", origin)
     if not trust:
         refuse_foreign_code(config, origin, own_env=own_env)
@@ -143,7 +143,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     origin = one_line(folder)
     content = _read_files(folder, (CONFIG,), origin)[CONFIG]
     if content is None:
-        raise ZooError(f"{origin} is not a whole agent: {CONFIG} is missing")
+        raise _not_whole(folder, CONFIG)
     return _parse_config(content, origin)
 
 
@@ -296,6 +296,13 @@ def _parse_tensors(content: bytes, name: str, origin: str) -> tuple[Arrays, dict
 def _parse_normalization(content: bytes, origin: str) -> tuple[Arrays, dict[str, Any]]:
     arrays, metadata = _parse_tensors(content, NORMALIZATION, origin)
     return arrays, _parse_json(metadata.get("values", "{}"), NORMALIZATION, origin)
+
+
+def _not_whole(path: Path, name: str) -> ZooError:
+    """Return the error for an agent without one of its files: it may be of Stable-Baselines3."""
+    if path.is_file() and {"data", "policy.pth"} <= Zip(path, main=CONFIG).names:
+        return ZooError(f"{one_line(path)} is of Stable-Baselines3; first: zoo import {one_line(path)}")
+    return ZooError(f"{one_line(path)} is not a whole agent: {name} is missing")
 
 
 def _no_tensors(name: str, origin: str, error: Exception) -> ZooError:

@@ -78,12 +78,22 @@ def list_agents(*, runs: str | os.PathLike[str] = "runs", which: Which = "best")
     return found
 
 
+def path_of_agent(path: object) -> Path:
+    """Return the path of a folder or zip. Raises `ZooError` for what is none, such as an open file."""
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    raise ZooError(
+        f"an agent's path is a {type(path).__name__}; expected a folder's or a zip's (for bytes:"
+        " pickle.dumps(model), pickle.loads)"
+    )
+
+
 def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
     """Return the agent's own folder or zip; the path may also be a zip's without its ending, or a run's.
 
     ``trained_agents/…`` is Zoo's own where the working folder has none. Raises `ZooError` if there is none.
     """
-    given = Path(path).expanduser()
+    given = path_of_agent(path).expanduser()
     if _is_file(given):
         return given
     own = data_folder(COLLECTION)

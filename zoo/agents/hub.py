@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, install_command
 from zoo.files.printing import one_line
 from zoo.version import __version__
 
@@ -26,7 +26,7 @@ class Hub:
         try:
             import huggingface_hub
         except ImportError as error:
-            raise ZooError("the Hugging Face Hub needs: pip install 'zoo[hub]'") from error
+            raise ZooError(f"the Hugging Face Hub needs: {install_command('hub')}") from error
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()

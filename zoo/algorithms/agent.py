@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +18,7 @@ from torch import nn
 from typing_extensions import Never, Self
 
 from zoo.agents.agent_folder import AgentFiles, MisfitError, check_tensors, read_agent, write_agent
-from zoo.algorithms.arguments import check_predict, no_attribute
+from zoo.algorithms.arguments import check_predict, elsewhere
 from zoo.algorithms.constructor_help import described, signature_of
 from zoo.algorithms.given_masks import rows_of_masks, tell_of_missing_masks
 from zoo.algorithms.interaction import Seen
@@ -27,11 +28,13 @@ from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
-from zoo.envs.composite_spaces import row
+from zoo.config.unknown_keys import check_call
+from zoo.envs.composite_spaces import flat_parts, row
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import describe
 from zoo.envs.stepper import EnvStepper
+from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform
 from zoo.memory.config import MemoryConfig
@@ -79,6 +82,13 @@ class Agent(ABC, Generic[Config]):
         cls.__signature__ = signature_of(cls, cls.config_class)  # type: ignore[attr-defined]
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or cls.__name__)}\n\n{described(cls.config_class)}"
 
+    if not TYPE_CHECKING:  # which know the constructors
+
+        def __new__(cls, *arguments: Any, **options: Any) -> Self:
+            """Answer arguments as other libraries' models have them."""
+            check_call(cls.__init__, cls.__name__, arguments, options)
+            return super().__new__(cls)
+
     policy: nn.Module
     memory_config: MemoryConfig | None = None
 
@@ -120,6 +130,8 @@ class Agent(ABC, Generic[Config]):
         self.codec = make_codec(action_space, scaled=self._is_scaled())
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
+        if not hasattr(self.policy, "predict"):
+            self.policy.predict = PredictOf(self)  # type: ignore[assignment]
         self.modes = Modes(self.policy)
         runtime.stay_eager_for(self.policy)
 
@@ -149,7 +161,11 @@ class Agent(ABC, Generic[Config]):
     if not TYPE_CHECKING:  # to type checkers there is nothing but what there is
 
         def __getattr__(self, name: str) -> Any:
-            raise AttributeError(no_attribute(self, name))
+            """Return a hyperparameter; for what else models have elsewhere, say where it is."""
+            config = vars(self).get("config")
+            if config is not None and name in vars(config):
+                return vars(config)[name]
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{elsewhere(name)}")
 
     # -- acting -----------------------------------------------------------------------------------------
 
@@ -209,6 +225,8 @@ class Agent(ABC, Generic[Config]):
         self, observations: Column, state: Any, episode_start: Array | None, action_masks: Any
     ) -> tuple[Seen, bool]:
         """Return what `_seen` does, and episode starts. Raises `ZooError` for a state that does not fit."""
+        if action_masks is None and self.masks_actions and isinstance(observations, Mapping):
+            action_masks = observations.get(MASK_KEY)
         if action_masks is None and self.masks_actions and not self._told_of_masks:
             self._told_of_masks = True
             tell_of_missing_masks()
@@ -222,6 +240,8 @@ class Agent(ABC, Generic[Config]):
     def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
         space = self.observation_space
+        if isinstance(space, spaces.Dict) and _is_nested(space, observations):
+            observations = dict(flat_parts(space, observations))
         if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
             raise ZooError(
                 "these are observations and infos, as reset() returns them; predict takes the first of both"
@@ -230,6 +250,7 @@ class Agent(ABC, Generic[Config]):
         if isinstance(space, spaces.Dict):
             if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
                 raise ZooError(f"expected a dictionary of observations: {describe(space)}")
+            observations = {key: observations[key] for key in space.spaces}
             name, part = next(iter(space.spaces.items()))
             values = observations[name]
         shape, found = tuple(part.shape or ()), _shape_of(values, name)
@@ -367,8 +388,37 @@ class Agent(ABC, Generic[Config]):
         """Learn in this environment from now on."""
 
 
+class PredictOf:
+    """The `Agent.predict` of a policy's ``model``, as long as that is there; copies have none."""
+
+    def __init__(self, model: Agent[Any] | None = None) -> None:
+        self._model = (lambda: None) if model is None else weakref.ref(model)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PredictOf, ()
+
+    @property
+    def model(self) -> Agent[Any]:
+        """The model, while it is there. Raises `ZooError` afterwards."""
+        model = self._model()
+        if model is None:
+            raise ZooError("a policy alone predicts nothing; keep its model, and call model.predict")
+        return model
+
+    def __call__(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:
+        """Return what the model predicts."""
+        return self.model.predict(*arguments, **options)
+
+
 def _unpickled(agent_class: type[Agent[Any]], files: AgentFiles, options: Mapping[str, Any]) -> Agent[Any]:
     return agent_class.from_files(files, **options)
+
+
+def _is_nested(space: spaces.Dict, observations: Any) -> bool:
+    """Whether observations are still nested as the environment gives them, where its parts have paths."""
+    if isinstance(observations, Mapping):
+        return not space.spaces.keys() <= observations.keys()
+    return isinstance(observations, tuple) and any(key.partition("/")[0] == "0" for key in space.spaces)
 
 
 def _shape_of(values: Any, name: str) -> tuple[int, ...]:

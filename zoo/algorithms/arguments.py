@@ -10,8 +10,8 @@ import numpy as np
 
 from zoo.algorithms.callback import Callback
 from zoo.config.all_keys import all_keys, not_of
-from zoo.config.fields import build
-from zoo.config.names_elsewhere import ATTRIBUTES
+from zoo.config.fields import build, scheduled
+from zoo.config.names_elsewhere import ATTRIBUTES, NOT_CHOSEN
 from zoo.config.unknown_keys import UnknownKeyError, refuse_arguments
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
@@ -25,6 +25,13 @@ METHODS = {
     "_on_training_end": "on_training_end(self, algorithm)",
 }
 """Methods of Stable-Baselines3's callbacks, and those of ours."""
+MADE_WITH = {
+    "policy": "is made with the model: compile=true compiles it, set_parameters() gives it other weights, and"
+    " a class of your own is the constructor's first argument",
+    "config": "is what the model was made with: zoo.load(model.save(PATH), env, gamma=…) goes on with others",
+    "env": "is exchanged by model.set_env(env)",
+}
+"""Attributes that can't be replaced, and what is done in the place of that."""
 LEARN = ("total_timesteps", "callback", "reset_num_timesteps")
 
 
@@ -91,11 +98,32 @@ def check_learn(others: Sequence[Any], unknown: Mapping[str, Any]) -> None:
         )
 
 
-def no_attribute(model: object, name: str) -> str:
-    """Return the message for an attribute that a model does not have."""
-    place, config = ATTRIBUTES.get(name, ""), vars(model).get("config")
-    if not place and dataclasses.is_dataclass(config):
-        own = [field.name for field in dataclasses.fields(config)]
-        place = f"model.config.{name}" if name in own else ""
-    hint = f"; here it is {place}" if place else ""
-    return f"'{type(model).__name__}' object has no attribute '{name}'{hint}"
+def changed_config(model: Any, name: str, value: Any) -> Any:
+    """Return a model's config with another value, for which there is an effect from the next update on.
+
+    None for any other name. Raises `ZooError` for a value that would do
+    nothing: only what follows a schedule is read anew at each update.
+    """
+    hyperparameters = [field.name for field in dataclasses.fields(model.config)]
+    cls, instead = type(model).__name__, ""
+    if name in hyperparameters:
+        config = build(type(model.config), {**vars(model.config), name: value}, model.name)
+        if name in scheduled(config) and name in model.schedules:
+            return config
+        instead = (
+            f"is fixed once the model is made: zoo.load(model.save(PATH), env, {name}=…) goes on with it"
+        )
+    elif name in MADE_WITH:
+        instead = MADE_WITH[name]
+    elif hint := elsewhere(name):
+        instead = f"would do nothing{hint}"
+    if instead:
+        raise ZooError(f"{cls}.{name} {instead}")
+    return None
+
+
+def elsewhere(name: str) -> str:
+    """Return the hint at what another library's attribute of a model is here, or ""."""
+    if name in ATTRIBUTES:
+        return f"; here it is {ATTRIBUTES[name]}"
+    return f"; {NOT_CHOSEN[name]}" if name in NOT_CHOSEN else ""

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import Never, Self
 
 from zoo.algorithms.agent import Array
-from zoo.algorithms.arguments import as_callbacks, built_config, check_learn
+from zoo.algorithms.arguments import as_callbacks, built_config, changed_config, check_learn
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
 from zoo.algorithms.cloning import Epoch
 from zoo.algorithms.finite import Memory, check_finite, check_policy_first
@@ -114,6 +114,19 @@ class Algorithm(AgentInEnvs[Config]):
             self._take_envs(envs)
             self._batch_size()
             tell_of_unread_images(self.observation_space, self.policy_config)
+
+    if not TYPE_CHECKING:  # to type checkers there is nothing but what there is
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Take another hyperparameter from the next update on. Raises `ZooError` where it can't be."""
+            is_own = name in vars(self) and name not in ("policy", "config") and name not in vars(self.config)
+            if "acting" in vars(self) and not is_own and name not in COUNTS and not hasattr(type(self), name):
+                config = changed_config(self, name, value)
+                if config is not None:
+                    self.schedules = schedules.parse_all(scheduled(config))
+                    super().__setattr__("config", config)
+                    return
+            super().__setattr__(name, value)
 
     # -- what an algorithm is made of -------------------------------------------------------------------
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from typing_extensions import Self
+
+from zoo.config.unknown_keys import check_call
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
     import numpy as np
@@ -83,6 +88,21 @@ class Callback:
     first end of an update at or after each multiple. Those with ``comes_last`` are called after all others:
     what they write holds what those did.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let `help` show what the constructor takes, in spite of `__new__`."""
+        super().__init_subclass__(**options)
+        _, *others = inspect.signature(cls.__init__).parameters.values()
+        cls.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Answer arguments as other libraries' callbacks have them; a copy is made without any."""
+        if arguments or options:
+            check_call(cls.__init__, cls.__name__, arguments, options)
+        return super().__new__(cls)
+
+    def __init__(self) -> None:
+        """Take nothing."""
 
     every: int = 0
     comes_last: bool = False

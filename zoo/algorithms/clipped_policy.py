@@ -105,6 +105,7 @@ class ClippedPolicyAlgorithm(OnPolicyAlgorithm[Config]):
         return n_rollouts * self.config.n_epochs * self._minibatches()[0]
 
     def _batch_size(self) -> int:
+        super()._batch_size()
         return self._minibatches()[1] * self.memory.steps_a_row
 
 

@@ -150,16 +150,18 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if config.gradient_steps == 0:
             raise ZooError("`algo.gradient_steps=0` would never learn; expected -1 or at least 1")
         if config.buffer_size < config.batch_size:
-            raise ZooError(
-                f"`algo.buffer_size={config.buffer_size}` is smaller than a batch,"
-                f" `algo.batch_size={config.batch_size}`; expected at least as many transitions"
+            warnings.warn(
+                f"`algo.batch_size={config.batch_size}` is more than `algo.buffer_size={config.buffer_size}`:"
+                " a batch has the same transitions several times",
+                ZooWarning,
+                stacklevel=5,
             )
         if config.buffer_size < self.n_envs:
             raise ZooError(
                 f"`algo.buffer_size={config.buffer_size}` has no place for a transition of each of"
                 f" n_envs={self.n_envs} environments; expected at least as many"
             )
-        self.train_freq, self.train_unit = _parse_train_freq(config.train_freq)
+        self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         relabelling = self._make_relabelling()
         needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
@@ -248,13 +250,13 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         last = before + -(-n_steps // at_once) * at_once
         if last <= self.config.learning_starts:
             return False
-        if self.train_unit == "episode" or self.config.gradient_steps == -1:
+        if self._train_unit == "episode" or self.config.gradient_steps == -1:
             return True
-        collected = -(-self.train_freq // at_once) * at_once
+        collected = -(-self._train_freq // at_once) * at_once
         n_whole, rest = divmod(last - before, collected)
         if n_whole:
             return before + n_whole * collected > self.config.learning_starts
-        return self._uncredited + rest >= self.train_freq
+        return self._uncredited + rest >= self._train_freq
 
     # -- collecting -------------------------------------------------------------------------------------
 
@@ -262,8 +264,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._progress_before = self.progress
         self.exploration.start()
         # Each step where an update could come before the next look at all that was collected.
-        is_short = self.train_freq < CHECKED_STEPS * self.n_envs * self.team.size
-        self.interaction.looks_at_all = is_short or self.train_unit == "episode"
+        is_short = self._train_freq < CHECKED_STEPS * self.n_envs * self.team.size
+        self.interaction.looks_at_all = is_short or self._train_unit == "episode"
         steps_before, episodes = self.num_timesteps, 0
         at_once = 1 if self.interaction.reuses_arrays else self.memory.steps_at_once
         with Storing(self.memory, at_once) as storing:
@@ -272,12 +274,12 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 if len(experience.outcome.finished):
                     self.exploration.reset(experience.outcome.finished)
                 steps = self.num_timesteps - steps_before
-                if self.train_unit == "episode":
+                if self._train_unit == "episode":
                     episodes += self.team.total(len(experience.outcome.episodes))
-                passed = steps if self.train_unit == "step" else episodes
-                if passed >= self.train_freq or self.num_timesteps >= self.total_timesteps:
+                passed = steps if self._train_unit == "step" else episodes
+                if passed >= self._train_freq or self.num_timesteps >= self.total_timesteps:
                     break
-        self.cut_short = passed < self.train_freq
+        self.cut_short = passed < self._train_freq
         self._collected = steps
         self._uncredited += passed
         is_due = self.cut_short or self.memory.n_unchecked >= CHECKED_STEPS
@@ -325,14 +327,14 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         return rewards + discounts * next_values
 
     def _gradient_steps_due(self) -> int:
-        periods, self._uncredited = divmod(self._uncredited, self.train_freq)
+        periods, self._uncredited = divmod(self._uncredited, self._train_freq)
         return self._collected if self.config.gradient_steps == -1 else periods * self.config.gradient_steps
 
     def gradient_steps_in(self, total_timesteps: int) -> float:
         steps = max(0, total_timesteps - self.config.learning_starts)
         if self.config.gradient_steps == -1:
             return steps
-        per_update = self.train_freq if self.train_unit == "step" else 200 * self.train_freq
+        per_update = self._train_freq if self._train_unit == "step" else 200 * self._train_freq
         return steps / per_update * self.config.gradient_steps
 
     def _batch_size(self) -> int:
@@ -354,7 +356,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             "memory": self.memory,
             "exploration": self.exploration,
             "credit": Attributes(
-                self, ("_uncredited",), below=2 * (self.train_freq + self.n_envs * self.team.size)
+                self, ("_uncredited",), below=2 * (self._train_freq + self.n_envs * self.team.size)
             ),
         }
 

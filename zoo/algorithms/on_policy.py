@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from zoo.algorithms.interaction import Seen
 from zoo.algorithms.sde_options import SdeConfig, sde_options
 from zoo.algorithms.sequences import USUAL_CHUNK, RecurrentState, chunk_length
 from zoo.config.fields import Schedule, hyperparameter
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.memory.columns import Column, ColumnSpec, observation_spec, pieces, transform
 from zoo.memory.experience import Experience
 from zoo.memory.rollout import RolloutMemory, Truncations, generalized_advantages
@@ -131,6 +132,15 @@ class OnPolicyAlgorithm(Algorithm[Config]):
             raise ZooError("`algo.chunk_length` is of recurrent policies, like MlpLstmPolicy; leave it out")
         weighs = self.interaction.envs.next_step_autoreset
         self.memory = RolloutMemory(self.config.n_steps, self.n_envs, specs, weighs=weighs, **chunks)
+        n_steps = self.memory.n_rows * self.memory.steps_a_row
+        batch_size = getattr(self.config, "batch_size", None)
+        if batch_size is not None and batch_size > n_steps:
+            warnings.warn(
+                f"`algo.batch_size={batch_size}` is more than a rollout, n_steps × n_envs = {n_steps} steps,"
+                " which is learned from as one batch",
+                ZooWarning,
+                stacklevel=5,
+            )
         floats = spaces.flatdim(self.observation_space) * self.memory.steps_a_row
         self._rows_at_once = max(1, PIECE_BYTES // (np.dtype(np.float32).itemsize * floats))
 
@@ -275,10 +285,11 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         return size
 
     def _rows_in(self, batch_size: int) -> int:
-        """Return how many rows ``batch_size`` steps are. Raises `ZooError` if a rollout can't give them."""
+        """Return how many rows ``batch_size`` steps are, at most all. Raises `ZooError` for parts of rows."""
         memory = self.memory
+        batch_size = min(batch_size, memory.n_rows * memory.steps_a_row)
         n_rows, rest = divmod(batch_size, memory.steps_a_row)
-        if rest == 0 and 0 < n_rows <= memory.n_rows:
+        if rest == 0 and n_rows > 0:
             return n_rows
         raise self._no_minibatches(f"minibatches of `algo.batch_size={batch_size}` steps", "algo.batch_size")
 

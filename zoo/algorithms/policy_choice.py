@@ -37,10 +37,19 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
     else:
         named = policy.get("name") in POLICIES
         preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
-        config = build(PolicyConfig, {**preset, **policy}, "policy")
+        config = build(PolicyConfig, {**preset, **policy, **_named_encoder(policy.get("encoder"))}, "policy")
     config = reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
     _check_features_dim(config, observation_space)
     return config
+
+
+def _named_encoder(encoder: Any) -> dict[str, Any]:
+    """Return the field for an encoder that is given as a class, by which files can name it."""
+    if isinstance(encoder, type):
+        encoder = {"_target_": encoder}
+    if not isinstance(encoder, Mapping) or not isinstance(encoder.get("_target_"), type):
+        return {}
+    return {"encoder": {**encoder, "_target_": path_of(encoder["_target_"], "policy.encoder")}}
 
 
 def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
@@ -50,7 +59,7 @@ def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[An
         return
     is_dictionary = isinstance(observation_space, spaces.Dict)
     parts = observation_space.spaces.values() if is_dictionary else ()  # type: ignore[attr-defined]
-    if not any(suits_cnn(part) for part in parts):
+    if isinstance(config.encoder, Mapping) or not any(suits_cnn(part) for part in parts):
         raise ZooError(
             f"`policy.features_dim={config.features_dim}` is the width of what reads images, and"
             f" {config.name} reads none here; leave it out"

@@ -196,7 +196,7 @@ def _try_convert(value: Any, hint: Any, path: str) -> Any:
 def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
     """Raise `ZooError` if a number is out of the range, or a value none of the choices, of its field."""
     choices = metadata.get("choices")
-    if choices is not None and value is not None and value not in choices:
+    if choices is not None and value is not None and not isinstance(value, Mapping) and value not in choices:
         hint = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.6)
         suffix = f"; did you mean `{hint[0]}`?" if hint else ""
         raise ZooError(f"`{path}={value}` is not one of {', '.join(map(_as_yaml, choices))}{suffix}")

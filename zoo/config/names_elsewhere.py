@@ -60,8 +60,6 @@ OTHER_PLACES = {
     "policy_kwargs": "policy",
     "net_arch": "policy.net_arch",
     "activation_fn": "policy.activation",
-    "features_extractor_class": "policy.encoder",
-    "features_extractor_kwargs": "policy.features_dim",
     "features_dim": "policy.features_dim",
     "share_features_extractor": "policy.share_encoder",
     "ortho_init": "policy.ortho_init",
@@ -118,6 +116,8 @@ FLAGS = {
 }
 """Flags of Stable-Baselines3's Zoo: a key of the commands for which this holds, and what is said."""
 
+_ENCODER = "`policy.encoder={_target_: my_encoder.Narrow, width: 32}` is a class of yours, with its arguments"
+
 _TOLD = "in Python a LoggingCallback"
 
 NOT_CHOSEN = {
@@ -131,6 +131,8 @@ NOT_CHOSEN = {
     "copy_info_dict": "compute_reward is always asked with an empty info",
     "online_sampling": "goals are always chosen when a batch is drawn",
     "max_episode_length": "memories need not know how long episodes are; `env.max_episode_steps` limits them",
+    "features_extractor_class": _ENCODER,
+    "features_extractor_kwargs": _ENCODER,
     "normalize_images": "pictures of bytes are always divided by 255",
     "optimizer_class": "the optimizer is the algorithm's: Adam, or RMSprop (a2c's `algo.use_rms_prop`)",
     "optimizer_kwargs": "the optimizer is the algorithm's; a2c has `rms_prop_eps` and `rms_prop_decay`",
@@ -145,6 +147,10 @@ NOT_CHOSEN = {
     "force_reset": "environments are reset when an agent begins to learn",
     "sde_net_arch": "noise is a function of the actor's last features",
     "render": "zoo enjoy opens a window; in Python make_vec_env(env, render_mode='human')",
+    **dict.fromkeys(
+        ("callback_on_new_best", "callback_after_eval"),
+        "StopTrainingOnRewardThreshold(evaluation, …) and others stand behind the EvalCallback in one list",
+    ),
     "warn": "episodes are always those of the environment as the agent sees it, with their true returns",
     "eval_env": "an EvalCallback has the environments to evaluate in",
     "save_path": "the first argument is the folder",
@@ -155,6 +161,18 @@ NOT_CHOSEN = {
     "_init_setup_model": "networks are always made at once",
 }
 """What Stable-Baselines lets choose by these names, and what is there instead."""
+
+OF_FUNCTIONS = {
+    ("evaluate_policy", "callback"): (
+        "evaluate(model, env, on_episode=…) of zoo.training.evaluation calls a function with each episode"
+    ),
+    ("evaluate_policy", "reward_threshold"): "it returns the mean and the deviation: compare the mean",
+    **{
+        ("EvalCallback", name): "it is `EvalCallback.run`, the folder of best_agent and evaluations.npz"
+        for name in ("best_model_save_path", "log_path")
+    },
+}
+"""What single functions take elsewhere, and what is there instead."""
 
 OTHER_NAMES = {
     "observation": "observations",
@@ -221,6 +239,28 @@ OPTIONS = {
     **dict.fromkeys(("qr_dqn", "qr-dqn"), "qrdqn"),
 }
 """What options of a group are called elsewhere."""
+
+ENV_ATTRIBUTES = {
+    "env_method": "env.call(name, *arguments)",
+    "seed": "env.reset(seed=…)",
+    **dict.fromkeys(("step_async", "step_wait"), "env.step(actions)"),
+    "venv": "env.env",
+    "get_images": "env.render()",
+    **dict.fromkeys(
+        ("get_original_obs", "get_original_reward"), "what reset and step of model.get_env() return"
+    ),
+    "normalize_obs": "model.get_vec_normalize_env().normalize_observations(observations)",
+    "normalize_reward": "model.get_vec_normalize_env().normalize_rewards(rewards)",
+    "unnormalize_obs": "model.get_vec_normalize_env().unnormalize_obs(observations)",
+    "unnormalize_reward": "model.get_vec_normalize_env().unnormalize_reward(rewards)",
+    "obs_rms": "model.get_vec_normalize_env().moments",
+    "ret_rms": "model.get_vec_normalize_env().return_moments",
+    "norm_obs": "normalize={'observations': …} of make_vec_env",
+    "norm_reward": "normalize={'rewards': …} of make_vec_env",
+    "save": "model.save(path), which holds the statistics",
+    "set_venv": "zoo.load(path, env)",
+}
+"""What environments, and what normalises them, have elsewhere, and what is meant here."""
 
 ATTRIBUTES = {
     "logger": "model.record(name, value); a LoggingCallback writes what is recorded",

@@ -12,10 +12,13 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 from zoo.config.paths import shown
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
+
+Base = TypeVar("Base")
 
 
 def import_own(name: str) -> ModuleType:
@@ -44,6 +47,32 @@ def search_working_folder() -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
         importlib.invalidate_caches()
+
+
+def own_class(where: str, target: str, base: type[Base]) -> type[Base]:
+    """Return the class ``module.Class``. Raises `ZooError` if there is none, or it is no subclass of base."""
+    module_name, _, class_name = target.rpartition(".")
+    try:
+        module = import_own(module_name)
+    except (ImportError, ValueError) as error:
+        raise ZooError(f"`{where}._target_={target}`: can't import `{module_name}`: {error}") from error
+    found: Any = getattr(module, class_name, None)
+    if found is None:
+        hint = nearest(class_name, vars(module))
+        raise ZooError(f"`{where}._target_={target}`: {module_name} has no `{class_name}`{hint}")
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ZooError(
+            f"`{where}._target_={target}` is not a subclass of {base.__module__}.{base.__qualname__}"
+        )
+    return found
+
+
+def path_of_class(own: type[Any], where: str) -> str:
+    """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
+    path = f"{own.__module__}.{own.__qualname__}"
+    if "<locals>" in path:
+        raise ZooError(f"{where}={path} has to stand at the top of a module, by which agents name it")
+    return path
 
 
 def _place(error: Exception) -> str:

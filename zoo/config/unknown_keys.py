@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from zoo.config.names_elsewhere import FLAGS, NOT_CHOSEN, OLD_NAMES, OTHER_NAMES, OTHER_PLACES
+from zoo.config.names_elsewhere import (
+    ENV_ATTRIBUTES,
+    FLAGS,
+    NOT_CHOSEN,
+    OF_FUNCTIONS,
+    OLD_NAMES,
+    OTHER_NAMES,
+    OTHER_PLACES,
+)
 from zoo.errors import ZooError
 
 CLOSE = 0.6
@@ -52,6 +62,45 @@ def refuse_arguments(unknown: Iterable[str], function: str, known: Sequence[str]
         raise unknown_key(name, known, function)
 
 
+def check_call(function: Callable[..., Any], name: str, arguments: Sequence[Any], options: Any) -> None:
+    """Raise `ZooError` for arguments that a function does not take, or lacks; ``name`` is for messages."""
+    signature = inspect.signature(function)
+    parameters = {each: one.kind for each, one in signature.parameters.items() if each != "self"}
+    kinds = inspect.Parameter
+    if kinds.VAR_KEYWORD not in parameters.values():
+        refuse_arguments((each for each in options if each not in parameters), name, list(parameters))
+    in_order = [each for each, kind in parameters.items() if kind is kinds.POSITIONAL_OR_KEYWORD]
+    if len(arguments) > len(in_order) and kinds.VAR_POSITIONAL not in parameters.values():
+        taken = f"only {', '.join(in_order)}" if in_order else "nothing"
+        raise ZooError(f"{name} takes {taken} without a name; anything else by name")
+    try:
+        signature.bind(*(() if "self" not in signature.parameters else (None,)), *arguments, **options)
+    except TypeError as error:
+        raise ZooError(f"{name}: {error}; it takes {', '.join(parameters)}") from error
+
+
+class AnswersNames:
+    """Answers attributes that environments have elsewhere, read or set, with what is meant here."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(no_attribute(self, name, ENV_ATTRIBUTES))
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in ENV_ATTRIBUTES and not hasattr(type(self), name):
+                raise ZooError(
+                    f"{type(self).__name__}.{name} would do nothing; here it is {ENV_ATTRIBUTES[name]}"
+                )
+            super().__setattr__(name, value)
+
+
+def no_attribute(owner: object, name: str, names: Mapping[str, str]) -> str:
+    """Return the message for an attribute that there is not, with the place that ``names`` says it has."""
+    hint = f"; here it is {names[name]}" if name in names else ""
+    return f"'{type(owner).__name__}' object has no attribute '{name}'{hint}"
+
+
 def placed(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str]) -> ZooError:
     """Return the error with a hint at the whole config, whose keys are ``keys``, such as ``algo.gamma``.
 
@@ -79,6 +128,8 @@ def _path(section: str, key: str) -> str:
 
 def _renamed(key: str, known: Sequence[str], section: str, rest: str) -> str:
     """Return the hint for a name of Stable-Baselines, or another library's name of one that is known."""
+    if (section, key) in OF_FUNCTIONS:
+        return f": {OF_FUNCTIONS[section, key]}"
     path, new = _path(section, key), OLD_NAMES.get(key, "")
     if new in known:
         return f": Stable-Baselines' `{key}` is `{_path(section, new)}` here"

@@ -47,6 +47,7 @@ class MaskForm:
         if size != self.size:
             raise ZooError(
                 f"{who} gave a mask of {size} actions; {describe(self.action_space)} takes {self.size}"
+                f" ({IGNORING})"
             )
 
     def leave_a_choice(self, masks: Masks) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.envs.config import AtariConfig
 from zoo.envs.wrappers import Env, EpisodeStatistics, Info, Wrapper
-from zoo.errors import ZooError
+from zoo.errors import ZooError, install_command
 
 
 def silence_emulator() -> None:
@@ -37,7 +37,7 @@ def preprocessed(env: Env, config: AtariConfig, max_episode_steps: int | None) -
     try:
         import cv2
     except ImportError as error:
-        raise ZooError(f'Atari preprocessing needs: pip install "zoo[atari]" ({error})') from error
+        raise ZooError(f"Atari preprocessing needs: {install_command('atari')} ({error})") from error
     cv2.setNumThreads(1)  # Many games run side by side, and OpenCV's threads don't survive a fork.
     env = gym.wrappers.AtariPreprocessing(
         env,

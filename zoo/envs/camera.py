@@ -17,9 +17,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.envs.filming import INSTALL, Film
+from zoo.envs.filming import Film
 from zoo.envs.wrappers import EpisodeStatistics, find_wrapper
-from zoo.errors import ZooError
+from zoo.errors import ZooError, install_command
 from zoo.files.printing import decimal
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Canvas:
 
     def __init__(self, size: tuple[int | None, int] | None = None, *, overlay: bool = True) -> None:
         if (overlay or size is not None) and importlib.util.find_spec("PIL") is None:
-            raise ZooError(f"drawing on images needs: {INSTALL} (or overlay=false)")
+            raise ZooError(f"drawing on images needs: {install_command('video')} (or overlay=false)")
         self.size, self.overlay = size, overlay
 
     def drawn(self, image: NDArray[np.uint8], text: str) -> NDArray[np.uint8]:
@@ -86,6 +86,26 @@ def parse_size(text: str | int | None) -> tuple[int | None, int] | None:
     return (numbers[0], numbers[1]) if cross else (None, numbers[0])
 
 
+def rgb_image(rendered: Any, name: str) -> NDArray[np.uint8]:
+    """Return what an environment rendered as bytes, (height, width, 3); transparency is left out.
+
+    Whole numbers are from 0 to 255, floats from 0 to 1. Raises `ZooError` for anything else.
+    """
+    if not isinstance(rendered, np.ndarray) or rendered.ndim != 3 or rendered.shape[2] not in (3, 4):
+        raise ZooError(f"can't film {name}: it renders no images (render_mode='rgb_array')")
+    image = rendered[:, :, :3]
+    if image.dtype == np.uint8:
+        return image
+    white = 255 if np.issubdtype(image.dtype, np.integer) else 1
+    low, high = image.min(), image.max()
+    if not 0 <= low <= high <= white:
+        raise ZooError(
+            f"can't film {name}: render() gave {image.dtype} from {low:g} to {high:g};"
+            " expected uint8 (0 to 255), or floats from 0 to 1"
+        )
+    return np.rint(image * (255.0 / white)).astype(np.uint8)
+
+
 class Filmed(gym.Wrapper[Any, Any, Any, Any]):
     """Adds an image of the environment to a film after every reset and step, ``length`` of them at most.
 
@@ -128,13 +148,8 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
         return result
 
     def _image(self) -> NDArray[np.uint8]:
-        image = self.env.render()
-        if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] == 4:
-            image = image[:, :, :3]
-        if not isinstance(image, np.ndarray) or image.ndim != 3 or image.shape[2] != 3:
-            name = self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
-            raise ZooError(f"can't film {name}: it renders no images (render_mode='rgb_array')")
-        return self.canvas.drawn(np.asarray(image, np.uint8), self._text())
+        name = self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
+        return self.canvas.drawn(rgb_image(self.env.render(), name), self._text())
 
     def _add(self, image: NDArray[np.uint8]) -> None:
         if not self.is_complete:

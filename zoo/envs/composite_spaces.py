@@ -11,6 +11,8 @@ from typing import Any
 
 from gymnasium import spaces
 
+from zoo.errors import ZooError
+
 Space = spaces.Space[Any]
 
 
@@ -31,6 +33,34 @@ def leaves(space: Space, values: Any, path: str = "") -> Iterator[tuple[str, Any
         return
     for key, part in _parts(space):
         yield from leaves(part, None if values is None else values[key], f"{path}/{key}")
+
+
+def flat_space(space: Space) -> Space:
+    """Return a space of observations as one Dict of parts by path, if it is a Tuple or a nested Dict."""
+    if not is_composite(space) or (
+        isinstance(space, spaces.Dict) and not any(map(is_composite, space.values()))
+    ):
+        return space
+    parts = list(leaf_spaces(space))
+    if len(dict(parts)) < len(parts):
+        raise ZooError(f"the parts of an observation need names that differ when joined by /: {space}")
+    return spaces.Dict(parts)
+
+
+def flat_parts(space: spaces.Dict, values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of every part of an observation, for the keys of a `flat_space`.
+
+    What that space has not, and what is nested otherwise, is yielded as it stands.
+    """
+    start = f"{path}/" if path else ""
+    if path in space.spaces or not isinstance(values, Mapping | tuple | list):
+        yield path, values
+    elif isinstance(values, Mapping):
+        for key, part in values.items():
+            yield from flat_parts(space, part, f"{start}{key}")
+    else:
+        for index, part in enumerate(values):
+            yield from flat_parts(space, part, f"{start}{index}")
 
 
 def nested(space: Space, by_path: Mapping[str, Any], path: str = "") -> Any:

@@ -15,7 +15,7 @@ from zoo.envs.composite_spaces import leaf_spaces
 from zoo.envs.env_error import env_error
 from zoo.envs.goal_check import GoalCheck
 from zoo.envs.seeds import seed_spaces
-from zoo.envs.spaces import Space, check_supported, describe
+from zoo.envs.spaces import Space, check_supported, describe, is_image
 from zoo.errors import ZooError, nearest
 
 Env = gym.Env[Any, Any]
@@ -23,16 +23,33 @@ Env = gym.Env[Any, Any]
 RESET = "def reset(self, *, seed=None, options=None): … return observation, info"
 STEP = "def step(self, action): … return observation, reward, terminated, truncated, info"
 
+SMALLEST_SIDE = 20
+"""Numbers a side from which on an observation looks like a picture; fewer are a board."""
+
+
+FAR, NARROW = 5.0, 0.2
+"""A bound of an action, and a width between bounds, from which on a standard deviation of 1 does not suit."""
+
 
 def try_out(
-    env: Env, name: str, seed: int, *, masked: bool = True, n_steps: int = 100, seconds: float = 1.0
+    env: Env,
+    name: str,
+    seed: int,
+    *,
+    masked: bool = True,
+    advises: bool = False,
+    n_steps: int = 100,
+    seconds: float = 1.0,
 ) -> list[str]:
     """Step ``env`` up to ``n_steps`` times or for ``seconds``, whichever is less.
 
     Actions are valid ones, if it is ``masked`` and says which are. Raises `ZooError` for what would fail or
-    spoil training later. Returns, in words, what is merely suspicious.
+    spoil training later. Returns, in words, what is merely suspicious; if it ``advises``, also what suits
+    only some algorithms.
     """
-    return _Trial(env, name, seed, masked=masked).run(n_steps, seconds)
+    trial = _Trial(env, name, seed, masked=masked)
+    found = trial.run(n_steps, seconds)
+    return found + trial.advice() if advises else found
 
 
 class _Trial:
@@ -71,6 +88,24 @@ class _Trial:
             self._suspect(finding)
         return self.findings
 
+    def advice(self) -> list[str]:
+        """Return what is wrong with the actions for policies that draw them from a Gaussian."""
+        advice = []
+        for path, part in leaf_spaces(self.env.action_space):
+            if not isinstance(part, spaces.Box) or not part.is_bounded():
+                continue
+            low, high = part.low.astype(np.float64), part.high.astype(np.float64)
+            unfit = np.argwhere((np.maximum(-low, high) > FAR) | (high - low < NARROW))
+            if len(unfit):
+                at = tuple(unfit[0].tolist())
+                advice.append(
+                    f"{self.name}: {_action_part(path)} goes from {low[at]:g} to {high[at]:g} at {list(at)}, "
+                    "but Gaussian policies (A2C, ACER, ACKTR, PPO, TRPO) start with actions of -1 to 1; "
+                    "for them scale it by gymnasium.wrappers.RescaleAction (DDPG, SAC, TD3 and TQC scale it "
+                    "themselves)"
+                )
+        return advice
+
     def _fail(self, message: str) -> ZooError:
         return ZooError(f"{self.name}: {message}")
 
@@ -107,7 +142,7 @@ class _Trial:
 
     def _check_action_bounds(self) -> None:
         for path, part in leaf_spaces(self.env.action_space):
-            self._check_action_part(f"action_space `{path}`" if path else "action_space", part)
+            self._check_action_part(_action_part(path), part)
 
     def _check_action_part(self, where: str, space: Space) -> None:
         self._check_bounds(where, space)
@@ -120,14 +155,17 @@ class _Trial:
                 f"{where}: low equals high ({space.low[at]:g}) at {list(at)}, so nothing can be chosen "
                 "there; widen the bounds or leave that part out"
             )
-        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        if not space.is_bounded():
             self._suspect(f"{where} has infinite bounds; algorithms that scale actions need finite ones")
 
     def _check_picture(self, where: str, space: Space) -> None:
-        looks_so = isinstance(space, spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= 16
-        if looks_so and space.dtype != np.uint8:
+        if not isinstance(space, spaces.Box) or is_image(space):
+            return
+        has_sides = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+        if has_sides and sorted(space.shape)[-2] >= SMALLEST_SIDE:
             self._suspect(
-                f"{where}: {describe(space)} looks like a picture; declare pictures as uint8 from 0 to 255"
+                f"{where}: {describe(space)} from {space.low.min():g} to {space.high.max():g} looks like a "
+                "picture, but is read as numbers; declare pictures as uint8 from 0 to 255"
             )
 
     def _reset(self, seed: int | None) -> Any:
@@ -187,8 +225,8 @@ class _Trial:
             number = float(reward)
         except (TypeError, ValueError):
             raise self._fail(f"the reward is {reward!r}, {_kind(reward)}; return one number") from None
-        if not np.isfinite(number):
-            raise self._fail(f"the reward is {number}; rewards must be finite")
+        if not abs(number) <= np.finfo(np.float32).max:
+            raise self._fail(f"the reward is {number:g}; rewards must be finite in 32 bits")
 
     def _check_info(self, info: Any, where: str) -> None:
         if not isinstance(info, dict):
@@ -212,6 +250,12 @@ class _Trial:
                     f"observation_space has the keys {', '.join(space)}"
                 )
             self._check_part(observation[key], part, f"observation `{key}` of {where}")
+        for key in observation:
+            if key not in space.spaces:
+                self._suspect(
+                    f"observations have `{key}`{nearest(str(key), space)}, which is not in observation_space "
+                    "and so is not seen; add it there or leave it out"
+                )
 
     def _check_part(self, value: Any, space: Space, what: str) -> None:
         """Check one part of an observation against its space."""
@@ -231,9 +275,12 @@ class _Trial:
                 f"{what} is {array.dtype}, which does not fit in {space.dtype}; return "
                 f"observation.astype(np.{space.dtype}), or declare the space with dtype=np.{array.dtype}"
             )
-        if array.dtype.kind == "f" and np.isnan(array).any():
-            at = np.argwhere(np.isnan(array))[0].tolist()
-            raise self._fail(f"{what} is NaN at {at}; look for a division by zero or an unset value")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+            found = "NaN" if np.isnan(array[at]) else "infinite"
+            raise self._fail(
+                f"{what} is {found} at {list(at)}; look for a division by zero or an unset value"
+            )
         self._check_inside(array, space, what)
 
     def _check_inside(self, array: Any, space: Space, what: str) -> None:
@@ -258,6 +305,10 @@ def _parts(name: str, space: Space) -> list[tuple[str, Space]]:
     if isinstance(space, spaces.Dict):
         return [(f"{name}[{key!r}]", part) for key, part in space.items()]
     return [(name, space)]
+
+
+def _action_part(path: str) -> str:
+    return f"action_space `{path}`" if path else "action_space"
 
 
 def _kind(value: Any) -> str:

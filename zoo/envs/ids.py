@@ -15,7 +15,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
 from zoo.config.own_modules import import_own
-from zoo.errors import ZooError, nearest
+from zoo.errors import ZooError, install_command, nearest
 from zoo.files.printing import one_line
 
 
@@ -28,32 +28,32 @@ class Package(NamedTuple):
 
 
 PACKAGES = (
-    Package(r"ALE/.+|.*NoFrameskip-v\d+", "ale_py", 'pip install "zoo[atari]"'),
-    Package(r".*BulletEnv-v\d+", "pybullet_envs_gymnasium", 'pip install "zoo[pybullet]"'),
-    Package(r"Panda\w+-v\d+", "panda_gym", 'pip install "zoo[robotics]"'),
+    Package(r"ALE/.+|.*NoFrameskip-v\d+", "ale_py", install_command("atari")),
+    Package(r".*BulletEnv-v\d+", "pybullet_envs_gymnasium", install_command("pybullet")),
+    Package(r"Panda\w+-v\d+", "panda_gym", install_command("robotics")),
     Package(r"(MiniGrid|BabyAI)-.+", "minigrid", "pip install minigrid"),
     Package(r"MiniWorld-.+", "miniworld", "pip install miniworld"),
     Package(
         r"(Fetch|HandManipulate|HandReach|AntMaze|PointMaze|Adroit|FrankaKitchen).+",
         "gymnasium_robotics",
-        'pip install "zoo[robotics]"',
+        install_command("robotics"),
     ),
     Package(
         r"(highway|merge|roundabout|parking|intersection|racetrack)-.*v\d+",
         "highway_env",
-        'pip install "zoo[robotics]"',
+        install_command("robotics"),
     ),
     Package(r"dm_control/.+", "shimmy", 'pip install "shimmy[dm-control]"'),
     Package(r"procgen.+", "procgen", "pip install procgen"),
 )
 
 EXTRAS = {
-    "gymnasium.envs.box2d": 'pip install "zoo[box2d]"',
-    "gymnasium.envs.mujoco": 'pip install "zoo[mujoco]"',
+    "gymnasium.envs.box2d": install_command("box2d"),
+    "gymnasium.envs.mujoco": install_command("mujoco"),
     "gymnasium.envs.classic_control": "pip install pygame",
     "gymnasium.envs.toy_text": "pip install pygame",
-    "pybullet_envs_gymnasium": 'pip install "zoo[pybullet]"',
-    "ale_py": 'pip install "zoo[atari]"',
+    "pybullet_envs_gymnasium": install_command("pybullet"),
+    "ale_py": install_command("atari"),
 }
 """Package of the entry point → what installs all that it needs."""
 

@@ -17,6 +17,7 @@ from zoo.envs.envpool import make_envpool
 from zoo.envs.ids import ENVPOOL_PREFIX, missing_packages_named, resolve
 from zoo.envs.seeds import derived_seeds, small_seeds
 from zoo.envs.spaces import check_supported
+from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -49,7 +50,7 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
             made = gym.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **arguments)
         except (TypeError, gym.error.Error) as error:
             raise ZooError(f"the vector form of {spec.id} cannot be made: {error}") from error
-    return _made_seeded(made, seed)
+    return _made_seeded(made, seed, masked=config.mask_actions)
 
 
 def _refuse_wrappers(config: EnvConfig) -> None:
@@ -63,8 +64,9 @@ def _refuse_wrappers(config: EnvConfig) -> None:
         )
 
 
-def _made_seeded(env: AnyVectorEnv, seed: int | None) -> AnyVectorEnv:
+def _made_seeded(env: AnyVectorEnv, seed: int | None, *, masked: bool = True) -> AnyVectorEnv:
     """Return ``env`` seeded, so that even a first reset without a seed follows from it."""
+    env = flat_vector_env(env, masked=masked)
     check_supported(env.single_observation_space, env.single_action_space)
     if seed is not None:
         env.reset(seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from zoo.config.unknown_keys import AnswersNames
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Space, describe, is_image
 from zoo.envs.step_arrays import Observations
+from zoo.envs.vector_facts import attached
+from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError, nearest
 
 SINGLE = ""
@@ -61,7 +65,7 @@ class RunningMoments:
         self.count = total
 
 
-class Normalizer:
+class Normalizer(AnswersNames):
     """Statistics of observations and of the discounted return, and the normalisation by them.
 
     Observations: (o − mean) / sqrt(var + ε), clipped. Rewards: r / sqrt(var of R + ε), clipped, where
@@ -149,6 +153,24 @@ class Normalizer:
         scaled = rewards / np.sqrt(self.return_moments.var + self.epsilon)
         clipped = np.minimum(np.maximum(scaled, -self.clip_reward), self.clip_reward)
         return np.asarray(clipped, dtype=np.float32)
+
+    def unnormalize_obs(self, observations: Observations) -> Observations:
+        """Return what `normalize_observations` made these of, where nothing was clipped."""
+        if isinstance(observations, Mapping):
+            return {
+                key: self._unnormalized(key, values) if key in self.moments else values
+                for key, values in observations.items()
+            }
+        return self._unnormalized(SINGLE, observations) if SINGLE in self.moments else observations
+
+    def _unnormalized(self, key: str, values: Any) -> NDArray[np.float64]:
+        moments = self.moments[key]
+        raw: NDArray[np.float64] = values * np.sqrt(moments.var + self.epsilon) + moments.mean
+        return raw
+
+    def unnormalize_reward(self, rewards: NDArray[Any]) -> NDArray[Any]:
+        """Return what `normalize_rewards` made these of, where nothing was clipped."""
+        return rewards * np.sqrt(self.return_moments.var + self.epsilon) if self.rewards else rewards
 
     def normalize_transitions(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the batch with observations, those that followed and rewards normalised in place."""
@@ -266,7 +288,7 @@ class Normalizer:
         return result
 
 
-class VecNormalize(VectorWrapper):
+class VecNormalize(AnswersNames, VectorWrapper):
     """Gives normalised observations and rewards; while ``training``, the statistics follow what is seen.
 
     Two environments share their statistics by sharing a ``normalizer``. `EnvStepper` looks through this
@@ -282,11 +304,13 @@ class VecNormalize(VectorWrapper):
         training: bool = True,
         normalizer: Normalizer | None = None,
     ) -> None:
-        super().__init__(env)
-        space = env.single_observation_space
+        super().__init__(flat_vector_env(env, masked=attached(env, "mask_actions") is not False))
+        space = self.env.single_observation_space
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training
         self._next_step = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
+        self._original: Observations | None = None
+        self._original_rewards: NDArray[Any] | None = None
         self._to_reset: NDArray[np.bool_] | None = None
         """Where the next step of a next-step environment merely resets."""
         self._single_observation_space = normalized_space(space, self.normalizer)
@@ -307,7 +331,7 @@ class VecNormalize(VectorWrapper):
     ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step all environments and normalise what they give, final observations in the infos too."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        observations = self._seen(observations)
+        observations, self._original_rewards = self._seen(observations), np.asarray(rewards)
         done = np.logical_or(terminated, truncated)
         if self.training and self.normalizer.rewards:
             rows = None if self._to_reset is None else ~self._to_reset
@@ -318,7 +342,28 @@ class VecNormalize(VectorWrapper):
             infos = {**infos, "final_obs": self._normalized_final(infos["final_obs"])}
         return observations, self.normalizer.normalize_rewards(rewards), terminated, truncated, infos
 
+    def get_original_obs(self) -> Observations:
+        """Return what the last `reset` or `step` saw, not normalised. Raises `ZooError` before the first."""
+        if self._original is None:
+            raise ZooError("get_original_obs: nothing was seen yet (model.get_env() is not normalised)")
+        return copy.deepcopy(self._original)
+
+    def get_original_reward(self) -> NDArray[Any]:
+        """Return the rewards of the last step, not normalised. Raises `ZooError` before the first."""
+        if self._original_rewards is None:
+            raise ZooError("get_original_reward: no step was taken (model.get_env() is not normalised)")
+        return self._original_rewards.copy()
+
+    def unnormalize_obs(self, observations: Observations) -> Observations:
+        """Return observations as they were before they were normalised."""
+        return self.normalizer.unnormalize_obs(observations)
+
+    def unnormalize_reward(self, rewards: NDArray[Any]) -> NDArray[Any]:
+        """Return rewards as they were before they were normalised."""
+        return self.normalizer.unnormalize_reward(rewards)
+
     def _seen(self, observations: Observations) -> Observations:
+        self._original = observations
         if self.training:
             self.normalizer.update_observations(observations)
         return self.normalizer.normalize_observations(observations)

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from zoo.config.unknown_keys import AnswersNames
 from zoo.envs.composite_spaces import is_composite, leaves
 from zoo.envs.env_group import EnvState, EpisodeEnd, Info
 from zoo.envs.env_states import from_tree, to_tree
@@ -32,7 +33,7 @@ class Transition(NamedTuple):
     infos: list[Info]
 
 
-class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
+class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
     """A vector environment that resets a finished environment within the step that finished it.
 
     `step` is Gymnasium's; `transition` is the same step without the merging of infos, which costs more

@@ -36,6 +36,7 @@ def source_of(
         raise ZooError(
             f"env is a {type(env).__name__}; "
             "expected an id, an EnvConfig, a gymnasium.Env or a function that makes one"
+            f"{'; gymnasium.vector.SyncVectorEnv(functions) is one env too' if isinstance(env, list) else ''}"
         )
     return env
 

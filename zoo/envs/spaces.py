@@ -107,8 +107,13 @@ def interfaces_differ(agent: tuple[Space, Space], env: tuple[Space, Space]) -> t
 
 
 def is_image(space: Space) -> bool:
-    """Whether ``space`` holds pixels: bytes in two dimensions (grey) or three (with channels)."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
+    """Whether ``space`` holds pixels: uint8 from 0 to 255, in two dimensions or, with channels, three."""
+    return (
+        isinstance(space, spaces.Box)
+        and space.dtype == np.uint8
+        and len(space.shape) in (2, 3)
+        and bool((space.low == 0).all() and (space.high == 255).all())
+    )
 
 
 def channels_first(shape: Sequence[int]) -> bool:
@@ -146,7 +151,7 @@ def unsupported_space(space: Space) -> str:
     advice = "; a gymnasium.ObservationWrapper can turn it into a Box or a Dict of them"
     return (
         f"a space of type {type(space).__name__} is not supported; "
-        f"supported: Box, Discrete, MultiDiscrete, MultiBinary, and one Dict of them{advice}"
+        f"supported: Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them{advice}"
     )
 
 
@@ -159,14 +164,23 @@ def check_supported(observation_space: Space, action_space: Space) -> None:
                 f"actions of type {type(part).__name__} are not supported; supported: Box, Discrete, "
                 "MultiDiscrete, MultiBinary, and Tuple and Dict of them (an ActionWrapper can translate)"
             )
+        _refuse_empty(part, "actions")
     if len(parts) < sum(1 for _ in leaf_spaces(action_space)) or not parts:
         raise ZooError(
             f"actions of {describe(action_space)} need parts, at least one, whose names joined by / differ"
         )
     shown = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
+    if not shown:
+        raise ZooError("observations of an empty Dict show nothing; it needs a part")
     for part in shown:
         if not isinstance(part, PLAIN):
             raise ZooError("observations: " + unsupported_space(part))
+        _refuse_empty(part, "observations")
+
+
+def _refuse_empty(space: Space, what: str) -> None:
+    if 0 in (space.shape or ()):
+        raise ZooError(f"{what} of {describe(space)} hold no number; leave that part out")
 
 
 def batch_array(space: Space, n: int) -> Any:

@@ -23,6 +23,7 @@ from zoo.envs.step_arrays import Observations
 from zoo.envs.vector_facts import attached, autoreset_mode, refuse_other_shapes
 from zoo.envs.vector_infos import final_observations, info_of, rows, stacked, success_of
 from zoo.envs.vector_masks import VectorMasks
+from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError, nearest
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -49,6 +50,8 @@ class EnvStepper:
         self.given_env = env  # some releases of Gymnasium close an environment whose wrapper is forgotten
         if isinstance(env, VecNormalize):
             self.normalizer, env = env.normalizer, env.env
+        if not isinstance(env.unwrapped, SameStepVectorEnv):
+            env = flat_vector_env(env, masked=attached(env, "mask_actions") is not False)
         self.env = env
         self.num_envs: int = env.num_envs
         self.observation_space: spaces.Space[Any] = env.single_observation_space

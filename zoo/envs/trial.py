@@ -19,6 +19,7 @@ from zoo.envs.env_error import env_error
 from zoo.envs.first_steps import try_out
 from zoo.envs.seeds import random_seed, seed_spaces
 from zoo.envs.single_env import make_env, source_of
+from zoo.envs.wrappers import flat_env
 
 Env = gym.Env[Any, Any]
 
@@ -35,19 +36,24 @@ def check_env(env: str | EnvConfig | Env | Callable[[], Env], **options: Any) ->
     it. Returns what is merely suspicious. An environment of its own is made for the trial, so those that
     are trained on never notice; only a given instance is tried itself.
     """
-    return findings(env, env_config(env, **options))
+    return findings(env, env_config(env, **options), advises=True)
 
 
-def findings(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) -> list[str]:
-    """Try one environment out; a given one cannot be made again, so it is tried with a seed by chance."""
+def findings(
+    env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig, *, advises: bool = False
+) -> list[str]:
+    """Try one environment out; a given one cannot be made again, so it is tried with a seed by chance.
+
+    Findings that matter to some algorithms alone are there only if it ``advises``.
+    """
     with _global_generators_kept():
         if isinstance(env, gym.Env):
-            return try_out(env, config.id, random_seed(), masked=config.mask_actions) + _unrepeatable(
-                env, config
-            )
+            env = flat_env(env, masked=config.mask_actions)
+            options = {"masked": config.mask_actions, "advises": advises}
+            return try_out(env, config.id, random_seed(), **options) + _unrepeatable(env, config)
         source = source_of(env, config, 1)
         config = _without_recorders(config)
-        return _Maker(lambda: make_env(config, source), config).findings()
+        return _Maker(lambda: make_env(config, source), config, advises=advises).findings()
 
 
 class _Trace(NamedTuple):
@@ -60,15 +66,16 @@ class _Trace(NamedTuple):
 class _Maker:
     """Makes environments of one kind, one at a time, and tries them."""
 
-    def __init__(self, make: Callable[[], Env], config: EnvConfig) -> None:
+    def __init__(self, make: Callable[[], Env], config: EnvConfig, *, advises: bool) -> None:
         self.make, self.config, self.name = make, config, config.id
+        self.options = {"masked": config.mask_actions, "advises": advises}
         self.findings_at_close: list[str] = []
 
     def findings(self) -> list[str]:
         started = time.monotonic()
         with self._made() as env:
             is_slow = time.monotonic() - started > SLOW_TO_MAKE
-            found = try_out(env, self.name, seed=0, masked=self.config.mask_actions)
+            found = try_out(env, self.name, seed=0, **self.options)
             used = None if is_slow or is_renewed(self.config) else _traced(env, self.config)
         if not is_slow:
             found += self._differences(used)

@@ -32,10 +32,12 @@ def info_of(infos: Mapping[str, Any], index: int) -> Info:
 def success_of(info: Mapping[str, Any]) -> bool | None:
     """Return whether an episode's last info says that its goal was reached; None where it does not say.
 
-    That is ``is_success``; without it ``success``, where it is a truth value, or a number that is 0 or 1.
+    That is ``is_success``, one value of any kind; without it ``success``, where it is a truth value, or a
+    number that is 0 or 1.
     """
-    if "is_success" in info:
-        return bool(info["is_success"])
+    if info.get("is_success") is not None:
+        said = info["is_success"]
+        return bool(said) if np.size(said) == 1 else None
     said = info.get("success")
     is_answer = isinstance(said, bool | int | float | np.bool_ | np.number) and said in (0, 1)
     return bool(said) if is_answer else None

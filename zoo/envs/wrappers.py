@@ -9,18 +9,23 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zoo.config.own_modules import import_own
 from zoo.envs.action_masks import ActionMasker
+from zoo.envs.composite_spaces import flat_parts, flat_space
 from zoo.envs.config import EnvConfig
 from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
-from zoo.envs.spaces import Space, channels_first, describe, is_image
-from zoo.errors import ZooError, nearest
+from zoo.envs.spaces import Space, channels_first, describe, is_image, mask_size
+from zoo.errors import ZooError, install_command, nearest
 
 Env = gym.Env[Any, Any]
 Info = dict[str, Any]
 Wrapper = gym.Wrapper[Any, Any, Any, Any]
+
+MASK_KEY = "action_mask"
+"""The key of a Dict observation under which PettingZoo and RLlib have the mask of valid actions."""
 
 VELOCITIES = {
     "Acrobot": (4, 5),
@@ -39,8 +44,8 @@ VELOCITIES = {
 def wrapped(env: Env, config: EnvConfig) -> Env:
     """Return ``env`` with the wrappers of ``config`` around it, innermost first.
 
-    Repeated actions, masked velocities, the user's own, history, time feature. Episodes are summed below
-    the user's own wrappers, so that records show raw returns whatever those do to rewards.
+    Repeated actions, masked velocities, the user's own, flat observations, history, time feature. Episodes
+    are summed below the user's own wrappers, so that records show raw returns whatever those do to rewards.
     """
     if config.action_repeat > 1:
         env = ActionRepeat(env, config.action_repeat)
@@ -51,6 +56,7 @@ def wrapped(env: Env, config: EnvConfig) -> Env:
             env = EpisodeStatistics(env)
         for wrapper in config.wrappers:
             env = _wrapped_by_name(env, wrapper)
+    env = flat_env(env, masked=config.mask_actions)
     if config.history is not None:
         env = History(env, config.history)
     if config.time_feature is not False:
@@ -65,6 +71,107 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
             return env
         env = env.env
     return None
+
+
+class FlatParts:
+    """What becomes of observations that are nested, or that hold the mask of valid actions.
+
+    Tuples and nested dictionaries become one dictionary of parts by path. With ``masked``, the part
+    `MASK_KEY` of a dictionary is no part of ``space``: it is kept in ``mask``, as it came last.
+    """
+
+    def __init__(self, space: Space, action_space: Space, *, masked: bool) -> None:
+        self.has_mask = (
+            masked
+            and isinstance(space, spaces.Dict)
+            and MASK_KEY in space.spaces
+            and len(space) > 1
+            and mask_size(action_space) is not None
+        )
+        self.mask: Any = None
+        shown = space
+        if self.has_mask:
+            assert isinstance(space, spaces.Dict)
+            shown = spaces.Dict([(key, part) for key, part in space.items() if key != MASK_KEY])
+        self.space = flat_space(shown)
+        self._is_nested = self.space is not shown
+        self.is_needed = self.has_mask or self._is_nested
+
+    def __call__(self, observation: Any) -> Any:
+        """Return what a policy sees of an observation, of one environment or several, and keep the mask."""
+        if self.has_mask:
+            if not isinstance(observation, Mapping) or MASK_KEY not in observation:
+                raise ZooError(f"the observation has no `{MASK_KEY}`, which observation_space has")
+            self.mask = observation[MASK_KEY]
+            observation = {key: part for key, part in observation.items() if key != MASK_KEY}
+        if not self._is_nested:
+            return observation
+        assert isinstance(self.space, spaces.Dict)
+        return dict(flat_parts(self.space, observation))
+
+
+class FlatObservation(Wrapper):
+    """Shows nested observations as one dictionary, and masks among them as masks: see `FlatParts`."""
+
+    def __init__(self, env: Env, parts: FlatParts) -> None:
+        super().__init__(env)
+        self._parts, self.observation_space = parts, parts.space
+        if parts.has_mask and not env.has_wrapper_attr("action_masks"):
+            self.action_masks = lambda: parts.mask
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Reset, and show the first observation."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._parts(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step, and show what came."""
+        observation, *rest = self.env.step(action)
+        return self._parts(observation), *rest
+
+
+class FlatVectorObservation(gym.vector.VectorWrapper):
+    """Does for a vector environment what `FlatObservation` does for a single one."""
+
+    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], parts: FlatParts) -> None:
+        super().__init__(env)
+        self._parts, self.single_observation_space = parts, parts.space
+        self.observation_space = batch_space(parts.space, env.num_envs)
+        if parts.has_mask:
+            self.action_masks = lambda: parts.mask
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Reset all environments."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return self._parts(observations), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
+        """Step all environments; their final observations are shown in the same way."""
+        observations, *rest, infos = self.env.step(actions)
+        final = infos.get("final_obs")
+        if final is not None:
+            is_each = isinstance(final, np.ndarray) and final.dtype == np.object_
+            shown: Any = np.empty(len(final), np.object_) if is_each else self._parts(final)
+            for i, each in enumerate(final if is_each else ()):
+                shown[i] = None if each is None else self._parts(each)
+            infos = {**infos, "final_obs": shown}
+        return self._parts(observations), *rest, infos
+
+
+def flat_env(env: Env, *, masked: bool = True) -> Env:
+    """Return ``env`` with observations that a policy can read: see `FlatParts`."""
+    if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
+        return env  # which is refused by its check
+    parts = FlatParts(env.observation_space, env.action_space, masked=masked)
+    return FlatObservation(env, parts) if parts.is_needed else env
+
+
+def flat_vector_env(
+    env: gym.vector.VectorEnv[Any, Any, Any], *, masked: bool = True
+) -> gym.vector.VectorEnv[Any, Any, Any]:
+    """Return a vector environment with observations that a policy can read: see `FlatParts`."""
+    parts = FlatParts(env.single_observation_space, env.single_action_space, masked=masked)
+    return FlatVectorObservation(env, parts) if parts.is_needed else env
 
 
 class EpisodeStatistics(Wrapper):
@@ -351,7 +458,7 @@ def _wrapped_by_name(env: Env, wrapper: str | Mapping[str, Any]) -> Env:
         raise ZooError(f"env.wrappers: {name}: {error}") from error
     except gym.error.DependencyNotInstalled as error:
         is_video = issubclass(make, gym.wrappers.RecordVideo)
-        command = 'pip install "zoo[video]"' if is_video else "a package"
+        command = install_command("video") if is_video else "a package"
         raise ZooError(f"env.wrappers: {name} needs: {command} ({error})") from error
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from zoo.envs.composite_spaces import is_composite, leaf_spaces, leaves
+from zoo.envs.composite_spaces import flat_parts, flat_space, is_composite, leaf_spaces, leaves
 from zoo.envs.spaces import Space, check_supported, unsupported_space
-from zoo.errors import ZooError
+from zoo.errors import ZooError, install_command
 from zoo.files.printing import one_line
 from zoo.memory.columns import Column
 from zoo.memory.expert_data import ExpertData
@@ -30,7 +30,7 @@ def read(name: str, limit: int | None) -> ExpertData:
     minari, dataset_id = _package(), name.removeprefix(PREFIX)
     try:
         dataset = minari.load_dataset(dataset_id)
-        observation_space, action_space = dataset.observation_space, dataset.action_space
+        observation_space, action_space = flat_space(dataset.observation_space), dataset.action_space
         check_supported(observation_space, action_space)
         _refuse_too_large(dataset, observation_space, name, limit)
         episodes = list(dataset.iterate_episodes())
@@ -62,7 +62,7 @@ def _package() -> Any:
     try:
         import minari
     except ImportError as error:
-        raise ZooError("reading Minari's datasets needs: pip install 'minari[hdf5]'") from error
+        raise ZooError(f"reading Minari's datasets needs: {install_command('minari')}") from error
     return minari
 
 
@@ -80,6 +80,7 @@ def _refuse_too_large(dataset: Any, space: Space, name: str, limit: int | None) 
 def _observations(episodes: list[Any], lengths: np.ndarray, space: Space) -> Column:
     """Return what was seen before each action; the last observation of an episode stands behind them."""
     if isinstance(space, gym_spaces.Dict):
+        episodes = [dict(flat_parts(space, each)) for each in episodes]
         return {
             key: _observations([each[key] for each in episodes], lengths, part)
             for key, part in space.spaces.items()

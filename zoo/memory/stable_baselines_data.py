@@ -87,7 +87,7 @@ def _actions(array: Array, space: Space) -> Array:
 
 
 def _observation_space(observations: Array) -> Space:
-    if observations.dtype == np.uint8 and observations.ndim > 2:
+    if observations.dtype == np.uint8 and observations.ndim > 2 and observations.max(initial=0) > 1:
         return gym_spaces.Box(0, 255, observations.shape[1:], np.uint8)
     dtype = np.float64 if observations.dtype == np.float64 else np.float32
     return gym_spaces.Box(-np.inf, np.inf, observations.shape[1:], dtype)

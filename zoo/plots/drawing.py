@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, install_command
 from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def house_style() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError as error:
-        raise ZooError("plots need: pip install 'zoo[plots]'") from error
+        raise ZooError(f"plots need: {install_command('plots')}") from error
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         matplotlib.rcdefaults()

@@ -93,14 +93,20 @@ class MultiBinaryCodec(Codec):
 
 
 class BoxCodec(Codec):
-    """Numbers in the environment's units, of any size; the environment gets them clipped to its bounds."""
+    """Numbers in the environment's units, of any size; the environment gets them clipped to its bounds.
+
+    Where these are of a type of whole numbers, it gets the nearest one.
+    """
 
     def __init__(self, space: spaces.Box) -> None:
         self.space = space
         self.spec = ColumnSpec((math.prod(space.shape),), np.float32)
+        self.is_whole = holds_whole_numbers(space)
 
     def to_env(self, actions: Array) -> Array:
         shaped = actions.reshape(len(actions), *self.space.shape)
+        if self.is_whole:
+            return _whole(np.rint(shaped), self.space)
         clipped = np.minimum(np.maximum(shaped, self.space.low), self.space.high)
         return clipped.astype(self.space.dtype, copy=False)
 
@@ -109,8 +115,10 @@ class BoxCodec(Codec):
 
     def random(self, rng: np.random.Generator, n: int) -> Array:
         """Draw from between the bounds; like Gymnasium, normally or exponentially where there are none."""
-        low, high = (bound.reshape(-1).astype(np.float64) for bound in (self.space.low, self.space.high))
-        has_low, has_high = np.isfinite(low), np.isfinite(high)
+        margin = 0.5 if self.is_whole else 0.0  # so that the outermost whole numbers are as likely as others
+        low = self.space.low.reshape(-1).astype(np.float64) - margin
+        high = self.space.high.reshape(-1).astype(np.float64) + margin
+        has_low, has_high = self.space.bounded_below.reshape(-1), self.space.bounded_above.reshape(-1)
         share, tail, free = (
             rng.random((n, low.size)),
             rng.exponential(size=(n, low.size)),
@@ -123,30 +131,59 @@ class BoxCodec(Codec):
 
 
 class ScaledBoxCodec(Codec):
-    """Numbers in [−1, 1], scaled to the environment's bounds."""
+    """Numbers in [−1, 1], scaled to the environment's bounds; each whole number is an equal part of them."""
 
     def __init__(self, space: spaces.Box) -> None:
-        if not np.isfinite([space.low, space.high]).all():
+        if not space.is_bounded():
             raise ZooError(f"actions need finite bounds, but the action space is {space}")
         self.space = space
         self.spec = ColumnSpec((math.prod(space.shape),), np.float32)
-        self._width = space.high - space.low
+        self.is_whole = holds_whole_numbers(space)
+        self.low, self.width = scale_of(space)
 
     def to_env(self, actions: Array) -> Array:
-        low, high = self.space.low, self.space.high
         shaped = actions.reshape(len(actions), *self.space.shape)
-        scaled = (low + 0.5 * (shaped + 1.0) * self._width).astype(self.space.dtype, copy=False)
-        return np.minimum(np.maximum(scaled, low), high)  # rounding may have gone a little too far
+        scaled = self.low + 0.5 * (shaped + 1.0) * self.width
+        if self.is_whole:
+            return _whole(np.floor(scaled), self.space)
+        scaled = scaled.astype(self.space.dtype, copy=False)
+        # Rounding may have gone a little too far.
+        return np.minimum(np.maximum(scaled, self.space.low), self.space.high)
 
     def from_env(self, actions: Any) -> Array:
-        """Undo `to_env`; a dimension without width gives 0."""
+        """Undo `to_env`; a whole number gives the middle of its part, a dimension without width 0."""
         low, high = self.space.low.astype(np.float64), self.space.high.astype(np.float64)
-        width = np.where(high > low, high - low, np.inf)
-        share = np.where(high > low, (np.asarray(actions, np.float64) - low) / width, 0.5)
+        one = float(self.is_whole)
+        width = np.where(high > low, high - low + one, np.inf)
+        share = np.where(high > low, (np.asarray(actions, np.float64) - low + 0.5 * one) / width, 0.5)
         return (2.0 * share - 1.0).astype(np.float32).reshape(len(actions), -1)
 
     def random(self, rng: np.random.Generator, n: int) -> Array:
         return rng.uniform(-1.0, 1.0, (n, *self.spec.shape)).astype(np.float32)
+
+
+def holds_whole_numbers(space: spaces.Box) -> bool:
+    """Whether a Box has whole numbers only, or truth values."""
+    return np.dtype(space.dtype).kind in "iub"
+
+
+def scale_of(space: spaces.Box) -> tuple[Array, Array]:
+    """Return where actions in [−1, 1] begin in the environment's units, and how wide they lie there.
+
+    In 64 bits, but for floats whose width 32 bits can hold: Stable-Baselines3 scales those in 32 bits.
+    """
+    low = space.low.astype(np.float64)
+    width = space.high.astype(np.float64) - low + float(holds_whole_numbers(space))
+    in_32_bits = space.dtype in (np.float16, np.float32) and (width < np.finfo(np.float32).max / 2).all()
+    return (low.astype(np.float32), width.astype(np.float32)) if in_32_bits else (low, width)
+
+
+def _whole(numbers: Array, space: spaces.Box) -> Array:
+    """Return whole numbers that are floats in the type of ``space`` and within its bounds."""
+    high = space.high.astype(np.float64)
+    high = np.where(high < 2.0**63, high, np.nextafter(high, 0.0))  # 2⁶³ − 1 became 2⁶³, which overflows
+    inside = np.minimum(np.maximum(numbers, space.low), high).astype(space.dtype)
+    return np.minimum(np.maximum(inside, space.low), space.high)
 
 
 class CompositeCodec(Codec):

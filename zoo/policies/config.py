@@ -16,9 +16,10 @@ class PolicyConfig:
     """Networks of a policy; a null leaves the choice to the algorithm."""
 
     name: str = hyperparameter("MlpPolicy", "name of the preset, for cards and messages")
-    encoder: str = hyperparameter(
+    encoder: str | dict[str, Any] = hyperparameter(
         "mlp",
-        "what reads observations: mlp (vectors), cnn (images), multi (dictionaries)",
+        "what reads observations: mlp (vectors), cnn (images), multi (dictionaries), or a class of your own"
+        " with its arguments, {_target_: my_encoder.Narrow, width: 32}",
         choices=("mlp", "cnn", "multi"),
     )
     net_arch: list[int] | dict[str, list[int]] | None = hyperparameter(
@@ -100,7 +101,7 @@ def refuse_no_memory(policy: PolicyConfig) -> None:
         multi = {"cnn": "CnnLstmPolicy", "multi": "MultiInputLstmPolicy"}
         raise ZooError(
             f"{REMEMBERS} is for policies that remember, {policy.name} does not:"
-            f" policy={multi.get(policy.encoder, 'MlpLstmPolicy')} does; without a memory it is algo=ppo"
+            f" policy={multi.get(str(policy.encoder), 'MlpLstmPolicy')} does; without a memory it is algo=ppo"
         )
 
 

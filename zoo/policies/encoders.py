@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,12 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.config.own_modules import own_class
 from zoo.envs.spaces import channels_first, is_image
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 from zoo.policies.networks import orthogonal
+from zoo.policies.own_policy import check_arguments
 
 SMALLEST_IMAGE = 36
 """Height and width in pixels below which the Nature CNN has nothing left to convolve."""
@@ -114,11 +118,66 @@ class DictEncoder(nn.Module):
         )
 
 
-Encoder = VectorEncoder | NatureCnn | DictEncoder
+class OwnEncoder(nn.Module):
+    """A module of the user's own, made with the space and the arguments that ``config`` names beside it.
+
+    Whatever leading dimensions there are, it reads rows (n, *shape): float32 of a Box, images with their
+    channels first and bytes divided by 255; whole numbers of other spaces; a dictionary of such for a Dict.
+    Its ``features_dim`` says how many numbers (n, ``features_dim``) it returns.
+    """
+
+    def __init__(self, space: spaces.Space[Any], config: Mapping[str, Any]) -> None:
+        super().__init__()
+        where, arguments = "policy.encoder", {key: each for key, each in config.items() if key != "_target_"}
+        if "_target_" not in config:
+            raise ZooError(f"`{where}` names no class; expected {{_target_: my_encoder.Narrow, width: 32}}")
+        encoder_class = own_class(where, str(config["_target_"]), nn.Module)
+        self.parts = dict(space.items()) if isinstance(space, spaces.Dict) else {"": space}
+        shown = {key: _with_channels_first(part) for key, part in self.parts.items()}
+        space = spaces.Dict(shown) if isinstance(space, spaces.Dict) else shown[""]
+        check_arguments(where, encoder_class, [space], arguments, {})
+        self.module = encoder_class(space, **arguments)
+        self.features_dim = getattr(self.module, "features_dim", 0)
+        if not isinstance(self.features_dim, int) or self.features_dim < 1:
+            raise ZooError(
+                f"`{where}`: {encoder_class.__name__} needs a `features_dim`, the width of what it returns"
+            )
+
+    def forward(self, observations: Any) -> Tensor:
+        """Return features (…, ``features_dim``)."""
+        values = observations if isinstance(observations, dict) else {"": observations}
+        key, first = next(iter(values.items()))
+        leading = first.shape[: first.dim() - len(self.parts[key].shape or ())]
+        rows = {key: self._rows(each, self.parts[key], math.prod(leading)) for key, each in values.items()}
+        features: Tensor = self.module(rows if isinstance(observations, dict) else rows[""])
+        return features.reshape(*leading, self.features_dim)
+
+    def _rows(self, values: Tensor, space: spaces.Space[Any], n: int) -> Tensor:
+        rows = values.reshape(n, *(space.shape or ()))
+        if not isinstance(space, spaces.Box):
+            return rows.long()
+        if is_image(space):
+            rows = rows.float() / 255.0 if rows.dtype == torch.uint8 else rows.float()
+        is_turned = _with_channels_first(space) is not space
+        return (rows.movedim(-1, 1) if is_turned else rows).float()
+
+
+def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Return the space of an image as convolutions read it; any other space as it is."""
+    if not is_image(space) or len(space.shape or ()) != 3 or channels_first(space.shape or ()):
+        return space
+    assert isinstance(space, spaces.Box)
+    low, high = np.moveaxis(space.low, -1, 0), np.moveaxis(space.high, -1, 0)
+    return spaces.Box(low, high, dtype=np.uint8)
+
+
+Encoder = VectorEncoder | NatureCnn | DictEncoder | OwnEncoder
 
 
 def make_encoder(space: spaces.Space[Any], config: PolicyConfig, *, ortho_init: bool) -> Encoder:
     """Return the encoder that ``config`` names. Raises `ZooError` if it cannot read the space."""
+    if isinstance(config.encoder, Mapping):
+        return OwnEncoder(space, config.encoder)
     if isinstance(space, spaces.Dict):
         if config.encoder != "multi":
             raise ZooError(f"{config.name} can't read dictionary observations; use policy=MultiInputPolicy")

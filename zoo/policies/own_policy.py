@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from gymnasium import spaces
 from torch import nn
 
-from zoo.config.own_modules import import_own
+from zoo.config.own_modules import own_class, path_of_class
 from zoo.errors import ZooError, nearest
 from zoo.policies.config import PolicyConfig
 
@@ -27,44 +28,41 @@ def make_policy(
     Raises `ZooError` for a class that can't be found, or that can't be made with ``policy.kwargs``.
     """
     if config._target_ is not None:
-        policy_class = _own_class(config._target_, policy_class)
+        policy_class = own_class("policy", config._target_, policy_class)
     elif config.kwargs:
         raise ZooError("`policy.kwargs` are for a policy of your own; name its class in `policy._target_`")
     arguments = observation_space, action_space, config
-    try:
-        inspect.signature(policy_class).bind(*arguments, **options, **config.kwargs)
-    except TypeError as error:
-        name = config._target_ or policy_class.__name__
-        problem = _unknown_argument(policy_class, config.kwargs) or error
-        raise ZooError(f"`policy.kwargs` don't fit {name}: {problem}") from error
+    check_arguments("policy.kwargs", policy_class, arguments, config.kwargs, options)
     return policy_class(*arguments, **options, **config.kwargs)
 
 
-def path_of(policy_class: type[nn.Module]) -> str:
+def path_of(own: type[Any], where: str = "policy") -> str:
     """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
-    path = f"{policy_class.__module__}.{policy_class.__qualname__}"
-    if not issubclass(policy_class, nn.Module):
-        raise ZooError(f"policy={path} is no policy; one is derived from a class in zoo.policies")
-    if "<locals>" in path:
-        raise ZooError(f"policy={path} has to stand at the top of a module, by which agents name it")
+    path = path_of_class(own, where)
+    if not issubclass(own, nn.Module):
+        base = "a class in zoo.policies" if where == "policy" else "torch.nn.Module"
+        raise ZooError(f"{where}={path} is no {where.rpartition('.')[2]}; one is derived from {base}")
     return path
 
 
-def _unknown_argument(policy_class: type[nn.Module], kwargs: dict[str, Any]) -> str | None:
+def check_arguments(
+    where: str,
+    own: type[nn.Module],
+    arguments: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Raise `ZooError` if a class can't be made with the user's ``kwargs`` beside what it is given anyway."""
+    try:
+        inspect.signature(own).bind(*arguments, **options, **kwargs)
+    except TypeError as error:
+        problem = _unknown_argument(own, kwargs) or error
+        raise ZooError(f"`{where}` don't fit {own.__module__}.{own.__qualname__}: {problem}") from error
+
+
+def _unknown_argument(policy_class: type[nn.Module], kwargs: Mapping[str, Any]) -> str | None:
     parameters = inspect.signature(policy_class).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return None
     unknown = (name for name in kwargs if name not in parameters)
     return next((f"it takes no `{name}`{nearest(name, parameters)}" for name in unknown), None)
-
-
-def _own_class(path: str, expected: type[Policy]) -> type[Policy]:
-    module_name, _, class_name = path.rpartition(".")
-    try:
-        found = getattr(import_own(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ZooError(f"`policy._target_={path}` can't be imported: {error}") from None
-    if not (isinstance(found, type) and issubclass(found, expected)):
-        home = f"{expected.__module__}.{expected.__name__}"
-        raise ZooError(f"`policy._target_={path}` must be a subclass of {home} for this algorithm")
-    return found

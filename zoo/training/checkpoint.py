@@ -13,11 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from typing_extensions import Never
-
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.config.intervals import minutes_of
-from zoo.config.unknown_keys import refuse_arguments
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
@@ -69,9 +66,7 @@ class CheckpointCallback(Callback):
         callbacks: Sequence[Callback] = (),
         *,
         minutes: float | None = None,
-        **unknown: Never,
     ) -> None:
-        refuse_arguments(unknown, "CheckpointCallback", ["folder", "every", "callbacks", "minutes"])
         self.folder = Path(folder)
         self.every = 1 if minutes is not None else every
         self.looks_often = minutes is not None

@@ -11,6 +11,7 @@ from zoo.algorithms.callback import Callback
 from zoo.config.environment_values import as_written
 from zoo.config.fields import build
 from zoo.config.intervals import minutes_of
+from zoo.config.own_modules import own_class
 from zoo.config.settings import OwnCallbackSettings
 from zoo.config.tracking import TensorBoardSettings
 from zoo.envs.config import EnvConfig, env_config
@@ -22,7 +23,6 @@ from zoo.training.histogram_callback import HistogramCallback
 from zoo.training.kept_agents import KeepAgentsCallback
 from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger
 from zoo.training.logging_callback import LoggingCallback
-from zoo.training.own_classes import own_class
 from zoo.training.problems import tell
 from zoo.training.progress import ProgressBarCallback
 from zoo.training.run_folder import RunFolder
@@ -225,7 +225,7 @@ def _make_own(where: str, values: Mapping[str, Any]) -> Callback:
         every = build(OwnCallbackSettings, {"every": arguments.pop("every")}, where).every
     try:
         callback = found(**arguments)
-    except TypeError as error:
+    except (TypeError, ZooError) as error:
         raise ZooError(f"`{where}`: {error}") from error
     if every is not None:
         callback.every = every
@@ -238,7 +238,7 @@ def _make_own(where: str, values: Mapping[str, Any]) -> Callback:
 
 
 def _takes_every(callback_class: type[Callback]) -> bool:
-    parameters = inspect.signature(callback_class).parameters.values()
+    parameters = inspect.signature(callback_class.__init__).parameters.values()
     return any(each.name == "every" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 

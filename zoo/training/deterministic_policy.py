@@ -26,6 +26,7 @@ from zoo.policies.codecs import (
     MultiBinaryCodec,
     MultiDiscreteCodec,
     ScaledBoxCodec,
+    scale_of,
 )
 from zoo.policies.composite_head import CompositeHead
 from zoo.policies.deterministic_actor import Deterministic
@@ -193,8 +194,12 @@ class _Action(nn.Module):
             self.shape, self.dtype = tuple(codec.shape), "int8"
         elif isinstance(codec, BoxCodec | ScaledBoxCodec):
             self.shape, self.dtype = codec.space.shape, str(codec.space.dtype)
-            for name, bound in (("low", codec.space.low), ("high", codec.space.high)):
-                self.register_buffer(name, torch.from_numpy(np.array(bound)))
+            self.is_whole = codec.is_whole
+            bounds = [np.array(codec.space.low), np.array(codec.space.high)]
+            bounds = [each.astype(np.float64) if codec.is_whole else each for each in bounds]
+            scale = scale_of(codec.space) if isinstance(codec, ScaledBoxCodec) else ()
+            for name, array in zip(("low", "high", "start", "width"), (*bounds, *scale), strict=False):
+                self.register_buffer(name, torch.from_numpy(np.array(array)))
         else:
             raise ZooError(f"its actions are of a {type(codec).__name__}, which can't be exported")
 
@@ -205,6 +210,8 @@ class _Action(nn.Module):
         elif self.kind is not MultiBinaryCodec:
             low, high = self.get_buffer("low"), self.get_buffer("high")
             if self.kind is ScaledBoxCodec:
-                shaped = low + 0.5 * (shaped + 1.0) * (high - low)
+                shaped = self.get_buffer("start") + 0.5 * (shaped + 1.0) * self.get_buffer("width")
+            if self.is_whole:
+                shaped = shaped.floor() if self.kind is ScaledBoxCodec else shaped.round()
             shaped = torch.minimum(torch.maximum(shaped, low), high)
         return shaped.to(getattr(torch, self.dtype))

@@ -45,9 +45,9 @@ PACKAGES = (
 EXTRAS = {
     "atari": ("ale_py", "cv2"),
     "box2d": ("Box2D",),
-    "video": ("imageio_ffmpeg", "PIL", "pygame", "moviepy"),
+    "video": ("PIL", "pygame", "moviepy"),
     "plots": ("matplotlib",),
-    "tune": ("cmaes", "plotly", "psycopg"),
+    "tune": ("cmaes", "plotly", "psycopg", "scipy"),
     "hub": ("huggingface_hub",),
     "export": ("onnx", "onnxruntime", "onnxscript"),
     "wandb": ("wandb",),

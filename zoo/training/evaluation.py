@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
+from typing_extensions import Never
 
 from zoo.algorithms.interaction import Interaction, Seen
 from zoo.config.unknown_keys import refuse_arguments
@@ -155,8 +156,8 @@ def evaluate_policy(
     model: Predictor,
     env: Env,
     n_eval_episodes: int = ...,
-    *,
     deterministic: bool = ...,
+    *,
     seed: int | None = ...,
     return_episode_rewards: Literal[False] = ...,
     n_envs: int = ...,
@@ -168,8 +169,8 @@ def evaluate_policy(
     model: Predictor,
     env: Env,
     n_eval_episodes: int = ...,
-    *,
     deterministic: bool = ...,
+    *,
     seed: int | None = ...,
     return_episode_rewards: Literal[True],
     n_envs: int = ...,
@@ -180,8 +181,8 @@ def evaluate_policy(
     model: Predictor,
     env: Env,
     n_eval_episodes: int = 10,
-    *,
     deterministic: bool = True,
+    *others: Never,
     seed: int | None = None,
     return_episode_rewards: bool = False,
     n_envs: int = 1,
@@ -192,6 +193,8 @@ def evaluate_policy(
     With ``return_episode_rewards`` the returns and lengths themselves.
     """
     refuse_arguments(unknown, "evaluate_policy", EVALUATE_POLICY)
+    if others:
+        raise ZooError(f"evaluate_policy takes these by name: {', '.join(EVALUATE_POLICY[2:])}")
     evaluation = evaluate(model, env, n_eval_episodes, deterministic=deterministic, seed=seed, n_envs=n_envs)
     if return_episode_rewards:
         return evaluation.returns.tolist(), evaluation.lengths.tolist()
@@ -224,6 +227,7 @@ def evaluate(
     if not isinstance(env, EnvStepper | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
     envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
+    model = getattr(model.predict, "model", model)  # a model's policy is evaluated as the model is
     generators = getattr(model, "generators", None)
     drawing = nullcontext() if generators is None else generators.predicting_from(seed)
     try:

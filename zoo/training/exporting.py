@@ -19,7 +19,7 @@ from gymnasium import spaces
 from zoo.algorithms.agent import Agent
 from zoo.envs.normalize import SINGLE
 from zoo.envs.spaces import choice_sizes, is_image
-from zoo.errors import ZooError
+from zoo.errors import ZooError, install_command
 from zoo.files.atomic import atomic_folder
 from zoo.files.plain_data import to_json
 from zoo.files.printing import one_line
@@ -77,7 +77,7 @@ def _check_packages() -> None:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise ZooError("format=onnx needs: pip install 'zoo[export]'") from error
+        raise ZooError(f"format=onnx needs: {install_command('export')}") from error
 
 
 # Writing

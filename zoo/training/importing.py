@@ -233,11 +233,11 @@ def _check_spaces(name: str, files: Sb3Files, observation_space: Space, action_s
     parts = observation_space.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
     reads_images = any(".cnn." in tensor for tensor in files.tensors)
     for part in parts:
-        if not isinstance(part, spaces.Box) or part.dtype != np.uint8:
+        if not is_image(part):
             continue
-        if is_image(part) and not reads_images:
+        if not reads_images:
             raise ZooError(f"it flattens images, {describe(part)}, which SB3 and Zoo do in different orders")
-        if reads_images and _policy_kwargs(files).get("normalize_images", True) is not True:
+        if _policy_kwargs(files).get("normalize_images", True) is not True:
             raise ZooError("it reads images that are not divided by 255 (normalize_images=False)")
 
 

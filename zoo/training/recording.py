@@ -12,9 +12,9 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from zoo.agents.finding import run_of
-from zoo.envs.camera import Canvas, Filmed, render_offscreen
+from zoo.envs.camera import Canvas, Filmed, render_offscreen, rgb_image
 from zoo.envs.config import EnvConfig, in_this_process
-from zoo.envs.filming import FASTEST_GIF, FilmError, ffmpeg, filming
+from zoo.envs.filming import FASTEST_GIF, ffmpeg, filming
 from zoo.envs.in_process import InProcessVectorEnv
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
@@ -57,11 +57,11 @@ def record(
     """Film ``n_episodes`` episodes, or ``length`` images, or whichever comes first; one episode without both.
 
     ``paths`` end in ``.mp4`` and ``.gif``. ``check`` is called with the environment before the first step.
-    Ctrl-C ends a film, which stays. Raises `ZooError` where the environment can't be drawn or a file not be
-    written, and `EvaluationCancelledError`, without a film, once ``cancelled()`` is true.
+    Ctrl-C ends a film, which stays; an error leaves none. Raises `ZooError` where the environment can't be
+    drawn or a file not be written, and `EvaluationCancelledError` once ``cancelled()`` is true.
     """
     look = look or Look()
-    with camera(env, paths, look, length=length, whole_only=cancelled is not None) as (envs, filmed):
+    with camera(env, paths, look, length=length) as (envs, filmed):
         if check is not None:
             check(envs)
         ends = (_FilmIsLongEnoughError, KeyboardInterrupt) if cancelled is None else (_FilmIsLongEnoughError,)
@@ -90,23 +90,19 @@ def _is_over(filmed: Filmed, cancelled: Callable[[], bool] | None) -> bool:
 
 @contextlib.contextmanager
 def camera(
-    env: EnvConfig,
-    paths: Sequence[Path],
-    look: Look,
-    *,
-    length: int | None = None,
-    whole_only: bool = False,
+    env: EnvConfig, paths: Sequence[Path], look: Look, *, length: int | None = None
 ) -> Iterator[tuple[EnvStepper, Filmed]]:
     """Give one environment in this process, of which every step is filmed until the block ends.
 
-    Raises `ZooError` if there are no images of it, or nothing here writes videos.
+    After an error in the block there is no film. Raises `ZooError` if there are no images of it, or nothing
+    here writes videos.
     """
     ffmpeg()
     canvas = Canvas(look.size, overlay=look.overlay)
     with drawn_env(env) as drawn:
         rate = look.frames_per_second or drawn.metadata.get("render_fps")
         _refuse_fast_gif(look.frames_per_second, paths)
-        with filming(paths, rate, whole_only=whole_only) as film:
+        with filming(paths, rate) as film:
             filmed = Filmed(drawn.envs[0], film, canvas, length)
             yield EnvStepper(InProcessVectorEnv([lambda: filmed], mask_actions=env.mask_actions)), filmed
 
@@ -127,11 +123,11 @@ def _made_to_be_drawn(env: EnvConfig) -> InProcessVectorEnv:
     plain = replace(in_this_process(env), render_mode=None, check=False)
     try:
         envs = make_vec_env(replace(plain, render_mode="rgb_array"), training=False)
-    except ZooError as error:
+    except ZooError:
         with contextlib.closing(make_vec_env(plain, training=False)) as undrawn:
             if "rgb_array" in _render_modes(undrawn):
                 raise
-        raise ZooError(_no_images(env)) from error
+        raise ZooError(_no_images(env)) from None
     if not isinstance(envs, InProcessVectorEnv) or "rgb_array" not in _render_modes(envs):
         envs.close()
         raise ZooError(_no_images(env))
@@ -154,8 +150,7 @@ def check_camera(env: EnvConfig) -> None:
             raise
         except Exception as error:
             raise ZooError(f"can't draw {env.id}: {error}") from error
-        if image is None:
-            raise ZooError(_no_images(env))
+        rgb_image(image, env.id)
 
 
 @contextlib.contextmanager
@@ -167,7 +162,7 @@ def drawing_explained(env_id: str) -> Iterator[None]:
         yield
     except ZooError as error:
         cause = error.__cause__
-        if isinstance(cause, FilmError):
+        if isinstance(cause, ZooError):
             raise cause from error
         if isinstance(cause, DependencyNotInstalled):
             raise ZooError(f"can't draw {env_id}: {cause}") from error

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, install_command
 from zoo.files import atomic
 from zoo.files.plain_data import parse_json, to_json
 from zoo.training.loggers import STEPS, Ending, Logger, Report
@@ -49,7 +49,7 @@ class WandbLogger(Logger):
         **options: Any,
     ) -> None:
         if importlib.util.find_spec("wandb") is None:
-            raise ZooError('logger.wandb needs: pip install "zoo[wandb]"')
+            raise ZooError(f"logger.wandb needs: {install_command('wandb')}")
         self.folder = Path(folder).absolute()  # its service may have been started in another folder
         self.config = dict(config or {})
         self.agent = agent

@@ -39,7 +39,7 @@ Figure = Any
 def write_report(plan: Plan, study: Study) -> tuple[Path | None, str | None]:
     """Write ``report.html`` into the study's folder; return its path, or why there is none."""
     if importlib.util.find_spec("plotly") is None:
-        return None, "the page of plots needs: pip install 'zoo[tune]'"
+        return None, "the page of plots needs: pip install plotly"
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(complete) < FEWEST_TRIALS:
         return None, None

@@ -172,6 +172,6 @@ def require_sampler(name: str, n_objectives: int) -> None:
     """Raise `ZooError` if a sampler's package is missing, or if it can't search for several objectives."""
     package = NEEDS.get(name)
     if package is not None and importlib.util.find_spec(package) is None:
-        raise ZooError(f"sampler={name} needs: pip install 'zoo[tune]'")
+        raise ZooError(f"sampler={name} needs: pip install {package}")
     if n_objectives > 1 and name in FOR_ONE_OBJECTIVE:
         raise ZooError(f"sampler={name} searches for one objective only; sampler=nsgaii or tpe take several")

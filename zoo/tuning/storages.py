@@ -230,9 +230,8 @@ def _rdb(url: str, masked: str, heartbeat: int | None = None, only_read: Path | 
             return RDBStorage(url, engine_kwargs=options, heartbeat_interval=heartbeat, grace_period=patience)
     except ImportError as error:
         reason = one_line(error.__cause__ or error)
-        raise ZooError(
-            f"the storage {masked} needs a database driver ({reason}); PostgreSQL's: pip install 'zoo[tune]'"
-        ) from error
+        install = "pip install 'psycopg[binary]' for PostgreSQL"
+        raise ZooError(f"the storage {masked} needs a database driver ({reason}): {install}") from error
     except sqlalchemy.exc.NoSuchModuleError as error:
         raise ZooError(f"the storage {masked} is of an unknown kind: {one_line(error)}") from error
     except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError, *DAMAGED) as error:

@@ -68,34 +68,42 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
 
 
 class EpisodeStatistics(Wrapper):
-    """Sums raw rewards below the wrappers that change them; `EnvGroup` reads it when an episode ends.
-
-    A record that the environment itself gives at the end is nearer to the raw rewards, and so taken instead.
-    """
+    """Sums raw rewards below the wrappers that change them, under Gymnasium's names: see `episode_so_far`."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._return = 0.0
-        self._length = 0
-        self._given: dict[str, Any] | None = None
+        self.episode_returns = 0.0
+        self.episode_lengths = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Start a new sum."""
-        self._return, self._length = 0.0, 0
+        self.episode_returns, self.episode_lengths = 0.0, 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and add the reward up."""
         result = self.env.step(action)
-        self._return += float(result[1])
-        self._length += 1
-        # Now, for wrappers around this one may write theirs into the same info.
-        self._given = result[4].get("episode") if result[4] else None
+        self.episode_returns += float(result[1])
+        self.episode_lengths += 1
         return result
 
-    def so_far(self) -> dict[str, Any]:
-        """Return ``r`` and ``l`` of the episode, as Gymnasium's RecordEpisodeStatistics names them."""
-        return self._given or {"r": self._return, "l": self._length}
+
+Statistics = EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics[Any, Any]
+
+
+def statistics_of(env: Env) -> Statistics | None:
+    """Return the innermost wrapper around ``env`` that sums rewards up: it is the nearest to the raw ones."""
+    found = None
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics):
+            found = env
+        env = env.env
+    return found
+
+
+def episode_so_far(statistics: Statistics) -> tuple[float, int]:
+    """Return the sum of rewards and the number of steps of the episode."""
+    return float(np.asarray(statistics.episode_returns).item()), int(statistics.episode_lengths)
 
 
 class ActionRepeat(Wrapper):

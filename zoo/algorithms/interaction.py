@@ -198,7 +198,7 @@ class Interaction:
         if not self.is_under_way:
             return {}
         if not self.envs.is_replayable:
-            return {"seeds": self._seeds}
+            return {"seeds": self._seeds, "seconds": time.time() - self.envs.start}
         return {"envs": self.envs.state(), "episode_starts": self.episode_starts}
 
     def load_state(self, state: Mapping[str, Any]) -> list[int]:
@@ -207,6 +207,7 @@ class Interaction:
             return []
         if "seeds" in state:
             self._seeds = list(state["seeds"])
+            self.envs.start = time.time() - state.get("seconds", time.time() - self.envs.start)
             self.show(self.envs.reset(self._seeds))
             self._starting = self._everywhere
             return []

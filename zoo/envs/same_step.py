@@ -196,7 +196,7 @@ class SameStepVectorEnv(VectorEnv[Any, Any, Any], abc.ABC):
             mask = vector_infos[f"_{key}"]
             objects = np.full(self.num_envs, None, dtype=object)
             for i in np.flatnonzero(mask).tolist():
-                objects[i] = info_of(there, i) if isinstance(there, dict) else there[i]
+                objects[i] = info_of(there, i) if isinstance(there, dict) else vector_infos[key][i]
             objects[env_num], mask[env_num] = value, True
             vector_infos[key] = objects
         return vector_infos

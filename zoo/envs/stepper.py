@@ -201,8 +201,7 @@ class EnvStepper:
         lengths[different] = 0
         self._returns[different] = 0.0
         self._first_steps = self._n_steps - lengths
-        if self.monitor is None:
-            self.start = time.time() - float(tree["seconds"])
+        self.start = time.time() - float(tree["seconds"])
         if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
             self.normalizer.returns[different] = 0.0
         return different

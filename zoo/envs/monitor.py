@@ -62,8 +62,8 @@ class EpisodeMonitor:
     """Writes ``<folder>/<i>.monitor.csv`` for each environment, in Stable-Baselines' format.
 
     A JSON line with start time and id, then one row ``r,l,t`` an episode: raw return, length, seconds since
-    the start (`EpisodeRecord`); the values of ``info_keywords`` follow as columns of their own. Existing files are appended to;
-    one whose header can't be read is moved aside.
+    the start (`EpisodeRecord`); the values of ``info_keywords`` follow as columns of their own. Existing
+    files are appended to; one whose header can't be read is moved aside.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ Collecting for on-policy and off-policy algorithms and evaluating all go through
 from __future__ import annotations
 
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.step import Step
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
+from zoo.envs.wrappers import statistics_kept_apart
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, NotFinite, find_not_finite, transform
 from zoo.memory.experience import Experience
@@ -232,6 +234,8 @@ def envs_for(
     if isinstance(env, EnvStepper | VectorEnv):
         if n_envs not in (None, env.num_envs):
             raise ZooError(f"n_envs={n_envs}, but the vector environment has {env.num_envs} of them")
+        for line in statistics_kept_apart(env.given_env if isinstance(env, EnvStepper) else env):
+            warnings.warn(line, stacklevel=2)
         return None, env if isinstance(env, EnvStepper) else EnvStepper(env)
     if isinstance(env, str):
         env = EnvConfig(id=env)

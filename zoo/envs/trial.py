@@ -19,6 +19,7 @@ from zoo.envs.env_error import env_error
 from zoo.envs.first_steps import try_out
 from zoo.envs.seeds import random_seed, seed_spaces
 from zoo.envs.single_env import make_env, source_of
+from zoo.envs.wrappers import statistics_kept_apart
 
 Env = gym.Env[Any, Any]
 
@@ -42,9 +43,8 @@ def findings(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) 
     """Try one environment out; a given one cannot be made again, so it is tried with a seed by chance."""
     with _global_generators_kept():
         if isinstance(env, gym.Env):
-            return try_out(env, config.id, random_seed(), masked=config.mask_actions) + _unrepeatable(
-                env, config
-            )
+            found = try_out(env, config.id, random_seed(), masked=config.mask_actions)
+            return found + (statistics_kept_apart(env) or _unrepeatable(env, config))
         source = source_of(env, config, 1)
         config = _without_recorders(config)
         return _Maker(lambda: make_env(config, source), config).findings()
@@ -69,9 +69,10 @@ class _Maker:
         with self._made() as env:
             is_slow = time.monotonic() - started > SLOW_TO_MAKE
             found = try_out(env, self.name, seed=0, masked=self.config.mask_actions)
-            used = None if is_slow or is_renewed(self.config) else _traced(env, self.config)
-        if not is_slow:
-            found += self._differences(used)
+            kept_apart = statistics_kept_apart(env)  # which differ in a used environment, as they should
+            compares = not (is_slow or kept_apart)
+            used = _traced(env, self.config) if compares and not is_renewed(self.config) else None
+        found += self._differences(used) if compares else kept_apart
         return found + self.findings_at_close
 
     def _differences(self, used: _Trace | None) -> list[str]:

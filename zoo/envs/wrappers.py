@@ -67,6 +67,30 @@ def find_wrapper(env: Env, wrapper_class: type[Any]) -> Any:
     return None
 
 
+NORMALIZING = tuple(
+    getattr(module, name)
+    for module in (gym.wrappers, gym.wrappers.vector)
+    for name in ("NormalizeObservation", "NormalizeReward")
+)
+"""Wrappers whose running statistics stay in the environment that they are around."""
+
+
+def statistics_kept_apart(env: Any) -> list[str]:
+    """Return, in a line each, which wrappers around ``env`` normalise by statistics of their own."""
+    found = []
+    while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
+        if isinstance(env, NORMALIZING):
+            found.append(type(env).__name__)
+        env = env.env
+    if not found:
+        return []
+    return [
+        f"{' and '.join(reversed(found))}: these statistics are neither saved with the agent nor shared with "
+        "other environments and evaluations, whose scores depend on how many episodes are played; "
+        "env.normalize=true does both"
+    ]
+
+
 class EpisodeStatistics(Wrapper):
     """Sums raw rewards below the wrappers that change them, under Gymnasium's names: see `episode_so_far`."""
 

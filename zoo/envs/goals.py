@@ -171,7 +171,7 @@ class Asked:
     def _number(self, answer: Any) -> float:
         if self._real(answer).size != 1:
             raise self._refused(f"returned the shape {np.shape(answer)} for one goal; expected one number")
-        return float(answer)
+        return float(np.asarray(answer).item())
 
     def _failed(self, error: Exception) -> ZooError:
         if isinstance(error, ZooError):

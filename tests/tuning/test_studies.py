@@ -465,6 +465,33 @@ def test_further_trials_only_train_again_what_is_new_among_the_best() -> None:
     assert len(top.trials) == 2
 
 
+TWO_VALUES = (
+    "learning_rate",
+    "n_steps",
+    "gamma",
+    "gae_lambda",
+    "ent_coef",
+    "vf_coef",
+    "max_grad_norm",
+    "use_rms_prop",
+)
+"""What A2C's space searches for besides `normalize_advantage`, which is true or false."""
+
+
+def test_equal_values_among_the_best_are_trained_again_once() -> None:
+    space = [f"~space.algo.{name}" for name in TWO_VALUES] + ["~space.policy"]
+    settings = (*space, "sampler=random", "pruner=none", "top_k=3", "top_seeds=2", "n_timesteps=100")
+    for n_trials in (5, 3):
+        found = worked(f"n_trials={n_trials}", *settings)
+        top = optuna.load_study(study_name=f"{found.plan.full_name}/top", storage=found.shared.storage.optuna)
+        result = result_of(found.plan, found.shared)
+        assert len(result.trials) > 2 == len(result.ranking)
+        drawn = [result.trials[each.number].params["algo.normalize_advantage"] for each in result.ranking]
+        assert sorted(drawn) == [False, True]
+        assert [len(each.samples) for each in result.ranking] == [2, 2]
+        assert len(top.trials) == 4
+
+
 def test_warm_start_that_is_mistaken_is_refused_each_time() -> None:
     config = config_of()
     search(config)

@@ -17,6 +17,7 @@ from zoo.envs.envpool import make_envpool
 from zoo.envs.ids import ENVPOOL_PREFIX, missing_packages_named, resolve
 from zoo.envs.seeds import derived_seeds, small_seeds
 from zoo.envs.spaces import check_supported
+from zoo.envs.vector_facts import Games
 from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError
 
@@ -111,8 +112,10 @@ class AleGames(VectorWrapper):
     """Life loss, clipped rewards and records of whole games around `ale_py`'s `AtariVectorEnv`.
 
     The emulator's own life-loss option starts a new game at each lost life; here the game goes on: the
-    episode's last observation is also the first of the next.
+    episode's last observation is also the first of the next. ``games`` says how they stood at the last end.
     """
+
+    games: Games | None = None
 
     def __init__(self, env: AnyVectorEnv, options: AtariConfig) -> None:
         super().__init__(env)
@@ -144,14 +147,9 @@ class AleGames(VectorWrapper):
             final[lost] = observations[lost]
             infos = {**infos, "final_obs": final}
         if over.any() or lost.any():
-            infos = {**infos, "final_info": self._final_info(over, lost)}
+            self.games = Games(self._returns.copy(), self._lengths.copy(), lost)
             self._returns[over] = 0.0
             self._lengths[over] = 0
         if self._options.clip_reward:
             rewards = np.sign(rewards)
         return observations, rewards.astype(np.float64), terminated, truncated, infos
-
-    def _final_info(self, over: Any, lost: Any) -> dict[str, Any]:
-        """Return the records of the games that are over; those that go on say so."""
-        episode = {"r": self._returns.copy(), "l": self._lengths.copy()}
-        return {"episode": episode, "_episode": over, "episode_continues": lost, "_episode_continues": lost}

@@ -19,7 +19,7 @@ from zoo.envs.env_error import env_error
 from zoo.envs.first_steps import try_out
 from zoo.envs.seeds import random_seed, seed_spaces
 from zoo.envs.single_env import make_env, source_of
-from zoo.envs.wrappers import flat_env
+from zoo.envs.wrappers import flat_env, statistics_kept_apart
 
 Env = gym.Env[Any, Any]
 
@@ -48,9 +48,9 @@ def findings(
     """
     with _global_generators_kept():
         if isinstance(env, gym.Env):
-            env = flat_env(env, masked=config.mask_actions)
             options = {"masked": config.mask_actions, "advises": advises}
-            return try_out(env, config.id, random_seed(), **options) + _unrepeatable(env, config)
+            found = try_out(flat_env(env, masked=config.mask_actions), config.id, random_seed(), **options)
+            return found + (statistics_kept_apart(env) or _unrepeatable(env, config))
         source = source_of(env, config, 1)
         config = _without_recorders(config)
         return _Maker(lambda: make_env(config, source), config, advises=advises).findings()
@@ -76,9 +76,10 @@ class _Maker:
         with self._made() as env:
             is_slow = time.monotonic() - started > SLOW_TO_MAKE
             found = try_out(env, self.name, seed=0, **self.options)
-            used = None if is_slow or is_renewed(self.config) else _traced(env, self.config)
-        if not is_slow:
-            found += self._differences(used)
+            kept_apart = statistics_kept_apart(env)  # which differ in a used environment, as they should
+            compares = not (is_slow or kept_apart)
+            used = _traced(env, self.config) if compares and not is_renewed(self.config) else None
+        found += self._differences(used) if compares else kept_apart
         return found + self.findings_at_close
 
     def _differences(self, used: _Trace | None) -> list[str]:

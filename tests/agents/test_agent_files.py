@@ -61,7 +61,7 @@ def folder(tmp_path: Path, agent: AgentFiles) -> Path:
 def test_agent_reads_back_as_written(tmp_path: Path, agent: AgentFiles, name: str) -> None:
     read = read_agent(write_agent(tmp_path / name, agent))
 
-    assert read.config == {"format": 1, **agent.config}
+    assert read.config == {"format": 2, **agent.config}
     assert {name: array.dtype for name, array in read.tensors.items()} == {
         name: array.dtype for name, array in agent.tensors.items()
     }
@@ -324,8 +324,8 @@ def test_config_with_a_wrong_section_is_refused(folder: Path, changes: dict[str,
 
 
 def test_format_of_the_future_asks_for_an_update(folder: Path) -> None:
-    assert "has format 2, but this Zoo reads formats up to 1; update Zoo" in refusal(
-        edit_config(folder, format=2)
+    assert "has format 3, but this Zoo reads formats up to 2; update Zoo" in refusal(
+        edit_config(folder, format=3)
     )
 
 
@@ -526,7 +526,7 @@ def test_first_differences_between_tensors_and_policy_are_named() -> None:
 @pytest.mark.parametrize("place", ["format", "n_envs", "algo.n_steps", "env.id"])
 def test_number_that_nothing_holds_is_told_in_one_line(tmp_path: Path, agent: AgentFiles, place: str) -> None:
     folder = write_agent(tmp_path / "agent", agent)
-    config = {"format": 1, **agent.config}
+    config = {"format": 2, **agent.config}
     for number in ("0x" + "f" * 5_000, "0x" + "f" * 300, "9" * 1_000):
         values = copy.deepcopy(config)
         section, _, key = place.rpartition(".")

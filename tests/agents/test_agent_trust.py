@@ -283,7 +283,7 @@ def test_harmful_config_is_refused_in_one_line(config: dict[str, Any], named: st
 @pytest.mark.parametrize("config", [config for config, _ in HARMFUL.values()], ids=HARMFUL)
 def test_trusted_config_is_read_as_plain_text(tmp_path: Path, config: dict[str, Any]) -> None:
     folder = write_agent(tmp_path / "agent", AgentFiles(config, {}))
-    assert read_agent(folder, trust=True).config == {"format": 1, **config}
+    assert read_agent(folder, trust=True).config == {"format": 2, **config}
     with pytest.raises(ZooError, match="trust=true"):
         read_agent(folder)
 

@@ -53,8 +53,11 @@ from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, check_size, parse_tensors, tensor_bytes
 from zoo.files.zips import UnreadableZipError, Zip, write_zip
 
-FORMAT = 1
-"""The version of the format that this Zoo writes; it reads this one and all before it."""
+FORMAT = 2
+"""The version of the format that this Zoo writes; it reads this one and all before it.
+
+In format 1 an environment's ``max_episode_steps: null`` meant the registered limit, which is ``auto`` now.
+"""
 
 CONFIG = "config.yaml"
 POLICY = "policy.safetensors"
@@ -134,6 +137,10 @@ def _read_agent(folder: Path, *, trust: bool, follow_links: bool, own_env: bool)
     own_run = None if trust else own_run_of(folder, config)
     if not trust:
         refuse_foreign_code(config, origin, own_env=own_env, own_run=own_run)
+    env = config.get("env")
+    if config["format"] == 1 and env is not None and env.get("max_episode_steps") is None:
+        config["env"] = {**env, "max_episode_steps": "auto"}
+    config["format"] = FORMAT
     card_text, statistics = raw[CARD], raw[NORMALIZATION]
     return AgentFiles(
         config=config,

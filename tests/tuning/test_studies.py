@@ -284,7 +284,7 @@ def test_no_trial_starts_after_the_time_is_up() -> None:
         ("algo.gamma=0.9", r"`algo.gamma` is new: 0.9"),
         ("n_seeds=2", r"`n_seeds` is 2 \(the study has 1\)"),
         ("seed=2", r"`seed` is 2 \(the study has 1\)"),
-        ("env.max_episode_steps=50", r"`env.max_episode_steps` is 50 \(the study has None\)"),
+        ("env.max_episode_steps=50", r"`env.max_episode_steps` is 50 \(the study has auto\)"),
     ],
 )
 def test_study_with_other_settings_is_refused_by_naming_them(override: str, difference: str) -> None:

@@ -20,6 +20,7 @@ from zoo.envs.closing import closing_told
 from zoo.envs.composite_spaces import from_record, is_composite
 from zoo.envs.env_error import env_error
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
+from zoo.envs.single_env import refuse_one_for_several
 from zoo.envs.spaces import Space, spaces_differ
 from zoo.envs.step_arrays import StepArrays, of_shape
 from zoo.envs.whereabouts import NOWHERE, Whereabouts
@@ -83,6 +84,7 @@ class EnvGroup:
             except (Exception, SystemExit) as error:
                 self.close()
                 raise env_error(error, f"env {first_index + i}", "while it was made") from error
+        refuse_one_for_several(self.envs, first_index)
         self.observation_space: Space = self.envs[0].observation_space
         self.action_space: Space = self.envs[0].action_space
         self._check_same_spaces()
@@ -298,11 +300,14 @@ class EnvGroup:
         self._whereabouts.seeded(i, seed, self._log.n_steps)
         for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
             space.seed(space_seed)
-        return self.envs[i].reset(seed=seed, options=options)
+        return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
 
     def _make_anew(self, i: int) -> None:
+        before = self.envs[i]
         self._close(i)
         env = self.envs[i] = self._make_envs[i]()
+        if env.unwrapped is before.unwrapped:
+            raise ZooError("env.renew: the function gives the same environment again; expected a new one")
         for name, value in self._set_values[i].items():
             env.set_wrapper_attr(name, value)
         self._steps[i] = env.step

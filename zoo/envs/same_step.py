@@ -202,6 +202,11 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
             vector_infos[key] = objects
         return vector_infos
 
+    def note_call(self, name: str) -> None:
+        """Note that somebody else steps or resets the environments, if that is what is called by ``name``."""
+        if name in ("step", "reset"):
+            self.last_stepped_by = None
+
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return the attribute ``name`` of each environment."""
         return self.call(name)

@@ -18,6 +18,7 @@ from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.same_step import SameStepVectorEnv
+from zoo.envs.single_env import refuse_one_for_several, watch
 from zoo.envs.step import Step
 from zoo.envs.step_arrays import Observations
 from zoo.envs.vector_facts import Games, attached, autoreset_mode, refuse_other_shapes
@@ -75,6 +76,10 @@ class EnvStepper:
         self.observations: Observations = None
         self._foreign_masks: VectorMasks | None = None
         if self._own is None:
+            inside = getattr(self._stepped, "envs", ())
+            refuse_one_for_several(inside)
+            for each in (self._stepped, *inside):
+                watch(each, self._stepped)
             used = attached(env, "mask_actions") is not False
             self._foreign_masks = VectorMasks(env, self.action_space, self._name, used=used)
         self._action_masks: NDArray[np.bool_] | None = None
@@ -88,7 +93,7 @@ class EnvStepper:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether another stepper has stepped or reset them since, or a person, if they are Zoo's own."""
+        """Whether anybody else has stepped or reset them since, or one of them, by whatever handle."""
         return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     def disturb(self) -> None:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-import yaml
 from gymnasium import spaces
 
 import zoo
@@ -196,16 +195,10 @@ def test_time_limit_on_the_command_line(override: list[str], limit: Any) -> None
     assert config.env.max_episode_steps == limit
 
 
-@pytest.mark.parametrize(("limit", "read"), [("auto", "auto"), (None, None), (9, 9)])
-def test_agents_keep_the_time_limit_and_those_of_format_1_the_registered_one(
-    tmp_path: Path, limit: Any, read: Any
-) -> None:
+@pytest.mark.parametrize("limit", ["auto", None, 9])
+def test_agents_keep_the_time_limit(tmp_path: Path, limit: Any) -> None:
     PPO2(SMALL, EnvConfig("CartPole-v1", max_episode_steps=limit), compile=False).save(tmp_path / "agent")
-    assert zoo.load(tmp_path / "agent").env_config.max_episode_steps == read
-    config = yaml.safe_load((tmp_path / "agent/config.yaml").read_text())
-    config["format"] = 1
-    (tmp_path / "agent/config.yaml").write_text(yaml.safe_dump(config))
-    older = zoo.load(tmp_path / "agent")
-    assert older.env_config.max_episode_steps == (read or "auto")
-    older.save(tmp_path / "again")
-    assert zoo.load(tmp_path / "again").env_config.max_episode_steps == (read or "auto")
+    again = zoo.load(tmp_path / "agent")
+    assert again.env_config.max_episode_steps == limit
+    again.save(tmp_path / "again")
+    assert zoo.load(tmp_path / "again").env_config.max_episode_steps == limit

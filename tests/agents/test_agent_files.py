@@ -464,3 +464,13 @@ def test_page_shows_what_a_stranger_wrote_and_obeys_none_of_it(agent: AgentFiles
         assert not {"html_inline", "link_open"} & set(inside)
         assert inside.count("image") == ("a%20film.mp4" in page)
         assert "# ppo2 on " in page
+
+
+@pytest.mark.parametrize(("own", "filed"), [("auto", None), (None, 0), (200, 200)])
+def test_limit_of_an_episodes_steps_keeps_its_meaning_in_format_1(
+    own: Any, filed: Any, tmp_path: Path, agent: AgentFiles
+) -> None:
+    agent.config["env"]["max_episode_steps"] = own
+    folder = write_agent(tmp_path / "agent", agent)
+    assert yaml.safe_load((folder / "config.yaml").read_text())["env"]["max_episode_steps"] == filed
+    assert read_agent(folder).config["env"]["max_episode_steps"] == own

@@ -113,10 +113,10 @@ def test_scores_and_statistics_are_those_of_candidates_played_one_by_one(normali
         n_eval_episodes=2,
     )
     env = make_vec_env("CartPole-v1", 1, max_episode_steps=60).envs[0]  # type: ignore[attr-defined]
-    mean, squares, count = np.zeros(4), np.full(4, 1e-4), 1e-4
+    mean, squares, count = np.zeros(4), np.ones(4), 0
     for _ in range(2):
         before, episodes = weights(model), model._own_episodes()
-        scale = 1 / np.sqrt(squares / count + 1e-8)
+        scale = 1 / np.sqrt(squares / max(count, 1) + 1e-8)
         model._reset_envs()
         model.collect()
         everything, scores = [], []
@@ -133,9 +133,8 @@ def test_scores_and_statistics_are_those_of_candidates_played_one_by_one(normali
         if normalize:
             values = np.array(everything)
             n, own_mean = len(values), values.mean(0)
-            squares = (
-                squares + ((values - own_mean) ** 2).sum(0) + (own_mean - mean) ** 2 * count * n / (count + n)
-            )
+            between = (own_mean - mean) ** 2 * count * n / (count + n)
+            squares = squares * (count > 0) + ((values - own_mean) ** 2).sum(0) + between
             mean, count = (mean * count + values.sum(0)) / (count + n), count + n
             moments = model.normalizer.moments[""]
             np.testing.assert_allclose(moments.mean, mean, rtol=1e-9)

@@ -185,10 +185,14 @@ def test_masks_that_are_known_only_after_a_reset_keep_the_memory_or_not(
     model.learn(30, reset_num_timesteps=False)
     assert len(model.memory) == 60
     assert all(each.category is ZooWarning for each in recwarn)  # of learning nothing, which is meant
-    free = Logged((9,), model.action_space)
-    free.observation_space = model.observation_space
-    free._drawn = lambda: model.observation_space.sample()  # type: ignore[method-assign]
-    model.set_env(make_vec_env(lambda: free, 2, check=False))
+
+    def free() -> Logged:
+        env = Logged((9,), model.action_space)
+        env.observation_space = model.observation_space
+        env._drawn = lambda: model.observation_space.sample()  # type: ignore[method-assign]
+        return env
+
+    model.set_env(make_vec_env(free, 2, check=False))
     with pytest.warns(UserWarning, match="60 transitions .* are lost: the environments mask actions other"):
         model.learn(30, reset_num_timesteps=False)
     assert len(model.memory) == 30

@@ -171,7 +171,7 @@ PEERS_NAMES = {
     "n_sampled_goal": "is `memory.hindsight.n_sampled_goal` here",
     "goal_selection_strategy": "is `memory.hindsight.goal_selection_strategy` here",
     "handle_timeout_termination": "always told from those that end",
-    "copy_info_dict": "always asked with an empty info",
+    "copy_info_dict": "is `memory.hindsight.copy_info_dict` here",
     "online_sampling": "always chosen when a batch is drawn",
     "max_episode_length": "`env.max_episode_steps`",
     "policy_kwargs": "is `policy` here",

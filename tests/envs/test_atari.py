@@ -8,10 +8,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import zoo
 from zoo.envs import EnvStepper, make_vec_env
 from zoo.envs.atari import FireOnReset, LifeLoss, preprocessed
 from zoo.envs.config import AtariConfig
 from zoo.envs.wrappers import find_wrapper
+from zoo.errors import ZooError
 
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
@@ -130,6 +132,77 @@ def test_games_can_be_had_without_preprocessing() -> None:
     env = make_vec_env("ALE/Pong-v5", 1, atari=False)
     assert env.single_observation_space.shape == (210, 160, 3)
     assert make_vec_env("ALE/Pong-v5", 1, kwargs={"obs_type": "ram"}).single_observation_space.shape == (128,)
+
+
+@pytest.mark.parametrize(
+    ("env", "repeat_probability"),
+    [
+        ("ALE/Breakout-v5", 0.25),
+        ("ale_py:ALE/Breakout-v5", 0.25),
+        ("Breakout-v4", 0.0),
+        ("Breakout-v0", 0.25),
+        ("ale_py:Breakout-v4", 0.0),
+        ("ale_py:BreakoutNoFrameskip-v4", 0.0),
+    ],
+)
+def test_a_game_is_one_by_each_of_its_ids(env: str, repeat_probability: float) -> None:
+    config = zoo.compose("train", ["algo=ppo2", f"env={env}"])
+    assert (config.n_envs, config.policy.name) == (8, "CnnPolicy")
+    assert config.tuned.endswith("hyperparams/ppo2/atari.yaml")
+    assert config.callbacks.eval.deterministic is False
+    envs = make_vec_env(env, 1)
+    assert envs.single_observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    arguments = envs.envs[0].unwrapped.spec.kwargs
+    assert (arguments["frameskip"], arguments["repeat_action_probability"]) == (1, repeat_probability)
+
+
+@pytest.mark.parametrize(
+    "env", ["CartPole-v1", "Taxi-v4", "FrozenLake-v1", "my_module:Pong-v9", "Nowhere-v4"]
+)
+def test_what_is_no_game_is_taken_for_none(env: str) -> None:
+    config = zoo.compose("train", ["algo=ppo2", f"env={env}", "tuned=none"])
+    assert (config.policy.name, config.callbacks.eval.deterministic) == ("MlpPolicy", True)
+
+
+@pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"kwargs": {"frameskip": 8}}, r"env\.kwargs\.frameskip=8.*env\.atari\.frame_skip"),
+        ({"kwargs": {"obs_type": "rgb"}}, r"env\.kwargs\.obs_type=rgb"),
+        (
+            {"kwargs": {"repeat_action_probability": 0.1}, "atari": {"action_repeat_probability": 0.5}},
+            r"env\.kwargs\.repeat_action_probability=0.1",
+        ),
+    ],
+)
+def test_argument_that_the_preprocessing_decides_is_refused_by_name(
+    options: dict[str, Any], named: str, where: dict[str, Any]
+) -> None:
+    with pytest.raises(ZooError, match=named):
+        make_vec_env("ALE/Pong-v5", 1, **options, **where)
+
+
+def test_emulators_arguments_are_taken() -> None:
+    plain = make_vec_env("ALE/Pong-v5", 1, atari=False, kwargs={"frameskip": 8, "obs_type": "grayscale"})
+    assert plain.single_observation_space.shape == (210, 160)
+    assert plain.envs[0].unwrapped.spec.kwargs["frameskip"] == 8
+    sticky = make_vec_env("ALE/Pong-v5", 1, kwargs={"repeat_action_probability": 0.1})
+    assert sticky.envs[0].unwrapped.spec.kwargs["repeat_action_probability"] == 0.1
+
+
+@pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        ({"kwargs": {"max_num_frames_per_episode": 160}}, True),
+        ({"max_episode_steps": 40}, True),
+        ({"max_episode_steps": None}, False),
+    ],
+)
+def test_time_limit_of_a_game(options: dict[str, Any], ends: bool, where: dict[str, Any]) -> None:
+    steps, _ = played(make_vec_env("ALE/Pong-v5", 1, **options, **where), 60)
+    assert any(step.truncated[0] for step in steps) == ends
 
 
 def test_worker_processes_play_the_same_games() -> None:

@@ -16,6 +16,8 @@ from scripted import Counting, Noisy, assert_same
 
 from zoo.envs import EnvStepper, action_log, make_vec_env
 from zoo.envs.action_log import INITIAL_CAPACITY, ActionLog
+from zoo.envs.atari import LifeLoss
+from zoo.envs.wrappers import EpisodeStatistics
 from zoo.errors import ZooError
 
 Actions = list[Any]
@@ -175,8 +177,8 @@ class Seeded(Counting):
 
     made = 0
 
-    def __init__(self) -> None:
-        super().__init__(lengths=(3,))
+    def __init__(self, lengths: tuple[int, ...] = (3,)) -> None:
+        super().__init__(lengths)
         self.seeds: list[int | None] = []
         type(self).made += 1
 
@@ -212,15 +214,20 @@ def test_seed_of_a_reset_begins_a_new_sequence() -> None:
 
 def test_life_lost_is_not_followed_by_a_seed() -> None:
     class Lives(Seeded):
-        def step(self, action: Any) -> Any:
-            *rest, info = super().step(action)
-            return *rest, ({"episode_continues": True} if info and len(self.seeds) % 2 else {})
+        """A game of two lives, of three steps each."""
 
-    envs = stepper(Lives, 1, reseed_every=1)
+        @property
+        def ale(self) -> Any:
+            return self
+
+        def lives(self) -> int:
+            return 0 if self._observation[1] == 6 else 2 - int(self._observation[1] >= 3)
+
+    envs = stepper(lambda: LifeLoss(EpisodeStatistics(Lives((6,)))), 1, reseed_every=1)
     envs.reset([5])
     records = [record for step in range(12) for record in envs.step([0]).episodes]
-    assert [seed is None for seed in envs.env.get_attr("seeds")[0]] == [False, True, False, True, False]
-    assert [(record.episode_return, record.length) for record in records] == [(12.0, 6), (12.0, 6)]
+    assert [seed is None for seed in envs.env.get_attr("seeds")[0]] == [False, False, False]
+    assert [(record.episode_return, record.length) for record in records] == [(21.0, 6), (21.0, 6)]
 
 
 @pytest.mark.parametrize(("renew", "made"), [(True, 4), (False, 1)])

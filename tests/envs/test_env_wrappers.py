@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from gymnasium import spaces
 from scripted import Counting, Noisy
 
+from zoo import PPO2
 from zoo.envs import EnvStepper, make_vec_env
 from zoo.envs.config import EnvConfig
 from zoo.envs.wrappers import FrameStack, History, wrapped, wrapper_class
@@ -413,3 +415,49 @@ def test_nan_check_keeps_the_monitor_and_masks() -> None:
 def test_env_is_left_as_it_is_where_nothing_is_asked_for() -> None:
     env = Counting()
     assert wrapped(env, EnvConfig(id="X-v0")) is env
+
+
+def normalized_inside() -> Any:
+    env = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+    return gym.wrappers.TimeLimit(gym.wrappers.NormalizeReward(env), 50)
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "told"),
+    [
+        ("CartPole-v1", {"wrappers": ["NormalizeObservation"]}, "NormalizeObservation"),
+        (
+            "CartPole-v1",
+            {"wrappers": ["NormalizeReward", {"_target_": "TimeLimit", "max_episode_steps": 9}]},
+            "Rew",
+        ),
+        (normalized_inside, {}, "NormalizeObservation and NormalizeReward"),
+        (
+            normalized_inside,
+            {"wrappers": ["FlattenObservation"], "vectorization": "workers"},
+            "NormalizeReward",
+        ),
+        (
+            lambda: gym.wrappers.vector.NormalizeObservation(gym.make_vec("CartPole-v1", 2)),
+            None,
+            "NormalizeObs",
+        ),
+    ],
+)
+def test_statistics_of_wrappers_are_said_to_be_neither_saved_nor_shared(
+    env: Any, options: Any, told: str
+) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made_env = env() if options is None else make_vec_env(env, 1, **options)
+        PPO2("MlpPolicy", made_env, compile=False)
+        made_env.close()
+    (line,) = [str(each.message) for each in caught if "Normalize" in str(each.message)]
+    assert told in line
+    assert "env.normalize" in line
+
+
+def test_nothing_is_said_of_other_wrappers() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_vec_env("CartPole-v1", 1, wrappers=["FlattenObservation"], normalize=True)

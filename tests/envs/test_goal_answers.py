@@ -47,6 +47,22 @@ def test_an_answer_of_another_form_than_in_the_trial_is_refused(later: Any, mess
         outcomes.rewards(*np.random.default_rng(0).uniform(-1, 1, (2, 40, 2)))
 
 
+@pytest.mark.parametrize("form", [float, np.float32, np.array, np.atleast_1d, np.atleast_2d, bool, int])
+def test_one_goal_is_answered_with_one_number_in_any_form(form: Any) -> None:
+    class OneAtATime(LaterOtherwise):
+        def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+            assert achieved.ndim == 1
+            return form(achieved[0] > 0)
+
+        compute_terminated = compute_reward
+
+    outcomes = GoalOutcomes(make_vec_env(lambda: OneAtATime(None), 1, check=False))
+    outcomes.try_out()
+    achieved = np.array([[0.5, 0.0], [-0.5, 0.0], [1.0, 1.0]])
+    assert outcomes.rewards(achieved, achieved).tolist() == [1.0, 0.0, 1.0]
+    assert outcomes.terminated(achieved, achieved).tolist() == [True, False, True]
+
+
 def test_complex_rewards_are_refused_in_the_trial_and_an_exception_is_told_on_one_line() -> None:
     def raising(achieved: Any, desired: Any, info: Any) -> Any:
         raise ValueError("no such\ngoal")

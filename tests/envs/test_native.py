@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from scripted import Counting, assert_same
 
 from zoo.envs import EnvStepper, make_vec_env
@@ -195,6 +195,7 @@ class Games(VectorEnv[Any, Any, Any]):
     """Two games that are written down: for each step the rewards, the lives left, and which are over."""
 
     num_envs = 2
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
     single_observation_space, single_action_space = spaces.Box(0, 255, (1,), np.uint8), spaces.Discrete(4)
     script = (
         ([2, 0], [3, 2], [False, False]),
@@ -231,17 +232,11 @@ def test_lives_and_games_are_told_apart_step_by_step(ends: bool, clips: bool) ->
     assert [step[1].tolist() for step in seen] == rewards
     lost = [[False, False], [ends, False], [False, True], [False, ends], [True, False]]
     assert [step[2].tolist() for step in seen] == lost
-    records = [step[4].get("final_info") for step in seen]
-    assert [record is not None for record in records] == [False, True, True, True, True]
-    life, second, last_life, first = records[1:]
-    assert life["_episode_continues"].tolist() == [True, False]
-    assert last_life["_episode_continues"].tolist() == [False, True]
-    assert not (life["_episode"] | last_life["_episode"]).any()
-    assert second["_episode"].tolist() == [False, True]
-    assert (second["episode"]["r"][1], second["episode"]["l"][1]) == (6.0, 3)
-    assert first["_episode"].tolist() == [True, False]
-    assert (first["episode"]["r"][0], first["episode"]["l"][0]) == (0.0, 5)
-    assert (first["episode"]["r"][1], first["episode"]["l"][1]) == (1.0, 2), "of the next game alone"
+    stepper = EnvStepper(AleGames(Games(), AtariConfig(terminal_on_life_loss=ends, clip_reward=clips)))
+    stepper.reset()
+    episodes = [each for _ in Games.script for each in stepper.step(np.zeros(2)).episodes]
+    records = [(each.env_index, each.episode_return, each.length) for each in episodes]
+    assert records == [(1, 6.0, 3), (0, 0.0, 5)], "of whole games, before their rewards are clipped"
     if ends:
         assert seen[1][4]["final_obs"][0] == seen[1][0][0], "the game goes on from the episode's last picture"
         assert seen[2][4]["final_obs"][1] == 103

@@ -243,16 +243,21 @@ def test_worker_killed_between_steps_is_named() -> None:
         env.step(np.zeros(2, dtype=np.int64))
 
 
-def test_what_cannot_be_sent_between_processes_is_reported() -> None:
+def test_what_cannot_be_sent_between_processes_is_left_out_of_infos() -> None:
     class Unsendable(Counting):
+        def reset(self, **options: Any) -> Any:
+            return super().reset(**options)[0], {"start": 1, "lock": (value for value in ())}
+
         def step(self, action: Any) -> Any:
-            *rest, _ = super().step(action)
-            return *rest, {"lock": (value for value in ())}
+            *rest, info = super().step(action)
+            return *rest, {**info, "lock": (value for value in ())}
 
     env = workers(Unsendable, 2)
-    env.reset(seed=0)
-    with pytest.raises(ZooError, match=r"cannot be sent between processes(.|\n)*generator"):
-        env.step(np.zeros(2, dtype=np.int64))
+    assert env.reset(seed=0)[1]["start"].tolist() == [1, 1]
+    for _ in range(2):
+        infos = env.step(np.zeros(2, dtype=np.int64))[4]
+    assert infos["final_info"]["score"].tolist() == [20.0, 20.0]
+    assert "lock" not in infos["final_info"]
 
 
 def test_maker_that_cannot_be_sent_is_reported() -> None:

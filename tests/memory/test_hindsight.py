@@ -49,11 +49,11 @@ class Asked:
         self.ends = ends
         self.n_calls = 0
 
-    def rewards(self, achieved: Array, desired: Array) -> Array:
+    def rewards(self, achieved: Array, desired: Array, infos: Any = None) -> Array:
         self.n_calls += 1
         return reward(achieved, desired).astype(np.float32)
 
-    def terminated(self, achieved: Array, desired: Array) -> Array | None:
+    def terminated(self, achieved: Array, desired: Array, infos: Any = None) -> Array | None:
         return reaches(achieved, desired) if self.ends else None
 
 

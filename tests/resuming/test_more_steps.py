@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +279,27 @@ def test_last_line_is_the_command_that_goes_on(capsys: pytest.CaptureFixture[str
     assert status_of(["train", *PPO2, "n_timesteps=320", "verbose=1", "algo.learning_rate=lin_1e-3"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("init_with=all")
     assert os.listdir(run / "checkpoint")
+
+
+CHECKPOINT = ["callbacks=checkpoint", "callbacks.checkpoint.every=320"]
+
+
+@pytest.mark.parametrize("stepping", ["sync", "native"])
+def test_times_of_episodes_go_on_without_the_pause(stepping: str) -> None:
+    settings = [each for each in PPO2 if not each.startswith("callbacks.eval")]
+    first = trained(*settings, f"env.vectorization={stepping}", *CHECKPOINT, "n_timesteps=640")
+    ended = {path.name: times_of(path) for path in first.run.monitor.iterdir()}
+    time.sleep(1.0)
+    began = time.monotonic()
+    given_more(first, 1280)
+    took = time.monotonic() - began
+    for path in first.run.monitor.iterdir():
+        before, after = ended[path.name], times_of(path)
+        assert after[: len(before)] == before
+        assert len(after) > len(before)
+        assert after == sorted(after)
+        assert after[-1] < before[-1] + took + 0.9
+
+
+def times_of(path: Path) -> list[float]:
+    return [float(line.split(",")[2]) for line in path.read_text().splitlines()[2:]]

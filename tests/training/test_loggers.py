@@ -96,6 +96,27 @@ class TestLoggingCallback:
         assert list(spent) == ["env", "policy", "update", "evaluation", "other"]
         assert all(seconds > 0 for seconds in spent.values())
 
+    @pytest.mark.parametrize("logs_first", [False, True])
+    def test_evaluations_are_no_means_over_a_logging_interval(
+        self, logs_first: bool, ppo2: Callable[..., PPO2]
+    ) -> None:
+        class Scripted(EvalCallback):
+            def on_steps(self, algorithm: Any) -> None:
+                algorithm.record_row({"eval/mean_reward": [9.0, 10.0, 8.0, 66.0][self.n_evaluations]})
+                self.n_evaluations += 1
+
+        keep = Keep()
+        callbacks = [Scripted("CartPole-v1", every=64), LoggingCallback(192, [keep])]
+        ppo2().learn(256, callbacks[::-1] if logs_first else callbacks)
+        evaluated = [(each.timesteps, each.scalars.get("eval/mean_reward")) for each in keep.reports]
+        assert [pair for pair in evaluated if pair[1] is not None] == [
+            (64, 9),
+            (128, 10),
+            (192, 8),
+            (256, 66),
+        ]
+        assert {each.timesteps for each in keep.reports if "train/loss" in each.scalars} == {192, 256}
+
     def test_last_steps_are_reported_at_the_end(self, ppo2: Callable[..., PPO2]) -> None:
         keep = Keep()
         ppo2().learn(192, LoggingCallback(128, [keep]))

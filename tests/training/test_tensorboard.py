@@ -68,6 +68,15 @@ def sessions(folder: Path) -> list[Any]:
     return list(Handler(RequestContext(), context, "", request).run().session_groups)
 
 
+def test_every_evaluation_is_a_point_at_its_own_step() -> None:
+    run = trained("seed=1", "callbacks.eval.every=64", "logger.every=256", "n_timesteps=320").run
+    with np.load(run.evaluations) as file:
+        evaluations = list(zip(file["timesteps"].tolist(), file["results"].mean(axis=1), strict=True))
+    found = events(run.tensorboard).Scalars("eval/mean_reward")
+    assert [each.step for each in found] == [64, 128, 192, 256, 320]
+    assert [(each.step, each.value) for each in found] == evaluations
+
+
 def test_hparams_tab_compares_runs_by_their_settings_and_scores() -> None:
     results = [trained("seed=1"), trained("seed=2", "algo.learning_rate=0.01")]
     groups = sessions(Path("runs"))

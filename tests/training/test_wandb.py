@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
@@ -89,6 +90,19 @@ def test_history_is_progress_csv() -> None:
     rows = rows_of(run)
     assert [scalars(row) for row in rows] == progress(run)
     assert [row["_step"] for row in rows] == list(range(64, 513, 64))
+
+
+def test_every_evaluation_is_a_row_at_its_own_step() -> None:
+    run = trained("seed=1", "n_timesteps=576", "logger.every=256").run.path
+    with np.load(run / "evaluations.npz") as file:
+        evaluations = list(zip(file["timesteps"].tolist(), file["results"].mean(axis=1), strict=True))
+    assert [steps for steps, _ in evaluations] == [128, 256, 384, 512, 576]
+    rows = [scalars(row) for row in rows_of(run)]
+    assert rows == progress(run)
+    assert [row["time/total_timesteps"] for row in rows] == [128, 256, 384, 512, 576, 576]
+    evaluated = [row for row in rows if "eval/mean_reward" in row]
+    assert [(row["time/total_timesteps"], row["eval/mean_reward"]) for row in evaluated] == evaluations
+    assert [row["time/total_timesteps"] for row in rows if "train/loss" in row] == [256, 512, 576]
 
 
 def test_config_scores_agent_and_videos_are_sent() -> None:

@@ -284,7 +284,7 @@ def test_no_trial_starts_after_the_time_is_up() -> None:
         ("algo.gamma=0.9", r"`algo.gamma` is new: 0.9"),
         ("n_seeds=2", r"`n_seeds` is 2 \(the study has 1\)"),
         ("seed=2", r"`seed` is 2 \(the study has 1\)"),
-        ("env.max_episode_steps=50", r"`env.max_episode_steps` is 50 \(the study has None\)"),
+        ("env.max_episode_steps=50", r"`env.max_episode_steps` is 50 \(the study has auto\)"),
     ],
 )
 def test_study_with_other_settings_is_refused_by_naming_them(override: str, difference: str) -> None:
@@ -463,6 +463,33 @@ def test_further_trials_only_train_again_what_is_new_among_the_best() -> None:
     found = worked("n_trials=1", *settings)
     top = optuna.load_study(study_name=f"{found.plan.full_name}/top", storage=found.shared.storage.optuna)
     assert len(top.trials) == 2
+
+
+TWO_VALUES = (
+    "learning_rate",
+    "n_steps",
+    "gamma",
+    "gae_lambda",
+    "ent_coef",
+    "vf_coef",
+    "max_grad_norm",
+    "use_rms_prop",
+)
+"""What A2C's space searches for besides `normalize_advantage`, which is true or false."""
+
+
+def test_equal_values_among_the_best_are_trained_again_once() -> None:
+    space = [f"~space.algo.{name}" for name in TWO_VALUES] + ["~space.policy"]
+    settings = (*space, "sampler=random", "pruner=none", "top_k=3", "top_seeds=2", "n_timesteps=100")
+    for n_trials in (5, 3):
+        found = worked(f"n_trials={n_trials}", *settings)
+        top = optuna.load_study(study_name=f"{found.plan.full_name}/top", storage=found.shared.storage.optuna)
+        result = result_of(found.plan, found.shared)
+        assert len(result.trials) > 2 == len(result.ranking)
+        drawn = [result.trials[each.number].params["algo.normalize_advantage"] for each in result.ranking]
+        assert sorted(drawn) == [False, True]
+        assert [len(each.samples) for each in result.ranking] == [2, 2]
+        assert len(top.trials) == 4
 
 
 def test_warm_start_that_is_mistaken_is_refused_each_time() -> None:

@@ -46,6 +46,9 @@ from zoo.files.zips import UnreadableZipError, Zip, write_zip
 FORMAT = 1
 """The version of the format that this Zoo writes; it reads this one and all before it."""
 
+EPISODE_LIMITS: dict[Any, Any] = {None: "auto", 0: None}
+"""What an environment's ``max_episode_steps`` in an agent's file is in a config of today."""
+
 CONFIG = "config.yaml"
 POLICY = "policy.safetensors"
 NORMALIZATION = "normalization.safetensors"
@@ -119,6 +122,7 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
     config = _parse_config(raw[CONFIG] or b"", origin)
     if not trust:
         refuse_foreign_code(config, origin, own_env=own_env)
+    config["env"] = _with_limit(config.get("env"), EPISODE_LIMITS)
     card_text, statistics = raw[CARD], raw[NORMALIZATION]
     return AgentFiles(
         config=config,
@@ -179,6 +183,7 @@ def _shape_problem(name: str, expected: tuple[int, ...], found: tuple[int, ...])
 
 def _contents(agent: AgentFiles) -> dict[str, bytes]:
     config = {"format": FORMAT, **as_written(plain(agent.config))}
+    config["env"] = _with_limit(config.get("env"), {own: filed for filed, own in EPISODE_LIMITS.items()})
     card = with_finite_numbers(plain(complete_card(agent.card, config)))
     contents = {
         CONFIG: to_yaml(config).encode(),
@@ -190,6 +195,14 @@ def _contents(agent: AgentFiles) -> dict[str, bytes]:
         arrays, values = agent.normalization
         contents[NORMALIZATION] = tensor_bytes(arrays, {"values": json.dumps(plain(values))})
     return contents
+
+
+def _with_limit(env: dict[str, Any] | None, limits: Mapping[Any, Any]) -> dict[str, Any] | None:
+    """Return a section ``env`` with its limit of an episode's steps as ``limits`` spells it."""
+    if env is None or "max_episode_steps" not in env:
+        return env
+    limit = env["max_episode_steps"]
+    return {**env, "max_episode_steps": limits.get(limit, limit)}
 
 
 def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:

@@ -286,8 +286,19 @@ class Algorithm(AgentInEnvs[Config]):
         """Add a scalar to the mean that the next `read_metrics` returns under ``name``."""
         self._scalars.record(name, value)
 
+    def record_row(self, scalars: Mapping[str, float]) -> None:
+        """Add scalars that belong to this step alone: a log has a row for them (see `read_rows`)."""
+        self._scalars.record_row(self.num_timesteps, scalars)
+
+    def read_rows(self, before: int) -> dict[int, dict[str, float]]:
+        """Return what `record_row` was given at steps below ``before`` since the last call, by step."""
+        return self._scalars.read_rows(before)
+
     def read_metrics(self) -> dict[str, float]:
-        """Return the means of all scalars that were recorded since the last call, by all workers."""
+        """Return the means of all scalars that were recorded since the last call, by all workers.
+
+        What `record_row` was given at this step is there as it is.
+        """
         return self.team.hear_metrics(self.read_own_metrics())
 
     def read_own_metrics(self) -> dict[str, float]:

@@ -50,6 +50,12 @@ class Training(Protocol):
     def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """Add a scalar to the mean that the next `read_metrics` returns."""
 
+    def record_row(self, scalars: Mapping[str, float]) -> None:
+        """Add scalars that belong to this step alone."""
+
+    def read_rows(self, before: int) -> dict[int, dict[str, float]]:
+        """Return what `record_row` was given at steps below ``before`` since the last call, by step."""
+
     def read_metrics(self) -> dict[str, float]:
         """Return the means of all recorded scalars since the last call."""
 

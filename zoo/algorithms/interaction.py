@@ -6,6 +6,7 @@ Collecting for on-policy and off-policy algorithms and evaluating all go through
 from __future__ import annotations
 
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.step import Step
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
+from zoo.envs.wrappers import statistics_kept_apart
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, NotFinite, find_not_finite, transform
 from zoo.memory.experience import Experience
@@ -198,7 +200,7 @@ class Interaction:
         if not self.is_under_way:
             return {}
         if not self.envs.is_replayable:
-            return {"seeds": self._seeds}
+            return {"seeds": self._seeds, "seconds": time.time() - self.envs.start}
         return {"envs": self.envs.state(), "episode_starts": self.episode_starts}
 
     def load_state(self, state: Mapping[str, Any]) -> list[int]:
@@ -207,6 +209,7 @@ class Interaction:
             return []
         if "seeds" in state:
             self._seeds = list(state["seeds"])
+            self.envs.start = time.time() - state.get("seconds", time.time() - self.envs.start)
             self.show(self.envs.reset(self._seeds))
             self._starting = self._everywhere
             return []
@@ -231,6 +234,8 @@ def envs_for(
     if isinstance(env, EnvStepper | VectorEnv):
         if n_envs not in (None, env.num_envs):
             raise ZooError(f"n_envs={n_envs}, but the vector environment has {env.num_envs} of them")
+        for line in statistics_kept_apart(env.given_env if isinstance(env, EnvStepper) else env):
+            warnings.warn(line, stacklevel=2)
         return None, env if isinstance(env, EnvStepper) else EnvStepper(env)
     if isinstance(env, str):
         env = EnvConfig(id=env)

@@ -48,6 +48,9 @@ BATCH_BYTES = 64 * 2**20
 BYTES_OF_A_WINDOWS_STEP = 32
 """What each further step of an n-step return takes while a batch is drawn: places, ends and rewards."""
 
+BYTES_OF_AN_INFO = 300
+"""What a small dictionary takes."""
+
 MOST_BYTES = 2**45
 """What a replay memory may take at most: no machine has it. What is free may be less, for it fills slowly."""
 
@@ -163,7 +166,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             )
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
-        relabelling = self._make_relabelling()
+        relabelling, hindsight = self._make_relabelling(), self.memory_config.hindsight
         needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
         if needed > MOST_BYTES:
             refuse_too_large_memory(needed, config.buffer_size)
@@ -178,6 +181,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 n_step=self.memory_config.n_step,
                 gamma=config.gamma,
                 relabelling=relabelling,
+                keeps_infos=hindsight is not None and hindsight.copy_info_dict,
             )
         )
         self.memory.relabelling = relabelling
@@ -210,7 +214,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if hindsight is None:
             return None
         assert self.envs is not None
-        self._goal_outcomes = GoalOutcomes(self.envs.env)
+        self._goal_outcomes = GoalOutcomes(self.envs.env, with_infos=hindsight.copy_info_dict)
         return Hindsight(self._goal_outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     @classmethod
@@ -230,6 +234,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             needed += BYTES_EACH * config.buffer_size
         if memory is not None and memory.hindsight is not None:
             needed += Episodes.BYTES_EACH * config.buffer_size
+            needed += BYTES_OF_AN_INFO * config.buffer_size * memory.hindsight.copy_info_dict
         return needed
 
     # -- training ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from zoo.agents.agent_folder import AgentFiles
+from zoo.agents.agent_folder import FORMAT, AgentFiles
 from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.environment_values import resolved_values
 from zoo.config.fields import build
@@ -39,7 +39,7 @@ def agent_config(
     ``masks_actions`` says that it has learned to choose among valid actions only.
     """
     return {
-        "format": 1,
+        "format": FORMAT,
         "algo": {
             "name": name,
             **({} if preset is None else {"preset": preset}),

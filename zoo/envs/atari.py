@@ -65,17 +65,17 @@ class LifeLoss(Wrapper):
         super().__init__(env)
         self._lives = 0
         self._game_over = True
+        self.goes_on = False
+        """Whether the last step ended the episode, but not the game."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step; a life lost terminates, and the info says that the episode of the game continues."""
+        """Step; a life lost terminates, while the game ``goes_on``."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._game_over = terminated or truncated
         lives = self.unwrapped.ale.lives()  # type: ignore[attr-defined]
-        if 0 < lives < self._lives and not self._game_over:
-            terminated = True
-            info = {**info, "episode_continues": True}
+        self.goes_on = 0 < lives < self._lives and not self._game_over
         self._lives = lives
-        return observation, reward, terminated, truncated, info
+        return observation, reward, terminated or self.goes_on, truncated, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Start a new game after a game, or if a seed is given; else go on with a no-op."""

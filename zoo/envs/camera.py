@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.envs.filming import Film
-from zoo.envs.wrappers import EpisodeStatistics, find_wrapper
+from zoo.envs.wrappers import episode_so_far, statistics_of
 from zoo.errors import ZooError, install_command
 from zoo.files.printing import decimal
 
@@ -118,7 +118,7 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.film, self.length = film, length
         self.canvas = Canvas(overlay=False) if canvas is None else canvas
-        self._statistics = find_wrapper(env, EpisodeStatistics)
+        self._statistics = statistics_of(env)
         self._return, self._n_steps = 0.0, 0
         self._waiting: NDArray[np.uint8] | None = None
 
@@ -158,11 +158,7 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
     def _text(self) -> str:
         episode_return, n_steps = self._return, self._n_steps
         if self._statistics is not None:
-            so_far = self._statistics.so_far()
-            episode_return, n_steps = (
-                float(np.asarray(so_far["r"]).item()),
-                int(np.asarray(so_far["l"]).item()),
-            )
+            episode_return, n_steps = episode_so_far(self._statistics)
         return f"step {n_steps:,}   return {decimal(episode_return)}"
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 
 from zoo.config.fields import build, hyperparameter
 from zoo.config.own_modules import path_of_class
+from zoo.envs.ids import is_atari_game
+from zoo.errors import ZooError
 
 ATARI_FRAMES = 4
 """Frames of an Atari game that are seen at once unless the config says otherwise."""
+
+NO_LIMIT_OF_FRAMES = 2**31 - 1
+"""In the place of the emulator's own limit, where the config sets a time limit or lifts it."""
 
 DEFAULT_RESEED_EVERY, ATARI_RESEED_EVERY = 1_000, 10_000
 """Steps between two seeds of an environment; more for the emulator, whose seeding loads the game again."""
@@ -83,8 +88,8 @@ class EnvConfig:
         help="wrappers by name, class path or {_target_: class path, argument: value}, innermost first",
         default_factory=list,
     )
-    max_episode_steps: int | None = hyperparameter(
-        None, "time limit; null: the registered one", unit="environment steps", ge=1
+    max_episode_steps: int | Literal["auto"] | None = hyperparameter(
+        "auto", "time limit; auto: the registered one; null: none", unit="environment steps", ge=1
     )
     normalize: bool | dict[str, Any] = hyperparameter(False, "true, or the values of NormalizeConfig")
     frame_stack: int | None = hyperparameter(None, "last observations seen at once; null: 4 for Atari", ge=1)
@@ -164,14 +169,24 @@ def atari_config(config: EnvConfig) -> AtariConfig | None:
     wanted = is_atari(config) if config.atari is None else config.atari
     if wanted is False:
         return None
-    return build(AtariConfig, wanted if isinstance(wanted, dict) else {}, "env.atari")
+    atari = build(AtariConfig, wanted if isinstance(wanted, dict) else {}, "env.atari")
+    instead = {"frameskip": "env.atari.frame_skip", "obs_type": None}
+    if atari.action_repeat_probability is not None:
+        instead["repeat_action_probability"] = "env.atari.action_repeat_probability"
+    for argument in set(instead) & set(config.kwargs):
+        here = f"set {instead[argument]}, or " if instead[argument] else ""
+        raise ZooError(
+            f"`env.kwargs.{argument}={config.kwargs[argument]}`: the Atari preprocessing decides that; "
+            f"{here}go without by env.atari=false"
+        )
+    return atari
 
 
 def steps_between_seeds(config: EnvConfig) -> int:
     """Return ``reseed_every``, or what stands for null."""
     if config.reseed_every is not None:
         return config.reseed_every
-    return ATARI_RESEED_EVERY if _is_emulated(config.id) else DEFAULT_RESEED_EVERY
+    return ATARI_RESEED_EVERY if is_atari_game(config.id) else DEFAULT_RESEED_EVERY
 
 
 def is_renewed(config: EnvConfig) -> bool:
@@ -189,8 +204,4 @@ def in_this_process(config: EnvConfig) -> EnvConfig:
 def is_atari(config: EnvConfig) -> bool:
     """Whether the id is that of an Atari game seen through its screen."""
     from_memory = config.kwargs.get("obs_type") == "ram" or "-ram" in config.id
-    return not from_memory and _is_emulated(config.id)
-
-
-def _is_emulated(env_id: str) -> bool:
-    return env_id.startswith("ALE/") or "NoFrameskip" in env_id
+    return not from_memory and is_atari_game(config.id)

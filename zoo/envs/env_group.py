@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from zoo.envs.action_log import ActionLog
 from zoo.envs.action_masks import ActionMasks
+from zoo.envs.atari import LifeLoss
 from zoo.envs.closing import closing_told
 from zoo.envs.composite_spaces import from_record, is_composite
 from zoo.envs.env_error import env_error
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
+from zoo.envs.single_env import refuse_one_for_several
 from zoo.envs.spaces import Space, spaces_differ
 from zoo.envs.step_arrays import StepArrays, of_shape
 from zoo.envs.whereabouts import NOWHERE, Whereabouts
-from zoo.envs.wrappers import EpisodeStatistics, find_wrapper
+from zoo.envs.wrappers import episode_so_far, find_wrapper, statistics_of
 from zoo.errors import ZooError
 
 Env = gym.Env[Any, Any]
@@ -37,8 +39,10 @@ class EpisodeEnd(NamedTuple):
     info: Info
     action_masks: NDArray[np.bool_] | None
     episode_return: float
-    """Sum of the rewards and number of steps since the last whole episode (see ``episode_continues``)."""
+    """Sum of the raw rewards and number of steps since the last whole episode (see ``is_life``)."""
     length: int
+    is_life: bool = False
+    """Whether only a life was lost: the episode of which return and length are the sums goes on."""
 
 
 class EnvState(NamedTuple):
@@ -80,13 +84,15 @@ class EnvGroup:
             except (Exception, SystemExit) as error:
                 self.close()
                 raise env_error(error, f"env {first_index + i}", "while it was made") from error
+        refuse_one_for_several(self.envs, first_index)
         self.observation_space: Space = self.envs[0].observation_space
         self.action_space: Space = self.envs[0].action_space
         self._check_same_spaces()
         self._steps = [env.step for env in self.envs]
         self._acts_in_parts = is_composite(self.action_space)
         self._spaces = [spaces_of(env) for env in self.envs]
-        self._statistics = [find_wrapper(env, EpisodeStatistics) for env in self.envs]
+        self._statistics = [statistics_of(env) for env in self.envs]
+        self._lives: list[LifeLoss | None] = [find_wrapper(env, LifeLoss) for env in self.envs]
         self.masks = ActionMasks(self.envs, self.action_space, self._name, used=mask_actions)
         self.last_infos: list[Info] = [{} for _ in self.envs]
         self._used = [False] * n
@@ -144,7 +150,7 @@ class EnvGroup:
         now[0] = NOWHERE
         self._returns += rewards
         for end in ends:
-            if not end.info.get("episode_continues"):
+            if not end.is_life:
                 self._start_record(end.env_index)
         self._has_flags = bool(ends)
         self.last_infos = infos
@@ -255,26 +261,25 @@ class EnvGroup:
         arrays = self._arrays
         arrays.terminated[i], arrays.truncated[i] = terminated, truncated
         info = {} if info is None else info
-        statistics = self._statistics[i]
-        if statistics is not None:
-            info = {**info, "episode": statistics.so_far()}
-        return EpisodeEnd(
-            i,
-            arrays.own(observation),
-            info,
-            None if self.masks.size is None else self.masks.at_the_end(i, info, terminated=bool(terminated)),
-            float(self._returns[i] + arrays.rewards[i]),
-            self._log.n_steps - self._first_steps[i],
+        total, length = float(self._returns[i] + arrays.rewards[i]), self._log.n_steps - self._first_steps[i]
+        if (statistics := self._statistics[i]) is not None:
+            total, length = episode_so_far(statistics)
+        masks = (
+            None if self.masks.size is None else self.masks.at_the_end(i, info, terminated=bool(terminated))
         )
+        return EpisodeEnd(i, arrays.own(observation), info, masks, total, length, self._lost_a_life(i))
+
+    def _lost_a_life(self, i: int) -> bool:
+        lives = self._lives[i]
+        return lives is not None and lives.goes_on
 
     def _next_episode(self, i: int, end: EpisodeEnd) -> tuple[Any, Info]:
         """Reset an environment whose episode ended; with its next seed, once a whole one has ended."""
-        goes_on = end.info.get("episode_continues")
-        if self._once[i] and not goes_on and self.masks.size is None:  # else nobody knows what it may do
+        if self._once[i] and not end.is_life and self.masks.size is None:  # else nobody knows what it may do
             self._standing.add(i)
             self._steps[i] = lambda action: (end.observation, 0.0, False, False, {})
             return end.observation, {}
-        if self._log.steps_since_start(i) < self._reseed_every or goes_on:
+        if self._log.steps_since_start(i) < self._reseed_every or end.is_life:
             return self.envs[i].reset()
         self._n_reseeded[i] += 1
         return self._seeded_reset(i)
@@ -295,16 +300,19 @@ class EnvGroup:
         self._whereabouts.seeded(i, seed, self._log.n_steps)
         for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
             space.seed(space_seed)
-        return self.envs[i].reset(seed=seed, options=options)
+        return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
 
     def _make_anew(self, i: int) -> None:
+        before = self.envs[i]
         self._close(i)
         env = self.envs[i] = self._make_envs[i]()
+        if env.unwrapped is before.unwrapped:
+            raise ZooError("env.renew: the function gives the same environment again; expected a new one")
         for name, value in self._set_values[i].items():
             env.set_wrapper_attr(name, value)
         self._steps[i] = env.step
         self._spaces[i] = spaces_of(env)
-        self._statistics[i] = find_wrapper(env, EpisodeStatistics)
+        self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
         self.masks.made_anew(i, env)
 
     def _close(self, i: int) -> None:
@@ -330,7 +338,7 @@ class EnvGroup:
                 observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
                 total, length = total + self._arrays.rewards[i], length + 1
                 if terminated or truncated:
-                    if not (info or {}).get("episode_continues"):
+                    if not self._lost_a_life(i):
                         total, length = np.float64(0.0), 0
                     observation, info = self.envs[i].reset()
             self._show(i, observation)

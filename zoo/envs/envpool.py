@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from zoo.envs.config import ATARI_FRAMES, AtariConfig, EnvConfig, atari_config
 from zoo.envs.ids import ENVPOOL_PREFIX
 from zoo.envs.seeds import random_seed, small_seeds
+from zoo.envs.vector_facts import Games
 from zoo.errors import ZooError, nearest
 
 
@@ -28,7 +29,11 @@ def make_envpool(config: EnvConfig, n_envs: int) -> EnvPoolVectorEnv:
     if name not in known:
         raise ZooError(f"unknown EnvPool environment {name}{nearest(name, known)}")
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
-    if config.max_episode_steps is not None:
+    if config.max_episode_steps is None:
+        raise ZooError(
+            f"env.max_episode_steps=null: {config.id} can't do without a time limit; give a number"
+        )
+    if config.max_episode_steps != "auto":
         arguments["max_episode_steps"] = config.max_episode_steps
     games = hasattr(envpool.make_spec(name).config, "noop_max")
     if games and config.atari is not False:
@@ -59,8 +64,10 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
     """An EnvPool as Gymnasium means a vector environment: batched spaces, and resets that honour seeds.
 
     EnvPool takes seeds only when a pool is made, so a seeded reset makes the pool anew. Games that end an
-    episode at each lost life are summed up whole and before the rewards are clipped.
+    episode at each lost life are summed up whole and before the rewards are clipped, into ``games``.
     """
+
+    games: Games | None = None
 
     def __init__(self, name: str, num_envs: int, arguments: dict[str, Any]) -> None:
         self._name, self._arguments = name, arguments
@@ -94,7 +101,11 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         if "lives" in infos:
             self._returns += infos["reward"]
             self._lengths += ~self._to_reset
-            infos = self._with_games(infos, done, truncated)
+            if done.any():
+                over = done & ((infos["terminated"] > 0) | truncated)
+                self.games = Games(self._returns.copy(), self._lengths.copy(), done & ~over)
+                self._returns[over] = 0.0
+                self._lengths[over] = 0
         self._to_reset = done
         return observations, rewards, terminated, truncated, infos
 
@@ -102,18 +113,6 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         """Close the pool."""
         if hasattr(self, "_pool"):
             self._pool.close()
-
-    def _with_games(self, infos: dict[str, Any], done: Any, truncated: Any) -> dict[str, Any]:
-        """Return infos with the records of the games that are over; those that go on say so."""
-        if not done.any():
-            return infos
-        over = done & ((infos["terminated"] > 0) | truncated)
-        goes_on = done & ~over
-        episode = {"r": self._returns.copy(), "l": self._lengths.copy()}
-        self._returns[over] = 0.0
-        self._lengths[over] = 0
-        ends = {"episode": episode, "_episode": over}
-        return {**infos, **ends, "episode_continues": goes_on, "_episode_continues": goes_on}
 
     def _made(self, seed: int | Sequence[int]) -> Any:
         envpool = importlib.import_module("envpool")

@@ -172,7 +172,7 @@ class _Trial:
         try:
             result = self.env.reset(seed=seed)
         except TypeError as error:
-            if "unexpected keyword argument" in str(error):
+            if "unexpected keyword argument 'seed'" in str(error):
                 raise self._fail(f"reset() does not take `seed` (the old API); expected: {RESET}") from error
             raise env_error(error, self.name, "in reset()") from error
         except Exception as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ HINDSIGHT_ASKS = "hindsight asks"
 """How a message begins that says why an environment can't be asked."""
 
 Answer = Callable[[Any, Any, Any], Any]
+Infos = Sequence[Mapping[str, Any]]
+"""The info of each of some steps."""
 
 
 def is_goal_space(space: Space) -> bool:
@@ -42,15 +44,16 @@ class GoalOutcomes:
 
     That is the first one of a vector environment in this process, one made for it where all are in worker
     processes, or the vector environment itself if it has the methods. Many goals are asked about in one call
-    (with an empty info for each) if that gives the same as one after the other. Raises `ZooError` for an
-    environment without goals, or without ``compute_reward``.
+    if that gives the same as one after the other; with an empty info for each, or ``with_infos`` with the
+    info of the step. Raises `ZooError` for an environment without goals, or without ``compute_reward``.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], *, with_infos: bool = False) -> None:
         self.space = goal_space(env.single_observation_space)
-        self._rewards = Asked(_method(env, "compute_reward"), self.space, "compute_reward")
+        options: dict[str, Any] = {"space": self.space, "with_infos": with_infos}
+        self._rewards = Asked(_method(env, "compute_reward"), name="compute_reward", **options)
         ends = _method(env, "compute_terminated")
-        self._ends = None if ends is None else Asked(ends, self.space, "compute_terminated")
+        self._ends = None if ends is None else Asked(ends, name="compute_terminated", **options)
 
     def try_out(self) -> None:
         """Ask about some goals, which environments need not be able to answer before their first reset."""
@@ -58,9 +61,11 @@ class GoalOutcomes:
             if asked is not None:
                 asked.try_out()
 
-    def rewards(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float32]:
+    def rewards(
+        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
+    ) -> NDArray[np.float32]:
         """Return the rewards (n,) of steps that achieved these goals where those (n, …) were desired."""
-        rewards = self._rewards(achieved, desired).astype(np.float32, copy=False)
+        rewards = self._rewards(achieved, desired, infos).astype(np.float32, copy=False)
         are_finite = math.isfinite(np.vdot(rewards, rewards))  # which is quick to see
         if not are_finite and not np.isfinite(rewards).all():
             row = int(np.flatnonzero(~np.isfinite(rewards))[0])
@@ -70,9 +75,13 @@ class GoalOutcomes:
             )
         return rewards
 
-    def terminated(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.bool_] | None:
+    def terminated(
+        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
+    ) -> NDArray[np.bool_] | None:
         """Return whether each of these steps ends its episode, None if the environment does not tell."""
-        return None if self._ends is None else self._ends(achieved, desired).astype(np.bool_, copy=False)
+        if self._ends is None:
+            return None
+        return self._ends(achieved, desired, infos).astype(np.bool_, copy=False)
 
 
 def goal_space(space: Space) -> Space:
@@ -93,17 +102,20 @@ def goal_space(space: Space) -> Space:
 
 
 class Asked:
-    """One method of an environment, asked about many goals at once where it can be."""
+    """One method of an environment, asked about many goals at once where it can be.
 
-    def __init__(self, answer: Answer | None, space: Space, name: str) -> None:
+    ``with_infos`` it is tried on the first goals that come with infos of steps, else on some of the space.
+    """
+
+    def __init__(self, answer: Answer | None, space: Space, name: str, *, with_infos: bool = False) -> None:
         if answer is None:
             raise ZooError(f"hindsight needs an env with a method {name}(achieved_goal, desired_goal, info)")
-        self.answer, self.space, self.name = answer, space, name
+        self.answer, self.space, self.name, self.with_infos = answer, space, name, with_infos
         self._takes_many: bool | None = None
 
     def try_out(self) -> None:
         """Find out, once, whether it takes many goals. Raises `ZooError` if it takes none."""
-        if self._takes_many is None:
+        if self._takes_many is None and not self.with_infos:
             self._takes_many = self._is_same_for_many()
 
     def takes_many(self) -> bool:
@@ -111,12 +123,17 @@ class Asked:
         self.try_out()
         return bool(self._takes_many)
 
-    def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[Any]:
+    def __call__(
+        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
+    ) -> NDArray[Any]:
         """Return one number, or truth, a row. Raises `ZooError` for any other answer."""
+        if self._takes_many is None and infos is not None:
+            tried = slice(TRIED_GOALS + max(self.space.shape or (0,)))
+            self._takes_many = self._agrees(achieved[tried], desired[tried], infos[tried])
         if not self.takes_many():
-            return self.one_by_one(achieved, desired)
+            return self.one_by_one(achieved, desired, infos)
         try:
-            answers = self._all_at_once(achieved, desired)
+            answers = self._all_at_once(achieved, desired, infos)
         except Exception as error:
             raise self._failed(error) from error
         if not answers.shape:
@@ -137,27 +154,29 @@ class Asked:
         achieved = np.array([space.sample() for _ in range(n)], dtype)
         desired = achieved[::-1].copy()
         desired[::2] = achieved[::2]
-        alone = self.one_by_one(achieved, desired)
+        return self._agrees(achieved, desired, None)
+
+    def _agrees(self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None) -> bool:
+        alone = self.one_by_one(achieved, desired, infos)
         try:
-            together = self._all_at_once(achieved, desired)
+            together = self._all_at_once(achieved, desired, infos)
         except Exception:  # It may take one goal only, and fail in any way for more.
             return False
         return together.shape in ((), alone.shape) and np.allclose(together, alone, equal_nan=True)
 
-    def _all_at_once(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[Any]:
-        answers = self._real(self.answer(achieved, desired, [{}] * len(achieved)))
+    def _all_at_once(
+        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None
+    ) -> NDArray[Any]:
+        answers = self._real(self.answer(achieved, desired, infos or [{}] * len(achieved)))
         return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
 
-    def one_by_one(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float64]:
+    def one_by_one(
+        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
+    ) -> NDArray[np.float64]:
         """Return one number a row, asked for row by row."""
+        rows = zip(achieved, desired, infos or [{}] * len(achieved), strict=True)
         try:
-            return np.array(
-                [
-                    self._number(self.answer(one, other, {}))
-                    for one, other in zip(achieved, desired, strict=True)
-                ],
-                dtype=np.float64,
-            )
+            return np.array([self._number(self.answer(*row)) for row in rows], dtype=np.float64)
         except Exception as error:
             raise self._failed(error) from error
 
@@ -171,17 +190,20 @@ class Asked:
     def _number(self, answer: Any) -> float:
         if self._real(answer).size != 1:
             raise self._refused(f"returned the shape {np.shape(answer)} for one goal; expected one number")
-        return float(answer)
+        return float(np.asarray(answer).item())
 
     def _failed(self, error: Exception) -> ZooError:
         if isinstance(error, ZooError):
             return error
-        return self._refused(f"raised {type(error).__name__}: {one_line(error)}")
+        needs_info = not self.with_infos and isinstance(error, KeyError | TypeError | AttributeError)
+        advice = "; memory.hindsight.copy_info_dict=true gives it the info of the step" if needs_info else ""
+        return self._refused(f"raised {type(error).__name__}: {one_line(error)}{advice}")
 
     def _refused(self, what: str) -> ZooError:
+        info = "the info of the step" if self.with_infos else "an empty info"
         return ZooError(
-            f"{HINDSIGHT_ASKS} {self.name}(achieved_goal, desired_goal, info) about other goals, with an"
-            f" empty info, and it {what}"
+            f"{HINDSIGHT_ASKS} {self.name}(achieved_goal, desired_goal, info) about other goals, with {info},"
+            f" and it {what}"
         )
 
 

@@ -47,6 +47,9 @@ PACKAGES = (
     Package(r"procgen.+", "procgen", "pip install procgen"),
 )
 
+LEGACY_GAME = r"\w+?(-ram)?(Deterministic)?-v[04]"
+"""Ids of Atari games as the first Gym had them, `Pong-v4`; many that are no game look the same."""
+
 EXTRAS = {
     "gymnasium.envs.box2d": install_command("box2d"),
     "gymnasium.envs.mujoco": install_command("mujoco"),
@@ -85,6 +88,8 @@ def resolve(env_id: str) -> EnvSpec:
         if importlib.util.find_spec(package.module) is None:
             raise ZooError(f"{name} needs: {package.install}")
         importlib.import_module(package.module)
+    elif package is None:
+        _register_if_legacy_game(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -92,6 +97,26 @@ def resolve(env_id: str) -> EnvSpec:
         except gym.error.Error as error:
             raise ZooError(_unknown(name, module=env_id.removesuffix(name))) from error
     return spec
+
+
+def is_atari_game(env_id: str) -> bool:
+    """Whether an id, with or without its module, is that of an Atari game in the emulator of `ale_py`."""
+    module, _, name = env_id.rpartition(":")
+    if f"{module}:" == ENVPOOL_PREFIX:
+        return False
+    if re.match(r"ALE/|.*NoFrameskip-v", name):
+        return True
+    if module in ("", "ale_py"):
+        _register_if_legacy_game(name)
+    entry_point = gym.registry[name].entry_point if name in gym.registry else None
+    return isinstance(entry_point, str) and entry_point.startswith("ale_py.")
+
+
+def _register_if_legacy_game(name: str) -> None:
+    """Import what registers Atari games, where it is installed, if ``name`` looks like one of the old ids."""
+    if name not in gym.registry and re.fullmatch(LEGACY_GAME, name):
+        with contextlib.suppress(ImportError):
+            importlib.import_module("ale_py")
 
 
 @contextlib.contextmanager

@@ -10,13 +10,17 @@ import gymnasium as gym
 from zoo.envs.config import DEFAULT_RESEED_EVERY
 from zoo.envs.env_group import EnvGroup, EnvState, Info
 from zoo.envs.same_step import SameStepVectorEnv, Transition
+from zoo.envs.single_env import watch
 from zoo.envs.step_arrays import Observations, copied
 
 Env = gym.Env[Any, Any]
 
 
 class InProcessVectorEnv(SameStepVectorEnv):
-    """Steps its environments in a loop: the fastest way for quick environments."""
+    """Steps its environments in a loop: the fastest way for quick environments.
+
+    With ``watched``, or once somebody has asked for `envs`, it notices who else steps one of them.
+    """
 
     def __init__(
         self,
@@ -26,6 +30,7 @@ class InProcessVectorEnv(SameStepVectorEnv):
         reseed_every: int = DEFAULT_RESEED_EVERY,
         renew: bool = False,
         mask_actions: bool = True,
+        watched: bool = True,
     ) -> None:
         self.group = EnvGroup(make_envs, reseed_every=reseed_every, renew=renew, mask_actions=mask_actions)
         first = self.group.envs[0]
@@ -33,11 +38,18 @@ class InProcessVectorEnv(SameStepVectorEnv):
         super().__init__(len(make_envs), first.observation_space, first.action_space, seed=seed)
         self.group.use_arrays(self._arrays)
         self.mask_size = self.group.masks.size
+        if watched:
+            self._watch()
 
     @property
     def envs(self) -> list[Env]:
         """The environments themselves."""
+        self._watch()
         return self.group.envs
+
+    def _watch(self) -> None:
+        for env in self.group.envs:
+            watch(env, self)
 
     def transition(self, actions: Any) -> Transition:
         """Step every environment with its row of ``actions``."""
@@ -69,6 +81,7 @@ class InProcessVectorEnv(SameStepVectorEnv):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment, or read an attribute."""
+        self.note_call(name)
         return tuple(self.group.call(name, *args, **kwargs))
 
     def set_attr(self, name: str, values: Any) -> None:
@@ -80,7 +93,7 @@ class InProcessVectorEnv(SameStepVectorEnv):
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame an environment."""
-        return tuple(env.render() for env in self.envs)
+        return tuple(env.render() for env in self.group.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments."""

@@ -33,7 +33,7 @@ class EpisodeRecord:
     episode_return: float
     length: int
     seconds: float
-    """When it ended, in seconds since the monitor's (or stepper's) start."""
+    """When it ended, in seconds since the start, without the pauses after which a run was resumed."""
     info: dict[str, Any] = field(default_factory=dict)
     """``is_success`` where the environment says it (`success_of`), and the values of ``info_keywords``."""
 
@@ -61,8 +61,8 @@ class EpisodeMonitor:
     """Writes ``<folder>/<i>.monitor.csv`` for each environment, in Stable-Baselines' format.
 
     A JSON line with start time and id, then one row ``r,l,t`` an episode: raw return, length, seconds since
-    the start; the values of ``info_keywords`` follow as columns of their own. Existing files are appended to;
-    one whose header can't be read is moved aside.
+    the start (`EpisodeRecord`); the values of ``info_keywords`` follow as columns of their own. Existing
+    files are appended to; one whose header can't be read is moved aside.
     """
 
     def __init__(

@@ -12,11 +12,12 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from zoo.envs.atari import silence_emulator
-from zoo.envs.config import ATARI_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
+from zoo.envs.config import ATARI_FRAMES, NO_LIMIT_OF_FRAMES, AtariConfig, EnvConfig, atari_config, is_atari
 from zoo.envs.envpool import make_envpool
 from zoo.envs.ids import ENVPOOL_PREFIX, missing_packages_named, resolve
 from zoo.envs.seeds import derived_seeds, small_seeds
 from zoo.envs.spaces import check_supported
+from zoo.envs.vector_facts import Games
 from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError
 
@@ -29,10 +30,16 @@ SINGLE_ENV_OPTIONS = ("wrappers", "history", "time_feature", "mask_velocities")
 def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEnv:
     """Return the environment's own vector form, or raise `ZooError` if it has none."""
     _refuse_wrappers(config)
+    is_game = is_atari(config)
+    if config.render_mode is not None and (is_game or config.id.startswith(ENVPOOL_PREFIX)):
+        raise ZooError(
+            f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn; "
+            "use sync or workers"
+        )
     if config.id.startswith(ENVPOOL_PREFIX):
         return _made_seeded(make_envpool(config, n_envs), seed)
     spec = resolve(config.id)
-    if is_atari(config):
+    if is_game:
         with missing_packages_named(spec):
             return _made_seeded(_ale(config, spec, n_envs), seed)
     if spec.vector_entry_point is None:
@@ -42,9 +49,15 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     if config.frame_stack not in (None, 1):
         raise ZooError(f"env.frame_stack cannot be put around the vector form of {spec.id}")
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
-    for name in ("render_mode", "max_episode_steps"):
-        if getattr(config, name) is not None:
-            arguments[name] = getattr(config, name)
+    if config.render_mode is not None:
+        arguments["render_mode"] = config.render_mode
+    if config.max_episode_steps is None:
+        raise ZooError(
+            f"env.max_episode_steps=null: the vector form of {spec.id} can't do without a time limit; "
+            "use sync or workers, or a number"
+        )
+    if config.max_episode_steps != "auto":
+        arguments["max_episode_steps"] = config.max_episode_steps
     with missing_packages_named(spec):
         try:
             made = gym.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **arguments)
@@ -85,14 +98,16 @@ def _ale(config: EnvConfig, spec: EnvSpec, n_envs: int) -> AnyVectorEnv:
     arguments.pop("obs_type", None)
     if options.action_repeat_probability is not None:
         arguments["repeat_action_probability"] = options.action_repeat_probability
-    if config.max_episode_steps is not None:
+    if isinstance(config.max_episode_steps, int):
         arguments["max_num_frames_per_episode"] = config.max_episode_steps * options.frame_skip
+    elif config.max_episode_steps is None:
+        arguments["max_num_frames_per_episode"] = NO_LIMIT_OF_FRAMES
     try:
         games = AtariVectorEnv(
             num_envs=n_envs,
             autoreset_mode=AutoresetMode.SAME_STEP,
             stack_num=config.frame_stack or ATARI_FRAMES,
-            frameskip=options.frame_skip,
+            frameskip=config.kwargs.get("frameskip", options.frame_skip),
             noop_max=options.noop_max,
             img_height=options.screen_size,
             img_width=options.screen_size,
@@ -111,8 +126,10 @@ class AleGames(VectorWrapper):
     """Life loss, clipped rewards and records of whole games around `ale_py`'s `AtariVectorEnv`.
 
     The emulator's own life-loss option starts a new game at each lost life; here the game goes on: the
-    episode's last observation is also the first of the next.
+    episode's last observation is also the first of the next. ``games`` says how they stood at the last end.
     """
+
+    games: Games | None = None
 
     def __init__(self, env: AnyVectorEnv, options: AtariConfig) -> None:
         super().__init__(env)
@@ -144,14 +161,9 @@ class AleGames(VectorWrapper):
             final[lost] = observations[lost]
             infos = {**infos, "final_obs": final}
         if over.any() or lost.any():
-            infos = {**infos, "final_info": self._final_info(over, lost)}
+            self.games = Games(self._returns.copy(), self._lengths.copy(), lost)
             self._returns[over] = 0.0
             self._lengths[over] = 0
         if self._options.clip_reward:
             rewards = np.sign(rewards)
         return observations, rewards.astype(np.float64), terminated, truncated, infos
-
-    def _final_info(self, over: Any, lost: Any) -> dict[str, Any]:
-        """Return the records of the games that are over; those that go on say so."""
-        episode = {"r": self._returns.copy(), "l": self._lengths.copy()}
-        return {"episode": episode, "_episode": over, "episode_continues": lost, "_episode_continues": lost}

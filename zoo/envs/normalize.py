@@ -30,12 +30,16 @@ INITIAL_COUNT = 1e-4
 
 
 class RunningMoments:
-    """Mean and variance of everything seen so far, by Chan's parallel formula in float64."""
+    """Mean and variance of everything seen so far, by Chan's parallel formula in float64.
+
+    Before anything is seen they are 0 and 1, of an initial count; what is seen first takes their place, for
+    even so small a count of zeros would stay in the variance of numbers far from zero.
+    """
 
     def __init__(self, shape: tuple[int, ...], count: float = INITIAL_COUNT) -> None:
         self.mean = np.zeros(shape)
         self.squares = np.full(shape, count)
-        """Sum of squared deviations from the mean; it starts as the variance 1 of the initial count."""
+        """Sum of squared deviations from the mean."""
         self.count = count
 
     @property
@@ -56,6 +60,9 @@ class RunningMoments:
 
     def merge(self, n: float, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
         """Take in ``n`` > 0 rows of which mean and sum of squared deviations are known."""
+        if self.count <= INITIAL_COUNT:
+            self.count, self.mean, self.squares = float(n), np.array(mean), np.array(squares)
+            return
         delta = mean - self.mean
         total = self.count + n
         self.mean = self.mean + delta * (n / total)

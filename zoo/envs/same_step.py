@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from zoo.envs.env_states import from_tree, to_tree
 from zoo.envs.seeds import derived_seeds
 from zoo.envs.spaces import Space, check_supported
 from zoo.envs.step_arrays import Observations, StepArrays, copied
+from zoo.envs.vector_infos import info_of
 
 
 class Transition(NamedTuple):
@@ -183,6 +185,27 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
             if info:
                 merged = self._add_info(merged, info, i)
         return merged
+
+    def _add_info(self, vector_infos: Info, env_info: Info, env_num: int) -> Info:
+        """Add one info as Gymnasium does; what does not fit its array makes that an array of objects."""
+        for key, value in env_info.items():
+            there = vector_infos.get(key)
+            if there is None or isinstance(there, dict) == isinstance(value, dict):
+                with contextlib.suppress(TypeError, ValueError, OverflowError):
+                    super()._add_info(vector_infos, {key: value}, env_num)
+                    continue
+            mask = vector_infos[f"_{key}"]
+            objects = np.full(self.num_envs, None, dtype=object)
+            for i in np.flatnonzero(mask).tolist():
+                objects[i] = info_of(there, i) if isinstance(there, dict) else vector_infos[key][i]
+            objects[env_num], mask[env_num] = value, True
+            vector_infos[key] = objects
+        return vector_infos
+
+    def note_call(self, name: str) -> None:
+        """Note that somebody else steps or resets the environments, if that is what is called by ``name``."""
+        if name in ("step", "reset"):
+            self.last_stepped_by = None
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return the attribute ``name`` of each environment."""

@@ -14,6 +14,7 @@ from zoo.envs.env_group import EpisodeEnd, Info
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.same_step import SameStepVectorEnv
 from zoo.envs.step_arrays import Observations
+from zoo.envs.vector_infos import info_of
 
 
 @dataclass(slots=True)
@@ -44,6 +45,20 @@ class Step:
     _infos: Any = field(repr=False)
     _env: VectorEnv[Any, Any, Any] = field(repr=False)
     _ends: Sequence[EpisodeEnd] = field(default=(), repr=False)
+
+    def own_infos(self) -> list[Info]:
+        """Return the info of each environment's own step: where an episode ended, that of its end."""
+        n_envs = len(self.rewards)
+        if isinstance(self._env, SameStepVectorEnv):
+            infos = [dict(info or {}) for info in self._infos]
+            for end in self._ends:
+                infos[end.env_index] = dict(end.info)
+            return infos
+        infos = [info_of(self._infos, i) for i in range(n_envs)]
+        if "final_info" in self._infos:
+            for i in self.finished.tolist():
+                infos[i] = info_of(self._infos["final_info"], i)
+        return infos
 
     @property
     def infos(self) -> Info:

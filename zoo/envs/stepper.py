@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -18,13 +18,24 @@ from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
 from zoo.envs.same_step import SameStepVectorEnv
+from zoo.envs.single_env import refuse_one_for_several, watch
 from zoo.envs.step import Step
 from zoo.envs.step_arrays import Observations
-from zoo.envs.vector_facts import attached, autoreset_mode, refuse_other_shapes
+from zoo.envs.vector_facts import Games, attached, autoreset_mode, refuse_other_shapes
 from zoo.envs.vector_infos import final_observations, info_of, rows, stacked, success_of
 from zoo.envs.vector_masks import VectorMasks
 from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError, nearest
+
+
+class _Ended(NamedTuple):
+    """How an episode ended in a vector environment that is not our own, as in `EpisodeEnd`."""
+
+    env_index: int
+    episode_return: float
+    length: int
+    is_life: bool = False
+
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
@@ -65,6 +76,10 @@ class EnvStepper:
         self.observations: Observations = None
         self._foreign_masks: VectorMasks | None = None
         if self._own is None:
+            inside = getattr(self._stepped, "envs", ())
+            refuse_one_for_several(inside)
+            for each in (self._stepped, *inside):
+                watch(each, self._stepped)
             used = attached(env, "mask_actions") is not False
             self._foreign_masks = VectorMasks(env, self.action_space, self._name, used=used)
         self._action_masks: NDArray[np.bool_] | None = None
@@ -78,7 +93,7 @@ class EnvStepper:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether another stepper has stepped or reset them since, or a person, if they are Zoo's own."""
+        """Whether anybody else has stepped or reset them since, or one of them, by whatever handle."""
         return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     def disturb(self) -> None:
@@ -156,9 +171,7 @@ class EnvStepper:
             step.finished = np.array([end.env_index for end in ends], dtype=np.int64)
             step.final_observations = stacked([end.observation for end in ends])
             step.final_action_masks = _final_masks(ends)
-            step.episodes = self._records(
-                (end.env_index, end.info, end.episode_return, end.length) for end in ends
-            )
+            step.episodes = self._records((end, end.info) for end in ends)
         return step
 
     def action_masks(self) -> NDArray[np.bool_] | None:
@@ -196,8 +209,7 @@ class EnvStepper:
         lengths[different] = 0
         self._returns[different] = 0.0
         self._first_steps = self._n_steps - lengths
-        if self.monitor is None:
-            self.start = time.time() - float(tree["seconds"])
+        self.start = time.time() - float(tree["seconds"])
         if self.normalizer is not None and len(self.normalizer.returns) == self.num_envs:
             self.normalizer.returns[different] = 0.0
         return different
@@ -270,20 +282,13 @@ class EnvStepper:
         if self._autoreset is AutoresetMode.SAME_STEP:
             step.final_observations = final_observations(infos, finished)
             refuse_other_shapes(step.final_observations, self.observation_space, len(finished))
-            final_infos = infos.get("final_info", {})
-            last_infos = [
-                {**info_of({"episode": infos.get("episode", {})}, i), **info_of(final_infos, i)}
-                for i in finished.tolist()
-            ]
+            last_infos = [info_of(infos.get("final_info", {}), i) for i in finished.tolist()]
             step.final_action_masks = self._final_masks(last_infos, finished, step.terminated)
         else:
             step.final_observations = rows(step.observations, finished)
             step.final_action_masks = None if step.action_masks is None else step.action_masks[finished]
             last_infos = [info_of(infos, i) for i in finished.tolist()]
-        step.episodes = self._records(
-            (i, info, float(self._returns[i]), int(self._n_steps - self._first_steps[i]))
-            for i, info in zip(finished.tolist(), last_infos, strict=True)
-        )
+        step.episodes = self._records(zip(self._ends(finished.tolist()), last_infos, strict=True))
         if self._autoreset is AutoresetMode.DISABLED:
             options = {"reset_mask": self._to_reset.copy()}
             step.observations, reset_infos = self.env.reset(options=options)
@@ -319,18 +324,25 @@ class EnvStepper:
         """Return which environment it is, and how far its episode is, for a message."""
         return f"env {i} (step {int(self._n_steps - self._first_steps[i])} of its episode)"
 
-    def _records(self, ends: Iterable[tuple[int, Info, float, int]]) -> list[EpisodeRecord]:
-        """Return one record for each whole episode that ended; a life lost ends none.
+    def _ends(self, finished: Sequence[int]) -> Iterable[_Ended | EpisodeEnd]:
+        """Give how episodes ended: by our own sums, never by what an info says."""
+        own = {} if self._own is None else {end.env_index: end for end in self._own.last_ends}
+        games: Games | None = attached(self.env, "games")
+        for i in finished:
+            if i in own:
+                yield own[i]
+            elif isinstance(games, Games):
+                yield _Ended(i, float(games.returns[i]), int(games.lengths[i]), bool(games.is_life[i]))
+            else:
+                yield _Ended(i, float(self._returns[i]), int(self._n_steps - self._first_steps[i]))
 
-        ``ends`` are index, last info, and the return and length that were summed up here.
-        """
+    def _records(self, ends: Iterable[tuple[_Ended | EpisodeEnd, Info]]) -> list[EpisodeRecord]:
+        """Return one record for each whole episode that ended, with its last info; a life lost ends none."""
         records = []
-        for index, info, total, length in ends:
-            if info.get("episode_continues"):
+        for end, info in ends:
+            index, total, length = end.env_index, end.episode_return, end.length
+            if end.is_life:
                 continue
-            episode = info.get("episode")
-            if episode:
-                total, length = float(episode["r"]), int(episode["l"])
             self._returns[index] = 0.0
             self._first_steps[index] = self._n_steps
             if self.idle[index]:
@@ -348,7 +360,7 @@ class EnvStepper:
             logged["is_success"] = is_success
         for key in self._info_keywords:
             if key not in info:
-                given = sorted(name for name in info if not name.startswith("_"))
+                given = sorted(name for name in map(str, info) if not name.startswith("_"))
                 raise ZooError(
                     f"env.info_keywords: no `{key}` in the info at an episode's end{nearest(key, given)}; "
                     f"there: {', '.join(given) or 'nothing'}"

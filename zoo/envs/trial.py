@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from zoo.envs.action_masks import AllowedActions
 from zoo.envs.config import EnvConfig, env_config, is_renewed
 from zoo.envs.env_error import env_error
 from zoo.envs.first_steps import try_out
 from zoo.envs.seeds import random_seed, seed_spaces
-from zoo.envs.single_env import make_env, source_of
-from zoo.envs.wrappers import flat_env
+from zoo.envs.single_env import make_env, one_for_several, pass_options_if_any, source_of
+from zoo.envs.wrappers import flat_env, statistics_kept_apart
 
 Env = gym.Env[Any, Any]
 
@@ -29,31 +30,42 @@ SLOW_TO_MAKE = 1.0
 """Seconds from which on an environment is not made again to be compared with."""
 
 
-def check_env(env: str | EnvConfig | Env | Callable[[], Env], **options: Any) -> list[str]:
+def check_env(env: str | EnvConfig | Env | Callable[..., Env], **options: Any) -> list[str]:
     """Try an environment for a moment, with all the wrappers that ``options`` (`EnvConfig`) put around it.
 
     Raises `ZooError` for what would fail or spoil training later: what was expected, what came, how to mend
     it. Returns what is merely suspicious. An environment of its own is made for the trial, so those that
-    are trained on never notice; only a given instance is tried itself.
+    are trained on never notice; only a given instance is tried itself, and left open.
     """
     return findings(env, env_config(env, **options), advises=True)
 
 
 def findings(
-    env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig, *, advises: bool = False
+    env: str | EnvConfig | Env | Callable[..., Env],
+    config: EnvConfig,
+    n_envs: int = 1,
+    *,
+    advises: bool = False,
 ) -> list[str]:
-    """Try one environment out; a given one cannot be made again, so it is tried with a seed by chance.
+    """Try one environment out of ``n_envs``; a given one can't be made again: it gets a seed by chance.
 
-    Findings that matter to some algorithms alone are there only if it ``advises``.
+    Findings that matter to some algorithms alone are there only if it ``advises``. Raises `ZooError` for a
+    function that gives the same one each time, where several are needed.
     """
     with _global_generators_kept():
+        options = {"masked": config.mask_actions, "advises": advises}
         if isinstance(env, gym.Env):
-            env = flat_env(env, masked=config.mask_actions)
-            options = {"masked": config.mask_actions, "advises": advises}
-            return try_out(env, config.id, random_seed(), **options) + _unrepeatable(env, config)
+            pass_options_if_any(env)
+            return _tried_as_it_is(flat_env(env, masked=config.mask_actions), config, options)
         source = source_of(env, config, 1)
         config = _without_recorders(config)
-        return _Maker(lambda: make_env(config, source), config, advises=advises).findings()
+        maker = _Maker(lambda: make_env(config, source), config, options)
+        return maker.findings(n_envs, may_be_one=not isinstance(source, EnvSpec))
+
+
+def _tried_as_it_is(env: Env, config: EnvConfig, options: dict[str, bool]) -> list[str]:
+    found = try_out(env, config.id, random_seed(), **options)
+    return found + (statistics_kept_apart(env) or _unrepeatable(env, config))
 
 
 class _Trace(NamedTuple):
@@ -66,20 +78,36 @@ class _Trace(NamedTuple):
 class _Maker:
     """Makes environments of one kind, one at a time, and tries them."""
 
-    def __init__(self, make: Callable[[], Env], config: EnvConfig, *, advises: bool) -> None:
-        self.make, self.config, self.name = make, config, config.id
-        self.options = {"masked": config.mask_actions, "advises": advises}
+    def __init__(self, make: Callable[[], Env], config: EnvConfig, options: dict[str, bool]) -> None:
+        self.make, self.config, self.name, self.options = make, config, config.id, options
         self.findings_at_close: list[str] = []
 
-    def findings(self) -> list[str]:
+    def findings(self, n_envs: int, *, may_be_one: bool) -> list[str]:
         started = time.monotonic()
-        with self._made() as env:
-            is_slow = time.monotonic() - started > SLOW_TO_MAKE
+        env = self._new()
+        is_slow = time.monotonic() - started > SLOW_TO_MAKE
+        if may_be_one and not is_slow and self._comes_again(env):
+            if n_envs > 1 or self.config.renew is True:
+                raise one_for_several(type(env.unwrapped).__name__, f"{n_envs} environments of {self.name}")
+            return _tried_as_it_is(env, self.config, self.options)
+        with self._closing(env):
             found = try_out(env, self.name, seed=0, **self.options)
-            used = None if is_slow or is_renewed(self.config) else _traced(env, self.config)
-        if not is_slow:
-            found += self._differences(used)
+            kept_apart = statistics_kept_apart(env)  # which differ in a used environment, as they should
+            compares = not (is_slow or kept_apart)
+            used = _traced(env, self.config) if compares and not is_renewed(self.config) else None
+        found += self._differences(used) if compares else kept_apart
         return found + self.findings_at_close
+
+    def _comes_again(self, env: Env) -> bool:
+        """Whether a function gives ``env`` at each call: it is the user's own then, and stays open."""
+        try:
+            another = self.make()
+        except Exception:
+            return False  # there may be one alone at a time
+        if another.unwrapped is env.unwrapped:
+            return True
+        with self._closing(another):
+            return False
 
     def _differences(self, used: _Trace | None) -> list[str]:
         """Compare a used environment with a new one, and if they differ, that one with another new one."""
@@ -98,16 +126,18 @@ class _Maker:
         ]
 
     def _traced_anew(self, earlier: _Trace | None) -> _Trace:
-        with self._made() as env:
+        with self._closing(self._new()) as env:
             return _traced(env, self.config, None if earlier is None else earlier.actions)
 
-    @contextlib.contextmanager
-    def _made(self) -> Iterator[Env]:
-        """Give a new environment and close it; what closing raises is a finding, unless there is worse."""
+    def _new(self) -> Env:
         try:
-            env = self.make()
+            return self.make()
         except Exception as error:
             raise env_error(error, self.name, "while it was made") from error
+
+    @contextlib.contextmanager
+    def _closing(self, env: Env) -> Iterator[Env]:
+        """Close an environment in the end; what that raises is a finding, unless there is worse."""
         try:
             yield env
         except BaseException:

@@ -34,7 +34,7 @@ KNOWN_GOOD = ("gymnasium.envs.", "zoo.envs.", "ale_py.")
 
 
 def make_vec_env(
-    env: str | EnvConfig | Env | Callable[[], Env],
+    env: str | EnvConfig | Env | Callable[..., Env],
     n_envs: int = 1,
     seed: int | None = None,
     *,
@@ -56,7 +56,7 @@ def make_vec_env(
     refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
     config = env_config(env, **options)
     if training and _needs_check(env, config):
-        for finding in findings(env, config):
+        for finding in findings(env, config, n_envs):
             warnings.warn(finding, stacklevel=2)
     vector_env = _vector_env(env, config, n_envs, seed)
     if config.nan_check:
@@ -79,7 +79,7 @@ def _check_seed(seed: Any) -> None:
 
 
 def _vector_env(
-    env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig, n_envs: int, seed: int | None
+    env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int, seed: int | None
 ) -> VectorEnv[Any, Any, Any]:
     """Return the bare vector environment: in this process, in worker processes, or the environment's own."""
     if config.step_timeout is not None and config.vectorization != "workers":
@@ -106,7 +106,8 @@ def _vector_env(
         "mask_actions": config.mask_actions,
     }
     if config.vectorization != "workers":
-        vector_env: VectorEnv[Any, Any, Any] = InProcessVectorEnv(make_envs, **life)
+        is_own = isinstance(source, EnvSpec)  # nobody holds what is made of an id
+        vector_env: VectorEnv[Any, Any, Any] = InProcessVectorEnv(make_envs, watched=not is_own, **life)
     else:
         from zoo.envs.workers import WorkersVectorEnv
 
@@ -122,7 +123,7 @@ def _vector_env(
     return vector_env
 
 
-def _needs_check(env: str | EnvConfig | Env | Callable[[], Env], config: EnvConfig) -> bool:
+def _needs_check(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:
     """Whether an environment is tried first: not those of well-kept packages, nor vector forms."""
     if not config.check or config.vectorization == "native" or config.id.startswith(ids.ENVPOOL_PREFIX):
         return False

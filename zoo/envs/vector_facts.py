@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
 
 from zoo.envs.spaces import Space, describe
 from zoo.errors import ZooError
+
+
+class Games(NamedTuple):
+    """How whole games stand after a step, where losing a life ends an episode: arrays (num_envs,)."""
+
+    returns: NDArray[np.float64]
+    """Sums of raw rewards."""
+    lengths: NDArray[np.int64]
+    is_life: NDArray[np.bool_]
+    """Where the episode ended with a life only."""
 
 
 def attached(env: Any, name: str) -> Any:

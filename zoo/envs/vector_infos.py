@@ -13,14 +13,17 @@ from zoo.envs.step_arrays import Observations
 from zoo.errors import ZooError
 
 
-def info_of(infos: Mapping[str, Any], index: int) -> Info:
-    """Return the info of one environment out of Gymnasium's vector form."""
+def info_of(infos: Any, index: int) -> Info:
+    """Return the info of one environment out of a vector form: Gymnasium's, or a list of dictionaries."""
+    if not isinstance(infos, Mapping):
+        own = infos[index] if isinstance(infos, np.ndarray | list | tuple) and len(infos) > index else None
+        return dict(own) if isinstance(own, Mapping) else {}
     single: Info = {}
     for key, values in infos.items():
         present = infos.get(f"_{key}")
-        if key.startswith("_") and key[1:] in infos:
+        if str(key).startswith("_") and str(key)[1:] in infos:
             continue
-        if present is not None and not present[index]:
+        if isinstance(present, np.ndarray) and present.shape and not np.all(present[index]):
             continue
         if isinstance(values, Mapping):
             single[key] = info_of(values, index)
@@ -32,15 +35,15 @@ def info_of(infos: Mapping[str, Any], index: int) -> Info:
 def success_of(info: Mapping[str, Any]) -> bool | None:
     """Return whether an episode's last info says that its goal was reached; None where it does not say.
 
-    That is ``is_success``, one value of any kind; without it ``success``, where it is a truth value, or a
-    number that is 0 or 1.
+    That is ``is_success``, or else ``success``, where it is a truth value or a number that is 0 or 1.
     """
-    if info.get("is_success") is not None:
-        said = info["is_success"]
-        return bool(said) if np.size(said) == 1 else None
-    said = info.get("success")
-    is_answer = isinstance(said, bool | int | float | np.bool_ | np.number) and said in (0, 1)
-    return bool(said) if is_answer else None
+    for name in ("is_success", "success"):
+        said = info.get(name)
+        if isinstance(said, bool | int | float | np.generic | np.ndarray) and np.size(said) == 1:
+            answer = np.asarray(said).item()
+            if isinstance(answer, bool | int | float) and answer in (0, 1):
+                return bool(answer)
+    return None
 
 
 def final_observations(infos: Mapping[str, Any], finished: NDArray[np.int64]) -> Observations:

@@ -21,7 +21,7 @@ from typing import Any
 import gymnasium as gym
 
 from zoo.envs.denormals import flush_denormals
-from zoo.envs.env_group import EnvGroup, EpisodeEnd
+from zoo.envs.env_group import EnvGroup, EpisodeEnd, Info
 from zoo.envs.sent_errors import packed
 from zoo.envs.step_arrays import StepArrays
 from zoo.errors import ZooError
@@ -122,7 +122,10 @@ def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: ran
     own = arrays.rows(rows.start, rows.stop)
     group.use_arrays(own)
     commands: dict[str, Callable[..., Any]] = {
-        "reset": lambda *given: (group.reset(*given[:-1], once=given[-1]), group.masks.size),
+        "reset": lambda *given: (
+            [_sendable(info) for info in group.reset(*given[:-1], once=given[-1])],
+            group.masks.size,
+        ),
         "states": group.states,
         "load_states": lambda states: (group.load_states(states), group.masks.size),
         "call": lambda name, args, kwargs: group.call(name, *args, **kwargs),
@@ -136,7 +139,7 @@ def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: ran
             if not ends and not any(group.last_infos):
                 connection.send_bytes(NOTHING)
             else:
-                connection.send_bytes(_result((_placed(ends, rows), group.last_infos)))
+                connection.send_bytes(_stepped(_placed(ends, rows), group.last_infos))
             continue
         command, *arguments = pickle.loads(received)
         if command == "close":
@@ -156,8 +159,26 @@ def _result(result: Any) -> bytes:
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ZooError(
             f"the environment gave something that cannot be sent between processes: {error}; "
-            "leave it out of the info, or use env.vectorization=sync"
+            "use env.vectorization=sync"
         ) from error
+
+
+def _stepped(ends: Sequence[EpisodeEnd], infos: Sequence[Info]) -> bytes:
+    """Return the reply to a step, without what infos hold that can't be sent."""
+    try:
+        return RESULT + pickle.dumps((ends, infos))
+    except Exception:
+        ends = [end._replace(info=_sendable(end.info)) for end in ends]
+        return _result((ends, [_sendable(info) for info in infos]))
+
+
+def _sendable(info: Info) -> Info:
+    sendable: Info = {}
+    for key, value in info.items():
+        with contextlib.suppress(Exception):
+            pickle.dumps((key, value))
+            sendable[key] = value
+    return sendable
 
 
 def _placed(ends: Sequence[EpisodeEnd], rows: range) -> list[EpisodeEnd]:

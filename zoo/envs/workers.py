@@ -162,6 +162,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
 
         What a method raises is raised here, once all have answered.
         """
+        self.note_call(name)
         replies = self._ask_all([message("call", name, args, kwargs)] * len(self._workers))
         return tuple(result for reply in replies for result in reply)
 

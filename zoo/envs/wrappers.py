@@ -174,35 +174,67 @@ def flat_vector_env(
     return FlatVectorObservation(env, parts) if parts.is_needed else env
 
 
-class EpisodeStatistics(Wrapper):
-    """Sums raw rewards below the wrappers that change them; `EnvGroup` reads it when an episode ends.
+NORMALIZING = tuple(
+    getattr(module, name)
+    for module in (gym.wrappers, gym.wrappers.vector)
+    for name in ("NormalizeObservation", "NormalizeReward")
+)
+"""Wrappers whose running statistics stay in the environment that they are around."""
 
-    A record that the environment itself gives at the end is nearer to the raw rewards, and so taken instead.
-    """
+
+def statistics_kept_apart(env: Any) -> list[str]:
+    """Return, in a line each, which wrappers around ``env`` normalise by statistics of their own."""
+    found = []
+    while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
+        if isinstance(env, NORMALIZING):
+            found.append(type(env).__name__)
+        env = env.env
+    if not found:
+        return []
+    return [
+        f"{' and '.join(reversed(found))}: these statistics are neither saved with the agent nor shared with "
+        "other environments and evaluations, whose scores depend on how many episodes are played; "
+        "env.normalize=true does both"
+    ]
+
+
+class EpisodeStatistics(Wrapper):
+    """Sums raw rewards below the wrappers that change them, under Gymnasium's names: see `episode_so_far`."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._return = 0.0
-        self._length = 0
-        self._given: dict[str, Any] | None = None
+        self.episode_returns = 0.0
+        self.episode_lengths = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Start a new sum."""
-        self._return, self._length = 0.0, 0
+        self.episode_returns, self.episode_lengths = 0.0, 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and add the reward up."""
         result = self.env.step(action)
-        self._return += float(result[1])
-        self._length += 1
-        # Now, for wrappers around this one may write theirs into the same info.
-        self._given = result[4].get("episode") if result[4] else None
+        self.episode_returns += float(result[1])
+        self.episode_lengths += 1
         return result
 
-    def so_far(self) -> dict[str, Any]:
-        """Return ``r`` and ``l`` of the episode, as Gymnasium's RecordEpisodeStatistics names them."""
-        return self._given or {"r": self._return, "l": self._length}
+
+Statistics = EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics[Any, Any]
+
+
+def statistics_of(env: Env) -> Statistics | None:
+    """Return the innermost wrapper around ``env`` that sums rewards up: it is the nearest to the raw ones."""
+    found = None
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, EpisodeStatistics | gym.wrappers.RecordEpisodeStatistics):
+            found = env
+        env = env.env
+    return found
+
+
+def episode_so_far(statistics: Statistics) -> tuple[float, int]:
+    """Return the sum of rewards and the number of steps of the episode."""
+    return float(np.asarray(statistics.episode_returns).item()), int(statistics.episode_lengths)
 
 
 class ActionRepeat(Wrapper):

@@ -39,6 +39,9 @@ class HindsightConfig:
         choices=GOAL_STRATEGIES,
     )
     n_sampled_goal: int = hyperparameter(4, "transitions with another goal for each as it was", ge=1)
+    copy_info_dict: bool = hyperparameter(
+        False, "keep the info of each step, and give it to compute_reward instead of an empty one"
+    )
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from zoo.envs.goals import ACHIEVED, DESIRED
+from zoo.envs.goals import ACHIEVED, DESIRED, Infos
 from zoo.errors import ZooError, nearest
 from zoo.memory.config import GOAL_STRATEGIES
 from zoo.memory.n_step import Windows
@@ -23,10 +23,10 @@ Array = np.ndarray
 class Outcomes(Protocol):
     """What steps would have come to under other goals: `zoo.envs.goals.GoalOutcomes`."""
 
-    def rewards(self, achieved: Array, desired: Array) -> Array:
+    def rewards(self, achieved: Array, desired: Array, infos: Infos | None) -> Array:
         """Return the reward (n,) of each step that achieved a goal where another (n, …) was desired."""
 
-    def terminated(self, achieved: Array, desired: Array) -> Array | None:
+    def terminated(self, achieved: Array, desired: Array, infos: Infos | None) -> Array | None:
         """Return whether each of them ends its episode, None to keep what is stored."""
 
 
@@ -71,7 +71,8 @@ class Hindsight:
             desired = batch[name][DESIRED]
             desired.reshape(-1, *desired.shape[to_go.ndim :])[rows] = goals
         desired = goals if memory.n_step == 1 else goals.repeat(memory.n_step, axis=0)
-        return self._with_outcomes(windows, batch, rows, achieved, desired), batch, rows
+        infos = None if memory.infos is None else memory.infos[steps, envs[:, None]].reshape(-1).tolist()
+        return self._with_outcomes(windows, batch, rows, achieved, desired, infos), batch, rows
 
     def _chosen(self, rng: np.random.Generator, to_go: Array) -> Array:
         """Return rows, numbered over (…, batch): the share of each batch's transitions of ended episodes.
@@ -107,16 +108,22 @@ class Hindsight:
         return memory.following(positions % memory.length, envs, ACHIEVED)
 
     def _with_outcomes(
-        self, windows: Windows, batch: Batch, rows: Array, achieved: Array, desired: Array
+        self,
+        windows: Windows,
+        batch: Batch,
+        rows: Array,
+        achieved: Array,
+        desired: Array,
+        infos: Infos | None,
     ) -> Windows:
         """Write what the steps of some rows, which achieved (rows · n_step, …), are worth if that is desired.
 
         A window that is shorter now is followed by what followed it before, whose value nobody asks for.
         """
         n_step = windows.steps.shape[-1]
-        rewards = self.outcomes.rewards(achieved, desired)
+        rewards = self.outcomes.rewards(achieved, desired, infos)
         batch["rewards"].reshape(-1, n_step)[rows] = rewards.reshape(-1, n_step)
-        terminated = self.outcomes.terminated(achieved, desired)
+        terminated = self.outcomes.terminated(achieved, desired, infos)
         if terminated is None:
             return windows
         if n_step == 1:

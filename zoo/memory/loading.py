@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,3 +87,40 @@ def _are_inside(column: Column, space: Space) -> bool:
     else:
         return True
     return bool(((column >= low) & (column - low < n)).all())
+
+
+def packed_infos(infos: Array) -> Array:
+    """Return infos (n, n_envs) as the bytes of a JSON text; what is no plain value or array is left out."""
+    return np.frombuffer(json.dumps([_plain(info) for info in infos.reshape(-1)]).encode(), np.uint8)
+
+
+def unpacked_infos(packed: Array | None, shape: tuple[int, int]) -> Array:
+    """Return the infos of which `packed_infos` made these bytes. Raises `ValueError` for others."""
+    found = [] if packed is None else json.loads(packed.tobytes(), object_hook=_as_it_was)
+    if not isinstance(found, list) or len(found) != shape[0] * shape[1]:
+        raise ValueError(
+            "its infos are not those of this memory: is `memory.hindsight.copy_info_dict` another?"
+        )
+    infos = np.full(shape, None, object)
+    infos.reshape(-1)[:] = found
+    return infos
+
+
+_ARRAY = "array of"
+"""The key of an array's type in JSON, beside its values."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
+        return {_ARRAY: value.dtype.str, "shape": value.shape, "values": value.reshape(-1).tolist()}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, bool | int | float | str) else None
+
+
+def _as_it_was(found: dict[str, Any]) -> Any:
+    if _ARRAY not in found:
+        return found
+    return np.array(found["values"], np.dtype(found[_ARRAY])).reshape(found["shape"])[()]

@@ -22,7 +22,16 @@ from zoo.memory.columns import (
 from zoo.memory.episodes import Episodes
 from zoo.memory.experience import Experience, joined
 from zoo.memory.final_observations import FinalObservations
-from zoo.memory.loading import Space, check_final, check_finite, check_inside, check_rings, check_sampler
+from zoo.memory.loading import (
+    Space,
+    check_final,
+    check_finite,
+    check_inside,
+    check_rings,
+    check_sampler,
+    packed_infos,
+    unpacked_infos,
+)
 from zoo.memory.n_step import Windows, summed, windows_of
 from zoo.memory.replay_sizes import SHOWN, ring_length, steps_at_once
 from zoo.memory.sampling import Rings, Sampler, UniformSampler
@@ -70,6 +79,8 @@ class ReplayMemory:
     drawn passes first through ``relabelling``, then through ``transforms``, and is summed up last, so that
     single steps' rewards are normalised within their bounds.
 
+    With ``keeps_infos`` there are the infos of the steps too, for the ``relabelling``.
+
     Raises `ZooError` if ``n_step`` is longer than a ring.
     """
 
@@ -85,6 +96,7 @@ class ReplayMemory:
         gamma: float = 0.99,
         relabelling: Relabelling | None = None,
         transforms: Sequence[Transform] = (),
+        keeps_infos: bool = False,
     ) -> None:
         self.length = ring_length(capacity, n_envs, once=optimize_memory_usage)
         if n_step > self.length - optimize_memory_usage:
@@ -100,6 +112,8 @@ class ReplayMemory:
         self.relabelling = relabelling
         self.episodes = Episodes(self.length, n_envs) if relabelling is not None else None
         self._relabelled = np.array([], np.int64)
+        self.infos = np.full((self.length, n_envs), None, object) if keeps_infos else None
+        """The info of each step (length, n_envs), dictionaries, where they are kept."""
         self.transforms = transforms
         self.shown = [name for name in SHOWN if name in specs]
         self._come_last = {*OUTCOME, *(f"next_{name}" for name in self.shown)}
@@ -179,6 +193,10 @@ class ReplayMemory:
         as_one = self._are_in_step and not self.optimize_memory_usage
         rows: Any = int(heads[0]) if as_one else (heads, envs)
         self._write(rows, values)
+        if self.infos is not None:
+            infos = outcome.own_infos()
+            for head, env in zip(heads.tolist(), envs.tolist(), strict=True):
+                self.infos[head, env] = infos[env]
         if self.optimize_memory_usage:
             following = {name: values[f"next_{name}"] for name in self.shown}
             self._keep_once(heads, envs, following, values["ended"])
@@ -364,6 +382,7 @@ class ReplayMemory:
             "final_slots": np.empty(0, np.int64) if final is None else final.places,
             "final": {} if final is None else final.all(),
             "sampler": self.sampler.state(),
+            **({} if self.infos is None else {"infos": packed_infos(self.infos[:used])}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -378,6 +397,8 @@ class ReplayMemory:
             {name: transform(lambda array: array[:used], column) for name, column in self.columns.items()},
             state["final"],
         )
+        if self.infos is not None:
+            self.infos[:used] = unpacked_infos(state.get("infos"), (used, self.n_envs))
         self._n_added_before = self._n_added
         self._heads, self._sizes = (state[name].astype(np.int64) for name in ("heads", "sizes"))
         self._are_in_step = all((each == each[0]).all() for each in (self._heads, self._sizes))

@@ -108,4 +108,4 @@ def watch_episodes(
     n_envs = n_workers * envs.num_envs
     monitor = EpisodeMonitor(run.monitor, n_envs, env_id=env.id, info_keywords=keywords)
     closing.callback(monitor.close)
-    envs.monitor = monitor
+    envs.monitor, envs.start = monitor, monitor.start

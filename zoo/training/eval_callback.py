@@ -145,10 +145,10 @@ class EvalCallback(Callback):
     def _take_in(self, algorithm: Training, evaluation: Evaluation) -> None:
         self.n_evaluations += 1
         self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
-        algorithm.record("eval/mean_reward", evaluation.mean)
-        algorithm.record("eval/mean_ep_length", evaluation.mean_length)
+        scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
         if evaluation.success_rate is not None:
-            algorithm.record("eval/success_rate", evaluation.success_rate)
+            scalars["eval/success_rate"] = evaluation.success_rate
+        algorithm.record_row(scalars)
         if self.run is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()

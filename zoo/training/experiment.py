@@ -160,12 +160,17 @@ class Experiment:
         Return whether there was anything to do. A signal that comes meanwhile leaves a checkpoint from which
         only the evaluation is done again.
         """
+        from zoo.training.logging_callback import LoggingCallback
+
         evaluation = self._evaluation
         if evaluation is None or evaluation.evaluated_at == self.algorithm.num_timesteps:
             return False
         with self.algorithm.runtime.in_force(), contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
         evaluation.on_training_end(self.algorithm)
+        for each in self.callbacks:
+            if isinstance(each, LoggingCallback):
+                each.on_training_end(self.algorithm)
         return True
 
     def _sync_logs(self) -> None:

@@ -45,13 +45,15 @@ class LoggingCallback(Callback):
         self._timings = dict(algorithm.timings)
 
     def on_steps(self, algorithm: Training) -> None:
-        """Report."""
+        """Report; evaluations at steps before come first, each as a row of its own."""
+        self._write_rows(algorithm, before=algorithm.num_timesteps)
         self.trackers.write(self._report(algorithm))
 
     def on_training_end(self, algorithm: Training) -> None:
-        """Report what came since the last report, and close the outputs."""
+        """Report what came since the last report, an evaluation after the training too; close the outputs."""
         if algorithm.num_timesteps > self._reported_step:
-            self.trackers.write(self._report(algorithm))
+            self.on_steps(algorithm)
+        self._write_rows(algorithm, before=algorithm.num_timesteps + 1)
         now = time.perf_counter()
         self._elapsed_before += now - self._started
         self._started = now
@@ -77,6 +79,10 @@ class LoggingCallback(Callback):
         check_numbers(values, "elapsed", "reported")
         self._elapsed_before, self._reported_before = values["elapsed"], values["reported"]
         self.trackers.load_state(values["outputs"])
+
+    def _write_rows(self, algorithm: Training, *, before: int) -> None:
+        for timesteps, scalars in algorithm.read_rows(before).items():
+            self.trackers.write(Report(timesteps, {STEPS: timesteps, **scalars}))
 
     def _report(self, algorithm: Training) -> Report:
         now = time.perf_counter()

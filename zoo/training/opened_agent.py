@@ -145,7 +145,7 @@ def _env_config(
     wanted = None if named is None else env_id(named)
     if wanted is not None and wanted != values.get("id"):
         same_environment = _without_module(wanted) == _without_module(str(values.get("id")))
-        values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": None})
+        values |= {"id": wanted} | ({} if same_environment else {"kwargs": {}, "max_episode_steps": "auto"})
     if not files.is_trusted:
         refuse_foreign_environment(values, origin, named_by_user=named)
     values = _laid_over(values, changes)

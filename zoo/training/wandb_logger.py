@@ -59,6 +59,7 @@ class WandbLogger(Logger):
         self._earlier: list[Path] = []
         self._known: tuple[list[int], set[int]] = [], set()
         self._videos: dict[str, tuple[str, int]] = {}
+        self._last_step: int | None = None
         self._exit_code: int | None = None
 
     def write(self, report: Report) -> None:
@@ -66,9 +67,12 @@ class WandbLogger(Logger):
             self._open()
             self._fill_in(report.timesteps)
         videos, self._videos = self._videos, {}
-        if report.timesteps not in self._known_steps():
+        # W&B takes one row with a number; an evaluation after the last report is at the same step.
+        number = report.timesteps + (report.timesteps == self._last_step)
+        self._last_step = report.timesteps
+        if number not in self._known_steps():
             media = {name: self._media(*video) for name, video in videos.items() if Path(video[0]).is_file()}
-            self._run.log({**report.scalars, **media}, step=report.timesteps, commit=True)
+            self._run.log({**report.scalars, **media}, step=number, commit=True)
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
         """Keep a video for the next row."""

@@ -90,10 +90,12 @@ def join_finals(plan: Plan, search: SharedStudy) -> Finals | None:
             return None
         name = plan.full_name + TOP
         study = existing_study(name, search.storage) or _begin(name, plan, search)
-        trials = study.get_trials(deepcopy=False)
-        known = {(trial.user_attrs.get(TRIAL), trial.user_attrs.get(SEED)) for trial in trials}
+        trials, alike = study.get_trials(deepcopy=False), _by_values(plan, search)
+        known = {(alike.get(trial.user_attrs.get(TRIAL)), trial.user_attrs.get(SEED)) for trial in trials}
         seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
-        wanted = [(number, seed) for seed in seeds for number in candidates if (number, seed) not in known]
+        wanted = [
+            (number, seed) for seed in seeds for number in candidates if (alike[number], seed) not in known
+        ]
         for number, seed in wanted:
             study.enqueue_trial({}, user_attrs={TRIAL: number, SEED: seed})
         trials = study.get_trials(deepcopy=False)
@@ -105,16 +107,25 @@ def join_finals(plan: Plan, search: SharedStudy) -> Finals | None:
 def best_trials(plan: Plan, search: SharedStudy) -> list[FrozenTrial]:
     """Return the best complete trials, the best first; of several objectives the first one decides.
 
-    A trial that this study's space can't have drawn is none of them.
+    Of trials with equal values, which would be equal trainings on the same fresh seeds, the best is one of
+    them. A trial that this study's space can't have drawn is none.
     """
     if plan.objective.is_single:
         complete = [trial for trial in search.trials() if trial.state == TrialState.COMPLETE]
     else:
         complete = search.study.best_trials
     descending = search.study.directions[0] == StudyDirection.MAXIMIZE
-    own = [trial for trial in complete if has_values(trial, plan)]
-    ranked = sorted(own, key=lambda trial: trial.values[0], reverse=descending)
-    return ranked[: max(1, plan.config["top_k"])]
+    alike, distinct = _by_values(plan, search), dict[str, FrozenTrial]()
+    for trial in sorted(complete, key=lambda trial: trial.values[0], reverse=descending):
+        if trial.number in alike:
+            distinct.setdefault(alike[trial.number], trial)
+    return list(distinct.values())[: max(1, plan.config["top_k"])]
+
+
+def _by_values(plan: Plan, search: SharedStudy) -> dict[Any, str]:
+    """Return, by the numbers of this study's trials, a text that is equal for those of equal values."""
+    own = [trial for trial in search.trials() if has_values(trial, plan)]
+    return {trial.number: repr(sorted(values_of(trial, plan).items())) for trial in own}
 
 
 def values_of(trial: FrozenTrial, plan: Plan) -> Values:
@@ -145,11 +156,14 @@ def ranking(plan: Plan, search: SharedStudy) -> list[Ranked]:
         return []
     candidates = [trial.number for trial in best_trials(plan, search)]
     seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
-    found = {number: Ranked(number) for number in candidates}
+    alike = _by_values(plan, search)
+    found, done = {alike[number]: Ranked(number) for number in candidates}, set()
     for trial in counted(study.get_trials(deepcopy=False)):
-        number, seed = trial.user_attrs.get(TRIAL), trial.user_attrs.get(SEED)
-        if number in found and seed in seeds:
-            _take_in(found[number], trial)
+        values, seed = alike.get(trial.user_attrs.get(TRIAL)), trial.user_attrs.get(SEED)
+        if values in found and seed in seeds and (values, seed) not in done:
+            _take_in(found[values], trial)
+            if trial.state == TrialState.COMPLETE:
+                done.add((values, seed))
     for each in found.values():
         _score(each, plan.objective)
     sign = -1 if study.directions[0] == StudyDirection.MAXIMIZE else 1

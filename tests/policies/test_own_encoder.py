@@ -14,7 +14,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 import zoo
-from zoo.agents.agent_folder import read_agent
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
 from zoo.errors import ZooError
 
@@ -160,19 +159,3 @@ def test_width_of_other_encoders_would_do_nothing() -> None:
 def test_names_of_stable_baselines_are_answered(name: str) -> None:
     with pytest.raises(ZooError, match=rf"{name}.*policy\.encoder=.*_target_"):
         zoo.PPO2({name: Width}, "CartPole-v1", **QUIET)
-
-
-def test_agent_in_a_run_of_ones_own_may_name_no_other_encoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = zoo.train(
-        *("algo=a2c", "env=CartPole-v1", "n_timesteps=20", "callbacks=none", "compile=false", "verbose=0")
-    )
-    (agent,) = (each.parent for each in Path(result.run.path).glob("*/config.yaml"))
-    config = agent / "config.yaml"
-    values = yaml.safe_load(config.read_text())
-    values["policy"]["encoder"] = {"_target_": f"{__name__}.Width"}
-    config.write_text(yaml.safe_dump(values))
-    with pytest.raises(ZooError, match=r"policy\.encoder"):
-        read_agent(agent)

@@ -32,7 +32,6 @@ from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files.plain_data import to_json
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
-from zoo.training.checkpoint_files import check_workers
 from zoo.training.configured_callbacks import make_callbacks
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.run_folder import RunFolder
@@ -291,19 +290,6 @@ def test_two_damaged_checkpoints_are_told_with_what_can_be_done(
     assert str(raised.value).count("is damaged") == 2
     assert f"init_from={tmp_path}" in str(raised.value)
     assert f"Without {folder} the run starts anew" in str(raised.value)
-
-
-def test_a_folder_in_a_checkpoints_place_is_moved_aside_for_the_one_before(
-    tmp_path: Path, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
-) -> None:
-    ppo2().learn(128, CheckpointCallback(tmp_path, every=64))
-    (tmp_path / "checkpoint.json").unlink()
-    (tmp_path / "checkpoint.json").mkdir()
-    assert read_checkpoint(tmp_path).timesteps == 64
-    assert "the run goes on from the checkpoint before, at step 64" in capsys.readouterr().err
-    check_workers(tmp_path, 1)
-    assert read_checkpoint(tmp_path).timesteps == 64
-    assert (tmp_path / "checkpoint.json.damaged").is_dir()
 
 
 def test_a_damaged_checkpoint_does_not_become_the_one_before(

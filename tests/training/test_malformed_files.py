@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from zoo.cli import status_of
-from zoo.files.plain_data import to_json
 
 RUN = (
     *("algo=a2c", "env=CartPole-v1", "n_timesteps=40", "n_envs=2", "algo.n_steps=5", "policy.net_arch=[4]"),
@@ -151,45 +150,6 @@ def test_malformed_file_is_told_in_a_few_lines(
         if status == 2:
             assert told.err.count("zoo: ") >= 1, (place, name)
             assert len(told.err.splitlines()) <= 4, (place, name, told.err)
-
-
-def edit_checkpoint(run: Path, values: dict[str, Any]) -> None:
-    """Change a checkpoint so that its checksum is right."""
-    file = run / "checkpoint" / "checkpoint.json"
-    record = {**json.loads(file.read_text()), **values}
-    record.pop("checksum")
-    file.write_text(to_json({**record, "checksum": zlib.crc32(to_json(record).encode())}))
-
-
-INNER_VALUES: dict[str, Any] = {
-    "steps that are a text": {"timesteps": "x"},
-    "steps below nothing": {"timesteps": -5},
-    "steps that are true": {"timesteps": True},
-    "algorithm that is a list": {"algorithm": []},
-    "format that is a list": {"format": [4]},
-    "workers that are a text": {"workers": "ab"},
-    "workers that are numbers": {"workers": [1]},
-    "callbacks that are a number": {"callbacks": 3},
-    "callback that is a number": {"callbacks": {"EvalCallback": 3}},
-    "monitor that is a text": {"monitor": "x"},
-    "monitor before the file": {"monitor": [-1, 0]},
-    "parts that are a list": {"parts": [1]},
-    "part that is a number": {"parts": {"a": 1}},
-    "part of a text of bytes": {"parts": {"a": {"name": "0" * 32, "checksum": 1, "bytes": "x"}}},
-    "tensors that are a number": {"tensors": 7},
-    "checksum that is a text": {"tensors_checksum": "x"},
-}
-
-
-@pytest.mark.parametrize("values", INNER_VALUES.values(), ids=INNER_VALUES)
-def test_checkpoint_with_a_value_of_another_kind_is_told_in_one_line(
-    run: Path, values: dict[str, Any], capfd: pytest.CaptureFixture[str]
-) -> None:
-    edit_checkpoint(run, values)
-    (run / "checkpoint" / "previous.json").unlink(missing_ok=True)
-    assert status_of(["train", "resume=run", "verbose=0"]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "checkpoint.json is damaged: " in line
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def read_yaml(file: Path) -> tuple[DictConfig, dict[str, str | None]]:
         with interrupts_kept():
             text = file.read_text(encoding="utf-8")
             config = OmegaConf.create(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
     if not isinstance(config, DictConfig):
         raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")

@@ -23,7 +23,7 @@ from typing import Any
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.checksums import checksum_of
-from zoo.files.damaged import UNREADABLE, move_aside
+from zoo.files.damaged import UNREADABLE
 from zoo.files.plain_data import parse_json, to_json
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, read_tensors, write_tensors
@@ -127,8 +127,6 @@ def read_files(folder: Path, *, for_more_steps: bool = False) -> tuple[dict[str,
             step = f"step {values['timesteps']:,}"
             tell(f"{problems[0]}; the run goes on from the checkpoint before, at {step}")
             with contextlib.suppress(OSError):
-                if (folder / NEWEST).is_dir():  # in whose place no file can be put
-                    move_aside(folder / NEWEST)
                 os.replace(folder / PREVIOUS, folder / NEWEST)
         return values, arrays
     raise ZooError(

@@ -503,6 +503,14 @@ def test_study_of_which_nothing_was_tried_leaves_nothing_behind() -> None:
         assert list(Path().rglob("*")) == []
 
 
+def test_study_of_which_nothing_was_tried_leaves_another_in_the_same_folder_alone() -> None:
+    one_trial()
+    config = config_of("storage=journal", "n_trials=1")
+    with pytest.raises(ZooError, match="nonsense"):
+        tune({**config, "env": {**config["env"], "kwargs": {"nonsense": 1}}})
+    assert begun("n_trials=1").remarks == ["goes on: 1 of 1 trials are done"]
+
+
 def test_page_counts_trials_as_the_console_does() -> None:
     pytest.importorskip("plotly")
     config = config_of("n_trials=2")

@@ -70,11 +70,6 @@ Report = Callable[[int, Training], str | None]
 """Takes the steps of a training so far and what it has shown; returns why it should end, if it should."""
 
 
-def returns_of(trainings: Trainings) -> np.ndarray:
-    """Return the returns of the last evaluations of all trainings."""
-    return np.concatenate([each.last.returns for each in trainings])
-
-
 def steps_to(threshold: float, training: Training) -> float:
     """Return the environment steps to the first evaluation whose mean return is at least ``threshold``.
 
@@ -89,26 +84,6 @@ def steps_to(threshold: float, training: Training) -> float:
     return training.n_timesteps * (1 + missing / (1 + missing))
 
 
-def _success_rate(trainings: Trainings) -> float:
-    successes = [each.last.successes for each in trainings]
-    if any(each is None for each in successes):
-        raise NoSuccessError(
-            "objective=success_rate: the environment does not say whether an episode was a success"
-            " (`is_success` or `success` in the info of its last step)"
-        )
-    return float(np.concatenate([each for each in successes if each is not None]).mean())
-
-
-def _speed(trainings: Trainings) -> float:
-    return float(np.mean([each.steps_per_second for each in trainings]))
-
-
-_SCORES: dict[str, Callable[[Trainings], float]] = {
-    "mean_return": lambda trainings: float(returns_of(trainings).mean()),
-    "iqm": lambda trainings: float(iqm(returns_of(trainings))),
-    "success_rate": _success_rate,
-    "steps_per_second": _speed,
-}
 TO_THRESHOLD = "time_to_threshold"
 OBJECTIVES = ("mean_return", "iqm", "success_rate", TO_THRESHOLD, "steps_per_second")
 
@@ -142,31 +117,34 @@ class Objective:
 
     def values(self, trainings: Trainings) -> list[float]:
         """Return what these trainings are worth. Raises `NoSuccessError`."""
-        return [self._value(name, trainings) for name in self.names]
+        found = []
+        for name in self.names:
+            pooled = np.concatenate([self._samples(name, each) for each in trainings])
+            found.append(float(iqm(pooled) if name == "iqm" else pooled.mean()))
+        return found
 
     def samples(self, training: Training) -> list[float]:
         """Return the numbers of one training by whose middle its values are ranked on fresh seeds."""
-        name = self.names[0]
-        if name == TO_THRESHOLD:
-            return [self._value(name, [training])]
-        if name == "success_rate":
-            _success_rate([training])
-            successes: Any = training.last.successes
-            return [float(each) for each in successes]
-        if name == "steps_per_second":
-            return [training.steps_per_second]
-        return [float(each) for each in training.last.returns]
+        return self._samples(self.names[0], training)
 
     @property
     def ranks_by_mean(self) -> bool:
         """Whether fresh seeds are compared by the mean of their samples, else by the interquartile mean."""
-        return self.names[0] in ("success_rate", TO_THRESHOLD, "steps_per_second")
+        return self.names[0] not in ("mean_return", "iqm")
 
-    def _value(self, name: str, trainings: Trainings) -> float:
+    def _samples(self, name: str, training: Training) -> list[float]:
         if name == TO_THRESHOLD:
             assert self.threshold is not None
-            return float(np.mean([steps_to(self.threshold, each) for each in trainings]))
-        return _SCORES[name](trainings)
+            return [steps_to(self.threshold, training)]
+        if name == "steps_per_second":
+            return [training.steps_per_second]
+        shown = training.last.successes if name == "success_rate" else training.last.returns
+        if shown is None:
+            raise NoSuccessError(
+                "objective=success_rate: the environment does not say whether an episode was a success"
+                " (`is_success` or `success` in the info of its last step)"
+            )
+        return [float(each) for each in shown]
 
 
 # -- trainings ------------------------------------------------------------------------------------------
@@ -187,7 +165,8 @@ def train(
     shown = Training(int(config["n_timesteps"]))
     with Experiment(config) as experiment:
         run, algorithm = experiment.run, experiment.algorithm
-        watch = _Watch(_evaluation_of(experiment), shown, report)
+        evaluation = next(each for each in experiment.callbacks if isinstance(each, EvalCallback))
+        watch = _Watch(evaluation, shown, report)
         experiment.callbacks.append(watch)
         if begun is not None:
             begun(run.path)
@@ -284,10 +263,3 @@ class _Watch(Callback):
         self.reason = self.report(steps, self.shown)
         if self.reason is not None:
             algorithm.request_stop(self.reason)
-
-
-def _evaluation_of(experiment: Experiment) -> EvalCallback:
-    found = next((each for each in experiment.callbacks if isinstance(each, EvalCallback)), None)
-    if found is None:
-        raise ZooError("`callbacks.eval` is switched off: without evaluations no trial has a score")
-    return found

@@ -222,13 +222,14 @@ FirstTrials = list[tuple[dict[str, Any], str]]
 
 
 def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
-    """Begin the study, or go on with it; return it, what to say of how it begins, and whether it is new.
+    """Begin the study, or go on with it; return it, what to say of that, and whether its folder is new too.
 
     Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
     """
     with quiet_optuna():
         # Before there is anything: a mistake in it is told each time, and leaves nothing behind.
-        early = None if plan.folder.exists() else _warm_start(plan)
+        was_there = plan.folder.exists()
+        early = None if was_there else _warm_start(plan)
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
         with storage.mistakes_told(), storage.turn(plan.full_name):
             study = existing_study(plan.full_name, storage)
@@ -236,7 +237,7 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
                 # Nothing was tried: perhaps for a mistake that is mended now.
                 optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
                 study = None
-            is_new = study is None
+            is_new = study is None and not was_there
             if study is None:
                 first, remarks = early or _warm_start(plan)
                 study = _begin(plan, storage, first)
@@ -342,19 +343,11 @@ def _unused_warm_start(study: Study, plan: Plan) -> list[str]:
 
 
 def _warm_start(plan: Plan) -> tuple[FirstTrials, list[str]]:
-    """Return the trials to begin with, and what to say of them."""
-    setting = plan.config["warm_start"]
-    if setting is True:
-        return _from_config(plan)
+    """Return the trials to begin with, and what to say of them: as far as the space has their values."""
+    setting, tuned = plan.config["warm_start"], plan.base["tuned"]
     if isinstance(setting, str):
         return _from_study(plan, setting)
-    return [], []
-
-
-def _from_config(plan: Plan) -> tuple[FirstTrials, list[str]]:
-    """Let the first trial have the tuned file's values, as far as the space has them."""
-    tuned = plan.base["tuned"]
-    if tuned in (None, "none"):
+    if not setting or tuned in (None, "none"):
         return [], []
     found, outside = plan.space.parameters_of(plan.base)
     drawn = f"; those of {', '.join(outside)} lie outside the space and are drawn" if outside else ""

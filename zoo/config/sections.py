@@ -37,7 +37,7 @@ _FOLDER_NAME = "zoo.envs.ids:folder_name"
 _ENV_CONFIG = "zoo.envs.config:env_config"
 _IS_ATARI = "zoo.envs.config:is_atari"
 _CHECKED_SAMPLER = "zoo.tuning.samplers:checked_sampler"
-_CHECKED_PRUNER = "zoo.tuning.pruners:checked_pruner"
+_CHECKED_PRUNER = "zoo.tuning.samplers:checked_pruner"
 
 _REFUSE_FOREIGN_RUN = "zoo.agents.foreign_runs:refuse_foreign_run"
 _CONFIG_OF_OWN_RUN = "zoo.agents.own_runs:config_of_own_run"

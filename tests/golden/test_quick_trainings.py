@@ -1,6 +1,6 @@
 """Four quick trainings score what they did: the mean return of the last agent over fifty episodes.
 
-`python tests/golden/test_quick_trainings.py` prints the scores of seeds 1, 2 and 3, from which bounds are set:
+`python tests/golden/test_quick_trainings.py` prints the scores of seeds 1, 2 and 3; bounds are set
 a little below the worst of them.
 """
 

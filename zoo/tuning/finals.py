@@ -83,7 +83,7 @@ def join_finals(plan: Plan, search: SharedStudy) -> Finals | None:
             return None
         name = plan.full_name + TOP
         study = existing_study(name, search.storage) or _begin(name, plan, search)
-        trials, alike = study.get_trials(deepcopy=False), _by_values(plan, search)
+        trials, alike = study.get_trials(deepcopy=False), _by_values(search)
         known = {(alike.get(trial.user_attrs.get(TRIAL)), trial.user_attrs.get(SEED)) for trial in trials}
         seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
         wanted = [
@@ -108,10 +108,16 @@ def best_trials(plan: Plan, search: SharedStudy) -> list[FrozenTrial]:
     else:
         complete = search.study.best_trials
     descending = search.study.directions[0] == StudyDirection.MAXIMIZE
-    distinct: dict[str, FrozenTrial] = {}
+    alike, distinct = _by_values(search), dict[str, FrozenTrial]()
     for trial in sorted(complete, key=lambda trial: trial.values[0], reverse=descending):
-        distinct.setdefault(repr(sorted(values_of(trial).items())), trial)
+        distinct.setdefault(alike[trial.number], trial)
     return list(distinct.values())[: max(1, plan.config["top_k"])]
+
+
+def _by_values(search: SharedStudy) -> dict[Any, str]:
+    """Return, by the numbers of the search's trials, a text that is equal for those of equal values."""
+    own = [trial for trial in search.trials() if "values" in trial.user_attrs]
+    return {trial.number: repr(sorted(values_of(trial).items())) for trial in own}
 
 
 def values_of(trial: FrozenTrial) -> Values:
@@ -128,7 +134,7 @@ def ranking(plan: Plan, search: SharedStudy) -> list[Ranked]:
         return []
     candidates = [trial.number for trial in best_trials(plan, search)]
     seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
-    alike = _by_values(plan, search)
+    alike = _by_values(search)
     found, done = {alike[number]: Ranked(number) for number in candidates}, set()
     for trial in counted(study.get_trials(deepcopy=False)):
         values, seed = alike.get(trial.user_attrs.get(TRIAL)), trial.user_attrs.get(SEED)

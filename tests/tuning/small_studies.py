@@ -6,14 +6,15 @@ import copy
 import functools
 import os
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from omegaconf import OmegaConf
+from optuna.trial import Trial
 
 import zoo
 from zoo.tuning.plan import Plan
-from zoo.tuning.shared_study import new_worker_name
-from zoo.tuning.study import quiet_optuna
+from zoo.tuning.study import new_worker_name, quiet_optuna
 from zoo.tuning.tune import Search, search
 from zoo.tuning.worker import Worker
 
@@ -65,3 +66,20 @@ def worked(*more: str) -> Search:
     with quiet_optuna():
         worker_of(found).work()
     return found
+
+
+def tried(found: Search, objective: Callable[[Trial], Sequence[float]], worker: str = "somebody") -> bool:
+    """Run a trial of a study without a training, as a worker of that name."""
+    found.shared.worker = worker
+    with quiet_optuna():
+        return found.shared.run_next(objective, lambda trial: None)
+
+
+def drawn_by(found: Search, score: float = 1.0) -> Callable[[Trial], Sequence[float]]:
+    """Return an objective that draws a trial's values and gives it a score."""
+
+    def objective(trial: Trial) -> Sequence[float]:
+        trial.set_user_attr("values", found.plan.space.suggest(trial, found.plan.base))
+        return [score]
+
+    return objective

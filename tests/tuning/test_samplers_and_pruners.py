@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from typing import Any
 
 import optuna
@@ -11,9 +10,8 @@ import pytest
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from zoo.tuning.cma_es import CmaEsSampler
-from zoo.tuning.pruners import PRUNERS, pruner_settings
-from zoo.tuning.samplers import NEEDS, SAMPLERS, sampler_settings
+from zoo.errors import ZooError
+from zoo.tuning.samplers import NEEDS, PRUNERS, SAMPLERS, make_pruner, make_sampler
 from zoo.tuning.study import quiet_optuna
 
 STEPS = (100, 200, 300, 400)
@@ -22,11 +20,11 @@ STEPS = (100, 200, 300, 400)
 def searched(name: str, n_trials: int, worth: float = 1.0, **settings: Any) -> Study:
     """Return a study of two numbers whose best is at (0.3, 0.3), or the worst with ``worth`` -1."""
     pytest.importorskip(NEEDS.get(name, "optuna"))
-    sampler = sampler_settings({"name": name, **settings})
+    section = {"name": name, **settings}
     with quiet_optuna():
         study = optuna.create_study(direction="maximize")
         for number in range(n_trials):
-            study.sampler = sampler.make(1, 100 + number)
+            study.sampler = make_sampler(section, 1, 100 + number)
             trial = study.ask()
             x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
             study.tell(trial, -worth * ((x - 0.3) ** 2 + (y - 0.3) ** 2))
@@ -48,7 +46,7 @@ CLASSES = {
 
 
 def test_samplers_are_optunas_of_that_name() -> None:
-    made = {name: type(sampler_settings({"name": name}).make(1, 2)).__name__ for name in SAMPLERS}
+    made = {name: type(make_sampler({"name": name}, 1, 2)).__name__ for name in SAMPLERS}
     assert made == CLASSES
 
 
@@ -83,84 +81,27 @@ def test_evolution_notes_its_generations(name: str, mark: str) -> None:
     assert any(key.startswith(mark) for trial in study.trials for key in trial.system_attrs)
 
 
-class Dangerous:
-    """Runs code when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return pytest.fail, ("it was unpickled",)
-
-
-def evolved(make: Any, n_trials: int, worth: float = 1.0, *, edited: bool = False) -> Study:
-    """Return a study of a real and a whole number by CMA-ES; ``edited``: somebody writes into its storage."""
-    with quiet_optuna():
-        study = optuna.create_study(direction="maximize")
-        for number in range(n_trials):
-            study.sampler = make(number)
-            trial = study.ask()
-            x, y = trial.suggest_float("x", 0, 1), trial.suggest_int("y", 0, 9)
-            if edited:
-                for prefix in ("cma", "cmawm"):
-                    written = {"key": f"{prefix}:optimizer:0", "value": pickle.dumps(Dangerous()).hex()}
-                    study._storage.set_trial_system_attr(trial._trial_id, **written)
-            study.tell(trial, -worth * ((x - 0.3) ** 2 + (y / 9 - 0.3) ** 2))
-    return study
+def test_other_samplers_and_pruners_of_optunas_are_named_by_their_class() -> None:
+    brute = make_sampler({"_target_": "optuna.samplers.BruteForceSampler"}, 1, 2)
+    assert isinstance(brute, optuna.samplers.BruteForceSampler)
+    values = {"_target_": "optuna.pruners.ThresholdPruner", "lower": 3.0}
+    assert isinstance(make_pruner(values, 100, 400), optuna.pruners.ThresholdPruner)
 
 
-@pytest.mark.parametrize("with_margin", [True, False])
-def test_evolution_stands_where_optunas_own_does(with_margin: bool) -> None:
-    pytest.importorskip("cmaes")
-    settings: dict[str, Any] = {"n_startup_trials": 4, "with_margin": with_margin, "popsize": 4}
-    with quiet_optuna():
-        theirs = [optuna.samplers.CmaEsSampler(seed=number, **settings) for number in range(15)]
-        study = evolved(lambda number: theirs[number], 14)
-        ours = CmaEsSampler(seed=1, **settings)
-        trial = study.ask()
-        ours.sample_relative(
-            study, study.trials[-1], ours.infer_relative_search_space(study, study.trials[-1])
-        )
-        done = [each for each in study.trials if each.state.is_finished()]
-        found, wanted = ours._restore_optimizer(done), theirs[14]._restore_optimizer(done)
-    assert trial.number == 14
-    assert wanted is not None
-    assert found.generation == wanted.generation == 2
-    assert found.mean == pytest.approx(wanted.mean)
-    inner = [getattr(each, "_cma", each) for each in (found, wanted)]
-    assert pytest.approx(inner[1]._C) == inner[0]._C
-    assert inner[0]._sigma == pytest.approx(inner[1]._sigma)
-
-
-@pytest.mark.parametrize("with_margin", [True, False])
-def test_evolution_unpickles_and_pickles_nothing(with_margin: bool) -> None:
-    pytest.importorskip("cmaes")
-    settings = {"name": "cmaes", "n_startup_trials": 2, "population": 3, "with_margin": with_margin}
-    sampler = sampler_settings(settings)
-    study = evolved(lambda number: sampler.make(1, number), 9, edited=True)
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 9
-    assert max(trial.system_attrs.get(f"{PREFIX[with_margin]}:generation", 0) for trial in study.trials) == 2
-    study = evolved(lambda number: sampler.make(1, number), 9)
-    assert not [key for trial in study.trials for key in trial.system_attrs if "optimizer" in key]
-
-
-PREFIX = {True: "cmawm", False: "cma"}
-
-
-def test_evolution_leaves_out_points_that_it_never_drew() -> None:
-    pytest.importorskip("cmaes")
-    sampler = sampler_settings({"name": "cmaes", "n_startup_trials": 2, "population": 3})
-    with quiet_optuna():
-        study = evolved(lambda number: sampler.make(1, number), 3)
-        for point in (None, "x", [1.0], [1e300, 0.0], [float("nan"), 0.0], [[1.0, 2.0]]):
-            study.add_trial(
-                optuna.trial.create_trial(
-                    params=study.trials[0].params,
-                    distributions=study.trials[0].distributions,
-                    value=1.0,
-                    system_attrs={"cmawm:generation": 0, "x_for_tell": point},
-                )
-            )
-        study.sampler = sampler.make(1, 99)
-        assert 0 <= study.ask().suggest_float("x", 0, 1) <= 1
-    assert study.trials[-1].system_attrs["cmawm:generation"] == 0
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        ({"_target_": "optuna.samplers.TPESampler", "n_startup_trails": 3}, "n_startup_trials"),
+        ({"_target_": "optuna.samplers.TPE"}, "optuna.samplers.TPE"),
+        ({"_target_": "os.getcwd"}, "os.getcwd"),
+        ({"name": "tpe", "n_startup_trials": "abc"}, "sampler.n_startup_trials=abc"),
+        ({"name": "cmaes", "popsize": 3}, "sampler.popsize"),
+        ({"name": "nsgaii", "crossover": 3.0}, "crossover"),
+    ],
+)
+def test_sampler_that_optuna_does_not_take_is_told(section: dict[str, Any], named: str) -> None:
+    with pytest.raises(ZooError, match=named):
+        make_sampler(section, 1, 2)
 
 
 def test_gaussian_process_is_near_the_best_after_few_trials() -> None:
@@ -170,7 +111,7 @@ def test_gaussian_process_is_near_the_best_after_few_trials() -> None:
 
 PRUNER_CLASSES = {
     "none": "NopPruner",
-    "median": "PercentilePruner",
+    "median": "MedianPruner",
     "percentile": "PercentilePruner",
     "successive_halving": "SuccessiveHalvingPruner",
     "hyperband": "HyperbandPruner",
@@ -179,7 +120,7 @@ PRUNER_CLASSES = {
 
 
 def test_pruners_are_optunas_of_that_name() -> None:
-    made = {name: type(pruner_settings({"name": name}).make(100, 400)).__name__ for name in PRUNERS}
+    made = {name: type(make_pruner({"name": name}, 100, 400)).__name__ for name in PRUNERS}
     assert made == PRUNER_CLASSES
 
 
@@ -208,7 +149,7 @@ def test_pruner_ends_a_trial_where_only_it_would(
     if name in ("median", "percentile"):
         settings = {**settings, "n_warmup_steps": 0}
     with quiet_optuna():
-        pruner = pruner_settings({"name": name, **settings}).make(100, 400)
+        pruner = make_pruner({"name": name, **settings}, 100, 400)
         study = optuna.create_study(direction="maximize", pruner=pruner)
         for worth in range(0, 100, 10):
             ended(study, (float(worth),) * 4, may_end=False)
@@ -217,7 +158,7 @@ def test_pruner_ends_a_trial_where_only_it_would(
 
 def test_hyperband_has_brackets_that_leave_a_trial_alone_for_longer() -> None:
     with quiet_optuna():
-        pruner = pruner_settings({"name": "hyperband"}).make(100, 900)
+        pruner = make_pruner({"name": "hyperband"}, 100, 900)
         study = optuna.create_study(direction="maximize", pruner=pruner)
         for worth in range(60, 0, -1):
             ended(study, (float(worth),) * 4)

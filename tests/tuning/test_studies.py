@@ -13,21 +13,15 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState
-from small_studies import begun, config_of, worked, worker_of
+from small_studies import begun, config_of, drawn_by, tried, worked, worker_of
 
 import zoo
-import zoo.tuning.trials as trials_module
 from zoo.errors import ZooError
 from zoo.files.printing import without_password
-from zoo.training.experiment import Experiment
-from zoo.training.logging_callback import LoggingCallback
 from zoo.tuning.finals import Finals
-from zoo.tuning.pool import Pool
-from zoo.tuning.result import counts, result_of, table
-from zoo.tuning.shared_study import GOES_ON, counted
-from zoo.tuning.study import quiet_optuna
+from zoo.tuning.report import counts, result_of, table
+from zoo.tuning.study import counted, goes_on_from, quiet_optuna
 from zoo.tuning.tune import Search, search, tune
-from zoo.tuning.worker import SameFailureError
 
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
 
@@ -43,10 +37,7 @@ def seed_of(run: str) -> str:
 def one_trial(*more: str) -> None:
     """Begin a study in which one trial is done, without a training."""
     found = begun("n_trials=1", *more)
-    with quiet_optuna(), found.shared.joined("somebody"):
-        trial = found.shared.claim()
-        assert trial is not None
-        found.shared.finish(trial, [1.0])
+    assert tried(found, drawn_by(found))
 
 
 @pytest.mark.parametrize("storage", ["null", "journal"])
@@ -190,7 +181,7 @@ def test_failed_trial_is_recorded_with_its_reason_and_the_study_goes_on(how: str
 def test_three_failures_alike_in_a_row_end_the_study(capfd: pytest.CaptureFixture[str]) -> None:
     kwargs = "env.kwargs={first: 3, last: 1000}"
     found = begun("env=breaks:Breaks-v0", "n_trials=10", "env.check=false", kwargs)
-    with quiet_optuna(), pytest.raises(SameFailureError, match="broken"):
+    with quiet_optuna(), pytest.raises(ZooError, match="broken"):
         worker_of(found).work()
     assert states(found) == ["FAIL"] * 3
     assert "Traceback" in capfd.readouterr().err
@@ -214,23 +205,54 @@ def test_parameters_that_grow_out_of_bounds_are_a_failed_trial() -> None:
     assert "is not finite" in found.shared.trials()[0].user_attrs["reason"]
 
 
-def test_interrupted_trial_is_run_again_with_the_same_values() -> None:
-    found = begun("n_trials=2", "pruner=none", "n_timesteps=20000", "sampler=random")
-    worker = worker_of(found)
-    with quiet_optuna(), found.shared.joined("somebody"):
-        trial = found.shared.claim()
-        assert trial is not None
-        drawn = found.plan.space.suggest(trial, found.plan.base)
-        found.shared.give_back(trial, "interrupted")
-        again = found.shared.claim()
-        assert again is not None
-        assert found.plan.space.suggest(again, found.plan.base) == drawn
-        assert again.user_attrs[GOES_ON] == trial.number
-        assert [each.number for each in counted(found.shared.trials())] == [again.number]
-        found.shared.finish(again, [1.0])
-        assert found.shared.claim() is not None
-        assert found.shared.claim() is None
-    assert worker.plan.full_name == "a2c/CartPole-v1/default"
+class Killed(BaseException):
+    """As SIGKILL between two lines."""
+
+
+@pytest.mark.parametrize("storage", ["null", "journal"])
+@pytest.mark.parametrize("end", [KeyboardInterrupt, Killed])
+def test_trial_that_was_interrupted_or_killed_is_run_again_with_the_same_values(
+    storage: str, end: type[BaseException]
+) -> None:
+    settings = ("n_trials=2", "sampler=random", f"storage={storage}")
+    found, other = begun(*settings), begun(*settings)
+    queued = {"1 - algo.gamma": 0.05, "algo.n_steps": 7}
+    drawn: list[dict[str, Any]] = []
+
+    def ends(trial: optuna.Trial) -> list[float]:
+        trial.suggest_float("1 - algo.gamma", 0.0001, 0.1, log=True)  # and not yet what else was queued
+        raise end
+
+    def draws(trial: optuna.Trial) -> list[float]:
+        drawn.append(other.plan.space.suggest(trial, other.plan.base))
+        return [1.0]
+
+    with quiet_optuna():
+        found.shared.study.enqueue_trial(queued)
+    with pytest.raises(end):
+        tried(found, ends, "the-dead")
+    assert tried(other, draws)
+    assert tried(other, draws)
+    assert not tried(other, draws)
+    assert (drawn[0]["algo.gamma"], drawn[0]["algo.n_steps"]) == (0.95, 7)
+    assert drawn[1] != drawn[0]
+    trials = other.shared.trials()
+    assert [trial.state.name for trial in trials] == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert [goes_on_from(trial) for trial in trials] == [None, 0, None]
+    assert [trial.number for trial in counted(trials)] == [1, 2]
+
+
+def test_trial_that_kills_its_process_each_time_fails_in_the_end() -> None:
+    def ends(trial: optuna.Trial) -> list[float]:
+        raise Killed
+
+    for index in range(4):
+        with pytest.raises(Killed):
+            tried(begun("n_trials=1"), ends, f"the-dead-{index}")
+    found = begun("n_trials=1")
+    assert not tried(found, ends)
+    result = result_of(found.plan, found.shared)
+    assert counts(result).splitlines() == ["1 failed", "trial 3 failed: its process died"]
 
 
 @pytest.mark.slow
@@ -252,25 +274,10 @@ def test_signal_ends_a_trial_after_its_update_and_gives_it_back() -> None:
     assert states(found) in ([], ["FAIL", "WAITING"])
 
 
-def test_trial_of_a_process_that_died_is_run_by_the_next() -> None:
-    found = begun("n_trials=2", "pruner=none")
-    with quiet_optuna():
-        with found.shared.joined("the-dead"):
-            trial = found.shared.claim()
-            assert trial is not None
-            drawn = found.plan.space.suggest(trial, found.plan.base)
-        assert states(found) == ["RUNNING"]
-        worker_of(found).work()
-    trials = found.shared.trials()
-    assert [trial.state.name for trial in trials] == ["FAIL", "COMPLETE", "COMPLETE"]
-    assert trials[1].user_attrs["values"] == drawn
-    assert len(counted(trials)) == 2
-
-
 def test_no_trial_starts_after_the_time_is_up() -> None:
     found = begun("n_trials=5")
     with quiet_optuna():
-        worker_of(found, deadline=time.time() - 1).work()
+        worker_of(found, time.time() - 1).work()
     assert states(found) == []
 
 
@@ -300,19 +307,15 @@ def test_study_without_a_trial_begins_with_new_settings() -> None:
 
 def test_study_that_another_command_has_just_begun_is_joined() -> None:
     first, second = begun("n_trials=2"), begun("n_trials=2")
-    with quiet_optuna(), first.shared.joined("one"):
-        trial = first.shared.claim()
-    assert trial is not None
-    assert [each.number for each in second.shared.trials()] == [trial.number]
+    assert tried(first, drawn_by(first))
+    assert [each.number for each in second.shared.trials()] == [0]
 
 
 def test_first_trial_has_the_tuned_files_values(working_folder: Path) -> None:
     (working_folder / "mine.yaml").write_text("algo: {gamma: 0.93, learning_rate: lin_2e-3, n_steps: 8}\n")
     found = begun("n_trials=1", "tuned=mine.yaml")
-    with quiet_optuna(), found.shared.joined("somebody"):
-        trial = found.shared.claim()
-        assert trial is not None
-        values = found.plan.space.suggest(trial, found.plan.base)
+    assert tried(found, drawn_by(found))
+    values = found.shared.trials()[0].user_attrs["values"]
     wanted = {"algo.gamma": 0.93, "algo.learning_rate": "lin_0.002", "algo.n_steps": 8}
     assert {path: values[path] for path in wanted} == wanted
     assert found.remarks == ["first trial with the values of mine.yaml"]
@@ -323,10 +326,8 @@ def test_first_trials_have_the_values_of_another_studys_best() -> None:
     other = worked("n_trials=2", "study=other", "pruner=none", "sampler=random")
     place = "warm_start=runs/tune/a2c/CartPole-v1/other"
     found = begun("n_trials=2", place, "algo.gamma=0.95")
-    with quiet_optuna(), found.shared.joined("somebody"):
-        trial = found.shared.claim()
-        assert trial is not None
-        found.plan.space.suggest(trial, found.plan.base)
+    assert tried(found, drawn_by(found))
+    trial = found.shared.trials()[0]
     best = other.shared.study.best_trial.params
     assert trial.params == {name: value for name, value in best.items() if name != "1 - algo.gamma"}
     with pytest.raises(ZooError, match="there is no study"):
@@ -408,6 +409,16 @@ def test_file_that_is_no_study_is_told(working_folder: Path) -> None:
     (working_folder / "broken.db").write_bytes(b"this is not a database, and longer than its header" * 99)
     with pytest.raises(ZooError, match=r"can.t reach the storage .*broken\.db: file is not a database"):
         begun("storage=broken.db")
+
+
+@pytest.mark.parametrize("setting", ["storage", "warm_start"])
+@pytest.mark.parametrize("content", ["a log\nof a server\n", '[1]\n{"op_code": 99}\n', '{"op_code":1}\n'])
+def test_journal_that_is_none_is_told_in_one_line(working_folder: Path, setting: str, content: str) -> None:
+    (working_folder / "server.log").write_text(content)
+    with pytest.raises(ZooError, match=r"server\.log") as raised:
+        begun(f"{setting}=server.log")
+    assert len(str(raised.value).splitlines()) == 1
+    assert (working_folder / "server.log").read_text() == content
 
 
 def test_unknown_sampler_is_told_with_the_nearest() -> None:
@@ -511,54 +522,34 @@ def test_warm_start_of_a_study_that_goes_on_is_not_kept_silent() -> None:
     ]
 
 
-def test_small_try_logs_nowhere_and_a_complete_study_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun_runs: list[str] = []
-    experiment = trials_module.Experiment
-
-    def make(config: dict[str, Any]) -> Experiment:
-        begun_runs.append(config["runs_dir"])
-        made = experiment(config)
-        made_by[config["runs_dir"]] = made
-        return made
-
-    made_by: dict[str, Experiment] = {}
-    monkeypatch.setattr("zoo.tuning.trials.Experiment", make)
-    config = config_of("n_trials=1", "logger=tensorboard")
-    for _ in range(2):
-        found = search(config)
-        with quiet_optuna():
-            worker_of(found).work()
-    small, trial = begun_runs
-    assert ".try-" in small
-    assert not any(isinstance(each, LoggingCallback) for each in made_by[small].callbacks)
-    assert any(isinstance(each, LoggingCallback) for each in made_by[trial].callbacks)
+def test_study_of_which_nothing_was_tried_leaves_nothing_behind() -> None:
+    for storage in (None, "journal"):
+        config = config_of("n_trials=3")
+        with pytest.raises(ZooError, match="CartPool-v1"):
+            tune({**config, "env": {**config["env"], "id": "CartPool-v1"}, "storage": storage})
+        assert list(Path().rglob("*")) == []
 
 
-@pytest.mark.parametrize("storage", [None, "journal"])
-def test_study_whose_small_try_fails_is_not_left_behind(
-    storage: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config_of("n_trials=3")
-    found = search({**config, "env": {**config["env"], "id": "CartPool-v1"}, "storage": storage})
-    monkeypatch.setattr(Pool, "run", lambda _: worker_of(found).work())
-    with pytest.raises(ZooError, match="unknown environment CartPool-v1"):
-        found.run()
-    assert list(Path().rglob("*")) == [Path("runs")]
+def test_study_of_which_nothing_was_tried_leaves_another_in_the_same_folder_alone() -> None:
+    one_trial()
+    config = config_of("storage=journal", "n_trials=1")
+    with pytest.raises(ZooError, match="nonsense"):
+        tune({**config, "env": {**config["env"], "kwargs": {"nonsense": 1}}})
+    assert begun("n_trials=1").remarks == ["goes on: 1 of 1 trials are done"]
 
 
 def test_page_counts_trials_as_the_console_does() -> None:
     pytest.importorskip("plotly")
     config = config_of("n_trials=2")
     found = search(config)
-    with quiet_optuna(), found.shared.joined("somebody"):
-        for ends in (False, True, True):
-            trial = found.shared.claim()
-            assert trial is not None
-            trial.set_user_attr("values", found.plan.space.suggest(trial, found.plan.base))
-            if ends:
-                found.shared.finish(trial, [float(trial.number)])
-            else:
-                found.shared.give_back(trial, "interrupted")
+
+    def interrupted(trial: optuna.Trial) -> list[float]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tried(found, interrupted)
+    for score in (1.0, 2.0):
+        assert tried(found, drawn_by(found, score))
     result = result_of(found.plan, found.shared)
     assert result.report_file is not None
     assert counts(result) == "2 complete"

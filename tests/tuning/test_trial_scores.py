@@ -12,7 +12,7 @@ from small_studies import plan_of
 from zoo.training.evaluation import Evaluation
 from zoo.tuning.finals import Ranked, _score
 from zoo.tuning.objective import Training, steps_to
-from zoo.tuning.result import Result, _source, table
+from zoo.tuning.report import Result, _source, table
 
 
 def best_return(score: float) -> Training:

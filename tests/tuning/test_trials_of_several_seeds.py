@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 from small_studies import worked
 
 from zoo.training.evaluation import Evaluation
 from zoo.tuning.objective import Training
-from zoo.tuning.trials import PrunedTrialError
 
 Report = Callable[[int, Training], str | None]
 
@@ -33,7 +33,7 @@ def states_of(
             shown.add(steps, Evaluation(np.full(2, score), np.ones(2, np.int64)))
             reason = report(steps, shown) if report is not None and steps < 200 else None
             if reason is not None:
-                raise PrunedTrialError(reason)
+                raise optuna.TrialPruned(reason)
         return shown, Path("run")
 
     monkeypatch.setattr("zoo.tuning.worker.train", train)

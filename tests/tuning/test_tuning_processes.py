@@ -19,7 +19,7 @@ import waiting_env
 from optuna.trial import FrozenTrial
 from small_studies import overrides
 
-from zoo.tuning.shared_study import counted
+from zoo.tuning.study import counted, goes_on_from
 
 TUNE = "from zoo.cli import main; main()"
 STUDY = Path("runs/tune/a2c/CartPole-v1/default")
@@ -75,7 +75,7 @@ def test_two_processes_share_a_study_after_a_third_was_killed(working_folder: Pa
     found = trials(*where)
     assert [trial.state.name for trial in counted(found)] == ["COMPLETE"] * 4
     assert [trial.number for trial in found if trial.state.name == "FAIL"] == [dead.number]
-    again = next(trial for trial in found if trial.user_attrs.get("goes_on_from") == dead.number)
+    again = next(trial for trial in found if goes_on_from(trial) == dead.number)
     assert again.params == dead.params
     assert len({str(trial.params) for trial in counted(found)}) == 4
     assert (waiting_env.STUDY / "best.yaml").is_file()
@@ -156,7 +156,9 @@ def test_signal_that_is_lost_on_its_way_ends_the_study_all_the_same(working_fold
 
 
 @pytest.mark.slow
-def test_process_that_is_killed_costs_its_trial_and_another_takes_its_place(working_folder: Path) -> None:
+def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(
+    working_folder: Path,
+) -> None:
     where = (waiting_env.STUDY, waiting_env.NAME)
     waiting_env.write_module(working_folder, hold=True)
     process = started("n_trials=2", "pruner=none", "verbose=1", *waiting_env.SETTINGS)
@@ -172,8 +174,10 @@ def test_process_that_is_killed_costs_its_trial_and_another_takes_its_place(work
         output = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == 0, output
     found = trials(*where)
-    assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE"]
-    assert found[0].user_attrs["reason"] == "its process was killed by SIGKILL (out of memory?)"
+    assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert goes_on_from(found[1]) == 0
+    assert found[1].params == found[0].params
+    assert "a process was killed by SIGKILL (out of memory?); another one goes on" in output
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from zoo.config.paths import shown
 from zoo.errors import INTERRUPTED
 from zoo.files.printing import say, show
 from zoo.training.workers import refuse_tasks
-from zoo.tuning.result import Result, counts, table
+from zoo.tuning.report import Result, counts, table
 from zoo.tuning.tune import Search, search
 
 
@@ -42,7 +42,7 @@ def _introduce(found: Search) -> None:
         show(f"timeout of the search; up to {n_more} {follow} it (top_k=0: none)")
     if plan.space.left_out:
         show(f"fixed   {', '.join(plan.space.left_out)}: set, so not searched")
-    if not plan.objective.is_single and plan.config["pruner"]["name"] != "none":
+    if not plan.objective.is_single and plan.config["pruner"].get("name") != "none":
         show("prune   none: with several objectives trials are not ended early")
 
 

@@ -37,7 +37,7 @@ _FOLDER_NAME = "zoo.envs.ids:folder_name"
 _ENV_CONFIG = "zoo.envs.config:env_config"
 _IS_ATARI = "zoo.envs.config:is_atari"
 _CHECKED_SAMPLER = "zoo.tuning.samplers:checked_sampler"
-_CHECKED_PRUNER = "zoo.tuning.pruners:checked_pruner"
+_CHECKED_PRUNER = "zoo.tuning.samplers:checked_pruner"
 
 _REMEMBERS = "zoo.policies.config:REMEMBERS"
 _REFUSE_NO_MEMORY = "zoo.policies.config:refuse_no_memory"

@@ -6,7 +6,6 @@ are. What counts for the ranking are the fresh seeds alone.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,14 +16,11 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from zoo.errors import ZooError
 from zoo.training.statistics import interval, iqm
-from zoo.tuning.objective import Objective, Training
+from zoo.tuning.objective import Objective, Training, fresh_seeds
 from zoo.tuning.plan import Plan
-from zoo.tuning.shared_study import SharedStudy, counted
 from zoo.tuning.space import Values
-from zoo.tuning.study import TOP, existing_study, quiet_optuna, seed_of
-from zoo.tuning.trials import fresh_seeds
+from zoo.tuning.study import TOP, SharedStudy, counted, existing_study, quiet_optuna, seed_of
 
 TRIAL, SEED, SAMPLES, RUN = "trial", "seed", "samples", "run"
 
@@ -52,16 +48,13 @@ class Finals:
             follow = "trainings of the best on fresh seeds follow"
         return f"{self.n_new} {follow}: {how_long} of one process"
 
-    def what_to_train(self, trial: Trial) -> tuple[int, int]:
+    def what_to_train(self, trial: Trial | FrozenTrial) -> tuple[int, int]:
         """Return the number of the trial that is trained again, and the seed."""
         return int(trial.user_attrs[TRIAL]), int(trial.user_attrs[SEED])
 
-    def values_of(self, number: int, plan: Plan) -> Values:
-        """Return the hyperparameters of a trial. Raises `ZooError` if there is none of that number."""
-        trials = self.search.trials()
-        if not 0 <= number < len(trials):
-            raise ZooError(f"there is no trial {number}")
-        return values_of(trials[number], plan)
+    def values_of(self, number: int) -> Values:
+        """Return the hyperparameters of a trial."""
+        return values_of(self.search.trials()[number])
 
     def record(self, trial: Trial, training: Training, run: Path, objective: Objective) -> None:
         """Keep what a training has shown."""
@@ -90,7 +83,7 @@ def join_finals(plan: Plan, search: SharedStudy) -> Finals | None:
             return None
         name = plan.full_name + TOP
         study = existing_study(name, search.storage) or _begin(name, plan, search)
-        trials, alike = study.get_trials(deepcopy=False), _by_values(plan, search)
+        trials, alike = study.get_trials(deepcopy=False), _by_values(search)
         known = {(alike.get(trial.user_attrs.get(TRIAL)), trial.user_attrs.get(SEED)) for trial in trials}
         seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
         wanted = [
@@ -108,44 +101,29 @@ def best_trials(plan: Plan, search: SharedStudy) -> list[FrozenTrial]:
     """Return the best complete trials, the best first; of several objectives the first one decides.
 
     Of trials with equal values, which would be equal trainings on the same fresh seeds, the best is one of
-    them. A trial that this study's space can't have drawn is none.
+    them.
     """
     if plan.objective.is_single:
         complete = [trial for trial in search.trials() if trial.state == TrialState.COMPLETE]
     else:
         complete = search.study.best_trials
     descending = search.study.directions[0] == StudyDirection.MAXIMIZE
-    alike, distinct = _by_values(plan, search), dict[str, FrozenTrial]()
+    alike, distinct = _by_values(search), dict[str, FrozenTrial]()
     for trial in sorted(complete, key=lambda trial: trial.values[0], reverse=descending):
-        if trial.number in alike:
-            distinct.setdefault(alike[trial.number], trial)
+        distinct.setdefault(alike[trial.number], trial)
     return list(distinct.values())[: max(1, plan.config["top_k"])]
 
 
-def _by_values(plan: Plan, search: SharedStudy) -> dict[Any, str]:
-    """Return, by the numbers of this study's trials, a text that is equal for those of equal values."""
-    own = [trial for trial in search.trials() if has_values(trial, plan)]
-    return {trial.number: repr(sorted(values_of(trial, plan).items())) for trial in own}
+def _by_values(search: SharedStudy) -> dict[Any, str]:
+    """Return, by the numbers of the search's trials, a text that is equal for those of equal values."""
+    own = [trial for trial in search.trials() if "values" in trial.user_attrs]
+    return {trial.number: repr(sorted(values_of(trial).items())) for trial in own}
 
 
-def values_of(trial: FrozenTrial, plan: Plan) -> Values:
-    """Return the hyperparameters of a trial by their place in the config, found anew from what was drawn.
-
-    So only what the command's own space can hold gets into a config, whoever has written into the storage.
-    Raises `ZooError` for a trial with other parameters.
-    """
-    try:
-        return plan.space.values_of(trial.params, plan.base)
-    except ZooError as error:
-        raise ZooError(f"trial {trial.number} is not of this study: {error}") from error
-
-
-def has_values(trial: FrozenTrial, plan: Plan) -> bool:
-    """Tell whether a trial has all the values that this study searches for, as it can draw them."""
-    with contextlib.suppress(ZooError):
-        values_of(trial, plan)
-        return True
-    return False
+def values_of(trial: FrozenTrial) -> Values:
+    """Return the hyperparameters of a trial by their place in the config."""
+    values: Values = trial.user_attrs["values"]
+    return values
 
 
 def ranking(plan: Plan, search: SharedStudy) -> list[Ranked]:
@@ -156,7 +134,7 @@ def ranking(plan: Plan, search: SharedStudy) -> list[Ranked]:
         return []
     candidates = [trial.number for trial in best_trials(plan, search)]
     seeds = fresh_seeds(seed_of(search.study), plan.config["top_seeds"])
-    alike = _by_values(plan, search)
+    alike = _by_values(search)
     found, done = {alike[number]: Ranked(number) for number in candidates}, set()
     for trial in counted(study.get_trials(deepcopy=False)):
         values, seed = alike.get(trial.user_attrs.get(TRIAL)), trial.user_attrs.get(SEED)

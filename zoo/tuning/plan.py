@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo.config.environment_values import as_written
 from zoo.config.intervals import minutes_of
@@ -15,9 +16,12 @@ from zoo.config.settings import TrainSettings
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.tuning.objective import TO_THRESHOLD, Objective
-from zoo.tuning.pruners import pruner_settings
-from zoo.tuning.samplers import require_sampler, sampler_settings
+from zoo.tuning.samplers import make_pruner, make_sampler, require_sampler
 from zoo.tuning.space import Config, Space
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
 
 FREE = (
     *("resume", "job", "runs_dir", "progress_bar", "verbose", "device", "threads", "compile"),
@@ -39,8 +43,6 @@ class Plan:
         self.folder = Path(config["runs_dir"], "tune", self.algo, folder_name(self.env), self.name)
         self.objective = Objective(config["objective"], config["threshold"])
         self.space = Space(config["space"], config["fixed"])
-        self.sampler = sampler_settings(config["sampler"])
-        self.pruner = pruner_settings(config["pruner"])
         self.n_seeds, self.n_timesteps = int(config["n_seeds"]), int(config["n_timesteps"])
 
     def check(self) -> None:
@@ -55,7 +57,7 @@ class Plan:
             raise ZooError("`n_jobs=0` is neither -1 (one a core) nor at least 1")
         if self.base["callbacks"].get("eval") is None:
             raise ZooError("`callbacks.eval` is switched off: without evaluations no trial has a score")
-        require_sampler(self.config["sampler"]["name"], len(self.objective.names))
+        require_sampler(self.config["sampler"].get("name"), len(self.objective.names))
         self.space.check(self.base)
 
     @property
@@ -71,6 +73,14 @@ class Plan:
         except ZooError as error:
             raise ZooError(f"`timeout={timeout}` is not a time; expected seconds, 30min or 2h") from error
 
+    def sampler(self, study_seed: int, trial_seed: int) -> BaseSampler:
+        """Return the sampler for one trial."""
+        return make_sampler(self.config["sampler"], study_seed, trial_seed)
+
+    def pruner(self) -> BasePruner:
+        """Return the pruner, which counts the environment steps of all trainings of a trial."""
+        return make_pruner(self.config["pruner"], self.interval, self.steps_of_a_trial)
+
     @property
     def interval(self) -> int:
         """Environment steps between the evaluations of a training."""
@@ -83,13 +93,13 @@ class Plan:
         return self.n_timesteps * self.n_seeds
 
     def settings(self) -> dict[str, Any]:
-        """Return what two commands on one study have to agree in, by name."""
+        """Return what two commands on one study have to agree in, by name, as JSON has it."""
         base = {
             path: each
             for path, each in _leaves(as_written(self.base), "")
             if path not in self.space.dimensions
         }
-        return {
+        settings = {
             **base,
             "objective": self.objective.names,
             "threshold": self.objective.threshold,
@@ -97,6 +107,8 @@ class Plan:
             "callbacks.eval.every": self.interval,
             **{f"space.{path}": each for path, each in self.space.describe().items()},
         }
+        plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+        return plain
 
     def config_of_trial(self, values: Mapping[str, Any], seed: int, runs_dir: Path) -> Config:
         """Return the config of one training. Raises `ZooError` for values that don't go together."""

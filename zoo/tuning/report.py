@@ -1,10 +1,15 @@
-"""A study as one page: importance, history, parallel and slice plots; all that a browser needs is inside."""
+"""What comes out of a study: the best values as a tuned file, every trial in a table, and a page of plots."""
 
 from __future__ import annotations
 
+import csv
+import datetime
 import html
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +17,30 @@ import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from zoo.config.composing import compose
+from zoo.config.environment_values import without_variables
 from zoo.files import atomic
+from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
+from zoo.tuning.finals import Ranked, best_trials, ranking, values_of
 from zoo.tuning.plan import Plan
-from zoo.tuning.shared_study import counted
+from zoo.tuning.space import put_at, value_at
+from zoo.tuning.study import DIED, REASON, SharedStudy, counted, goes_on_from, quiet_optuna
 
-PLOTS = ("optimization_history", "param_importances", "parallel_coordinate", "slice", "intermediate_values")
-TITLES = {
+ROWS_SHOWN = 10
+
+TUNED_SECTIONS = ("algo", "env", "policy", "memory")
+TUNED_VALUES = ("n_timesteps", "n_envs")
+LABELS = ("name", "preset")
+
+PLOTS = {
     "optimization_history": "History",
     "param_importances": "Importance",
     "parallel_coordinate": "Parallel coordinates",
     "slice": "Slices",
-    "intermediate_values": "While trials ran",
 }
+"""Optuna's plots of each objective, and their headings."""
+
 FEWEST_TRIALS = 2
 """Complete trials without which there is nothing to plot."""
 
@@ -33,7 +49,194 @@ STYLE = (
     "h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}p{color:#555}"
 )
 
-Figure = Any
+
+@dataclass
+class Result:
+    """What came out of a study so far."""
+
+    plan: Plan
+    trials: list[FrozenTrial]
+    """Those that count, in the order in which they began."""
+    ranking: list[Ranked]
+    """The best trials by how they did on fresh seeds; empty if they were not trained again."""
+    best: FrozenTrial | None
+    best_file: Path | None
+    """The best values, as ``zoo train tuned=PATH`` takes them."""
+    trials_file: Path
+    report_file: Path | None
+    remarks: list[str]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all trials that were asked for have ended."""
+        n_ended = sum(trial.state.is_finished() for trial in self.trials)
+        return n_ended >= int(self.plan.config["n_trials"])
+
+
+def result_of(plan: Plan, shared: SharedStudy) -> Result:
+    """Rank what there is; write ``best.yaml``, ``trials.csv`` and ``report.html`` into the study's folder."""
+    with quiet_optuna():
+        everything = shared.trials()
+        ranked = ranking(plan, shared)
+        found = [everything[ranked[0].number]] if ranked else best_trials(plan, shared)[:1]
+        best = found[0] if found else None
+        best_file = None if best is None else _write_best(plan, best, ranked, len(counted(everything)))
+        trials_file = plan.folder / "trials.csv"
+        atomic.write_text(trials_file, _as_csv(plan, everything, ranked))
+        report, remark = write_report(plan, shared.study)
+    return Result(
+        plan, counted(everything), ranked, best, best_file, trials_file, report, [remark] if remark else []
+    )
+
+
+def table(result: Result) -> str:
+    """Return the best trials as lines of text."""
+    ranks = {each.number: each for each in result.ranking}
+    complete = [trial for trial in result.trials if trial.state == TrialState.COMPLETE]
+    descending = result.plan.objective.directions[0] == "maximize"
+    by_value = sorted(complete, key=lambda trial: trial.values[0], reverse=descending)
+    best_first = [*ranks, *(trial.number for trial in by_value if trial.number not in ranks)][:ROWS_SHOWN]
+    trials = {trial.number: trial for trial in result.trials}
+    rows = [["trial", *result.plan.objective.names, "on fresh seeds", "values"]]
+    for number in best_first:
+        trial, rank = trials[number], ranks.get(number)
+        scores = [f"{each:,.6g}" for each in trial.values]
+        rows.append([str(number), *scores, _fresh(rank), _spelled(trial)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    lines = [
+        "  ".join([*(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def how_ended(trials: Sequence[FrozenTrial]) -> str:
+    """Return how many of these trials ended how."""
+    names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
+    numbers = {name: sum(trial.state.name == state for trial in trials) for state, name in names.items()}
+    return ", ".join(f"{n} {name}" for name, n in numbers.items() if n) or "no trial has ended"
+
+
+def counts(result: Result) -> str:
+    """Return how many trials ended how, and why those failed that did."""
+    lines = [how_ended(result.trials)]
+    failed = [trial for trial in result.trials if trial.state == TrialState.FAIL]
+    for trial in failed[-3:]:
+        lines.append(f"trial {trial.number} failed: {_reason(trial)}")
+    return "\n".join(lines)
+
+
+def _fresh(rank: Ranked | None) -> str:
+    if rank is None:
+        return ""
+    spread = "n/a" if rank.interval is None else "{:,.6g}, {:,.6g}".format(*rank.interval)
+    failed = f", {rank.n_failed} failed" if rank.n_failed else ""
+    return f"{rank.score:,.6g} [{spread}]{failed}"
+
+
+def _spelled(trial: FrozenTrial) -> str:
+    return " ".join(f"{path}={_flow(value)}" for path, value in values_of(trial).items())
+
+
+def _flow(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _write_best(plan: Plan, best: FrozenTrial, ranked: list[Ranked], n_trials: int) -> Path:
+    values = values_of(best)
+    path = plan.folder / "best.yaml"
+    config = without_variables(plan.config_of_trial(values, 0, plan.folder))
+    header = "".join(f"# {line}\n" for line in _source(plan, best, ranked, n_trials))
+    atomic.write_text(path, header + to_yaml(_as_tuned(plan, config)))
+    return path
+
+
+def _source(plan: Plan, best: FrozenTrial, ranked: list[Ranked], n_trials: int) -> Iterator[str]:
+    pairs = zip(plan.objective.names, best.values, strict=False)
+    scores = ", ".join(f"{name} {value:,.6g}" for name, value in pairs)
+    today = datetime.date.today().isoformat()
+    where = f"trial {best.number} of {n_trials} of the study {plan.full_name}"
+    yield f"Found by zoo tune on {today}: {where}, {scores}."
+    if ranked:
+        first, n_seeds = ranked[0], len(ranked[0].samples)
+        what = "mean" if plan.objective.ranks_by_mean else "interquartile mean"
+        spread = "no interval"
+        if first.interval is not None:
+            spread = "95 % interval {:,.6g} … {:,.6g}".format(*first.interval)
+        yield f"On {n_seeds} fresh seed{'s' * (n_seeds > 1)}: {what} {first.score:,.6g}, {spread}."
+
+
+def _as_tuned(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what differs from the algorithm's defaults, as a tuned file says it."""
+    overrides = [f"algo='{plan.algo}'", f"env='{plan.env}'", "tuned=none"]
+    usual: Any = compose("train", overrides)
+    tuned: dict[str, Any] = {}
+    policy = config["policy"]["name"]
+    if policy != usual["policy"]["name"]:
+        usual = compose("train", [*overrides, f"policy={policy}"])
+        tuned["defaults"] = [{"override /policy": policy}]
+    tuned |= {key: config[key] for key in TUNED_VALUES}
+    for section in TUNED_SECTIONS:
+        changed = _changed(config.get(section) or {}, usual.get(section) or {})
+        changed = {key: value for key, value in changed.items() if section != "algo" or key not in LABELS}
+        if changed:
+            tuned[section] = changed
+    for path in plan.space.dimensions:  # also what came out as usual
+        put_at(tuned, path, value_at(config, path))
+    return tuned
+
+
+def _changed(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is not as usual; a mapping that is none usually is given as a whole."""
+    changed: dict[str, Any] = {}
+    for key, value in values.items():
+        was = usual.get(key)
+        if isinstance(value, Mapping) and isinstance(was, Mapping):
+            inner = _changed(value, was)
+            changed |= {key: inner} if inner else {}
+        elif value != was or key not in usual:
+            changed[key] = value
+    return changed
+
+
+def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
+    paths = list(plan.space.dimensions)
+    names = plan.objective.names
+    columns = (
+        *("trial", "state", *names, "steps", "seconds", "started", "reason", "goes_on_from", "origin"),
+        *("rank", "fresh_score", "fresh_low", "fresh_high", *paths, "runs"),
+    )
+    places = {each.number: (place, each) for place, each in enumerate(ranked, 1)}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for trial in trials:
+        told = trial.user_attrs
+        row: dict[str, Any] = {
+            "trial": trial.number,
+            "state": trial.state.name.lower(),
+            **dict(zip(names, trial.values or (), strict=False)),
+            **{key: told[key] for key in ("steps", "seconds", "origin") if key in told},
+            "started": trial.datetime_start and trial.datetime_start.isoformat(timespec="seconds"),
+            "reason": _reason(trial),
+            "goes_on_from": goes_on_from(trial),
+            **{path: _flow(value) for path, value in told.get("values", {}).items() if path in paths},
+            "runs": " ".join(told.get("runs", [])),
+        }
+        if trial.number in places:
+            place, rank = places[trial.number]
+            low, high = rank.interval or (None, None)
+            row |= {"rank": place, "fresh_score": rank.score, "fresh_low": low, "fresh_high": high}
+        writer.writerow(row)
+    return text.getvalue()
+
+
+def _reason(trial: FrozenTrial) -> str:
+    """Return why a trial failed, or was ended early."""
+    return str(trial.user_attrs.get(REASON, DIED if trial.state == TrialState.FAIL else ""))
+
+
+# -- the page of plots ----------------------------------------------------------------------------------
 
 
 def write_report(plan: Plan, study: Study) -> tuple[Path | None, str | None]:
@@ -48,63 +251,41 @@ def write_report(plan: Plan, study: Study) -> tuple[Path | None, str | None]:
     return path, None
 
 
-def how_ended(trials: Sequence[FrozenTrial]) -> str:
-    """Return how many of these trials ended how."""
-    names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
-    numbers = {name: sum(trial.state.name == state for trial in trials) for state, name in names.items()}
-    return ", ".join(f"{n} {name}" for name, n in numbers.items() if n) or "no trial has ended"
-
-
 def _page(plan: Plan, study: Study) -> str:
-    title = f"{plan.algo} on {plan.env}: study {plan.name}"
+    title = html.escape(f"{plan.algo} on {plan.env}: study {plan.name}")
     ended = how_ended(counted(study.get_trials(deepcopy=False)))
-    parts = [
-        f"<h1>{html.escape(title)}</h1>",
-        f"<p>{html.escape(', '.join(plan.objective.names))}. Trials: {ended}.</p>",
-        *_sections(plan, study),
-    ]
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f'<link rel="icon" href="data:,"><style>{STYLE}</style></head>\n'
-        f"<body>\n{chr(10).join(parts)}\n</body></html>\n"
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<link rel="icon" href="data:,"><style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n'
+        f"<p>{html.escape(', '.join(plan.objective.names))}. Trials: {ended}.</p>\n"
+        f"{chr(10).join(_sections(study, plan.objective.names))}\n</body></html>\n"
     )
 
 
-def _sections(plan: Plan, study: Study) -> Iterator[str]:
+def _sections(study: Study, names: Sequence[str]) -> Iterator[str]:
     """Give each plot under its heading; the first one brings the script that draws them all."""
-    script: bool | str = True
-    for heading, draw in _plots(plan, study):
-        try:
-            figure = draw()
-        except (ValueError, RuntimeError) as error:
-            yield f"<h2>{html.escape(heading)}</h2><p>{html.escape(one_line(error))}</p>"
-            continue
-        drawn = figure.to_html(full_html=False, include_plotlyjs=script, config={"displaylogo": False})
-        script = False
-        yield f"<h2>{html.escape(heading)}</h2>{drawn}"
-
-
-def _plots(plan: Plan, study: Study) -> Iterator[tuple[str, Callable[[], Figure]]]:
     from optuna import visualization
 
-    names = plan.objective.names
-    if len(names) > 1:
-        yield "Best compromises", lambda: visualization.plot_pareto_front(study, target_names=names)
-    for plot in PLOTS:
-        if plot == "intermediate_values":
-            if len(names) == 1:
-                yield TITLES[plot], lambda: visualization.plot_intermediate_values(study)
-            continue
+    wanted: list[tuple[str, str, dict[str, Any]]] = []
+    for plot, heading in PLOTS.items():
         for index, name in enumerate(names):
-            heading = TITLES[plot] if len(names) == 1 else f"{TITLES[plot]}: {name}"
-            yield heading, _drawing(visualization, plot, study, index, name)
-
-
-def _drawing(visualization: Any, plot: str, study: Study, index: int, name: str) -> Callable[[], Figure]:
-    options: dict[str, Any] = {"target": _value(index), "target_name": name}
-    if plot == "param_importances":
-        options["evaluator"] = optuna.importance.PedAnovaImportanceEvaluator()
-    return lambda: getattr(visualization, f"plot_{plot}")(study, **options)
+            options: dict[str, Any] = {"target": _value(index), "target_name": name}
+            if plot == "param_importances":
+                options["evaluator"] = optuna.importance.PedAnovaImportanceEvaluator()
+            wanted.append((plot, heading if len(names) == 1 else f"{heading}: {name}", options))
+    if len(names) == 1:
+        wanted.append(("intermediate_values", "While trials ran", {}))
+    else:
+        wanted.insert(0, ("pareto_front", "Best compromises", {"target_names": names}))
+    script = True
+    for plot, heading, options in wanted:
+        try:
+            figure = getattr(visualization, f"plot_{plot}")(study, **options)
+            drawn = figure.to_html(full_html=False, include_plotlyjs=script, config={"displaylogo": False})
+            script = False
+        except (ValueError, RuntimeError) as error:
+            drawn = f"<p>{html.escape(one_line(error))}</p>"
+        yield f"<h2>{html.escape(heading)}</h2>{drawn}"
 
 
 def _value(index: int) -> Callable[[FrozenTrial], float]:

@@ -1,4 +1,4 @@
-"""The samplers of Optuna, each with the settings that it takes here.
+"""Optuna's samplers and pruners by name, or by ``_target_``, with the settings of `conf/tune/`.
 
 A sampler is made anew for each trial, with a seed of that trial's own: what it draws depends on the study's
 seed, the trial's number and the trials before, in whatever process it is at work.
@@ -6,172 +6,194 @@ seed, the trial's number and the trials before, in whatever process it is at wor
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
+import inspect
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
 
-
-class SamplerSettings(Protocol):
-    """The settings of one sampler."""
-
-    def make(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        """Return the sampler for one trial."""
-
-
-@dataclass
-class Random:
-    """Every trial at random."""
-
-    def make(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        from optuna.samplers import RandomSampler
-
-        return RandomSampler(seed=trial_seed)
-
-
-@dataclass
-class TPE:
-    """Tree-structured Parzen estimator."""
-
-    n_startup_trials: int = hyperparameter(10, "trials at random before the first that is modelled", ge=0)
-    n_ei_candidates: int = hyperparameter(24, "candidates of which the most promising is taken", ge=1)
-    multivariate: bool | None = hyperparameter(
-        None, "model all hyperparameters together; null: where there is one objective"
-    )
-    constant_liar: bool = hyperparameter(True, "take running trials for bad ones, so that others keep away")
-
-    def make(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        from optuna.samplers import TPESampler
-
-        return TPESampler(seed=trial_seed, **vars(self))
-
-
-@dataclass
-class CMAES:
-    """Covariance matrix adaptation."""
-
-    n_startup_trials: int = hyperparameter(10, "trials at random before the first that is modelled", ge=0)
-    population: int | None = hyperparameter(
-        None, "trials of a generation; null: by the hyperparameters", ge=2
-    )
-    with_margin: bool = hyperparameter(True, "keep whole numbers from getting stuck")
-
-    def make(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        from zoo.tuning.cma_es import CmaEsSampler
-
-        return CmaEsSampler(
-            seed=trial_seed,
-            n_startup_trials=self.n_startup_trials,
-            popsize=self.population,
-            with_margin=self.with_margin,
-            warn_independent_sampling=False,
-        )
-
-
-@dataclass
-class GP:
-    """Gaussian process."""
-
-    n_startup_trials: int = hyperparameter(10, "trials at random before the first that is modelled", ge=0)
-    deterministic: bool = hyperparameter(False, "the same values always give the same score")
-
-    def make(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        from optuna.samplers import GPSampler
-
-        return GPSampler(
-            seed=trial_seed,
-            n_startup_trials=self.n_startup_trials,
-            deterministic_objective=self.deterministic,
-            warn_independent_sampling=False,
-        )
-
-
-@dataclass
-class QMC:
-    """Quasi Monte Carlo: the sequence is the study's, of which each trial takes the next point."""
-
-    sequence: str = hyperparameter("sobol", "the sequence", choices=("sobol", "halton"))
-    scramble: bool = hyperparameter(True, "shift the points at random, by the study's seed")
-
-    def make(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        from optuna.samplers import QMCSampler, RandomSampler
-
-        return QMCSampler(
-            qmc_type=self.sequence,
-            scramble=self.scramble,
-            seed=study_seed,
-            independent_sampler=RandomSampler(seed=trial_seed),
-            warn_asynchronous_seeding=False,
-            warn_independent_sampling=False,
-        )
-
-
-@dataclass
-class NSGAII:
-    """Evolution by dominance."""
-
-    population: int = hyperparameter(50, "trials of a generation", ge=2)
-    crossover: float = hyperparameter(0.9, "share of children that have two parents", ge=0, le=1)
-    mutation: float | None = hyperparameter(
-        None, "share of a child's hyperparameters drawn anew; null: one of them", ge=0, le=1
-    )
-
-    def make(self, study_seed: int, trial_seed: int) -> BaseSampler:
-        from optuna.samplers import NSGAIISampler
-
-        return NSGAIISampler(
-            seed=trial_seed,
-            population_size=self.population,
-            crossover_prob=self.crossover,
-            mutation_prob=self.mutation,
-        )
-
-
-SAMPLERS: dict[str, type[Any]] = {
-    "random": Random,
-    "tpe": TPE,
-    "cmaes": CMAES,
-    "gp": GP,
-    "qmc": QMC,
-    "nsgaii": NSGAII,
+SAMPLERS: dict[str, tuple[str, dict[str, str]]] = {
+    "random": ("RandomSampler", {}),
+    "tpe": ("TPESampler", {}),
+    "cmaes": ("CmaEsSampler", {"population": "popsize"}),
+    "gp": ("GPSampler", {"deterministic": "deterministic_objective"}),
+    "qmc": ("QMCSampler", {"sequence": "qmc_type"}),
+    "nsgaii": (
+        "NSGAIISampler",
+        {"population": "population_size", "crossover": "crossover_prob", "mutation": "mutation_prob"},
+    ),
 }
-"""The samplers' settings by their name."""
+"""Optuna's class of each name, and its arguments for settings that are called something else here."""
+
+PRUNERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("NopPruner", {}),
+    "median": ("MedianPruner", {"n_startup_trials": 10}),
+    "percentile": ("PercentilePruner", {"percentile": 25.0, "n_startup_trials": 10}),
+    "successive_halving": ("SuccessiveHalvingPruner", {"reduction_factor": 3}),
+    "hyperband": ("HyperbandPruner", {"reduction_factor": 3}),
+    "patient": ("PatientPruner", {"patience": 2}),
+}
+"""Optuna's class of each name, and its arguments where settings don't say them."""
 
 NEEDS = {"cmaes": "cmaes", "gp": "scipy", "qmc": "scipy"}
 """Packages that samplers are made of, beside Optuna."""
 
-FOR_ONE_OBJECTIVE = ("cmaes",)
+PLAIN: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "None": (type(None),),
+}
+"""Types of arguments, as Optuna's signatures spell them."""
+
+WARM_UP = 0.2
+"""Share of a trial in which, unless it is told otherwise, no pruner of percentiles ends it."""
 
 
-def sampler_settings(values: Mapping[str, Any]) -> SamplerSettings:
-    """Return the settings that the section ``sampler`` holds. Raises `ZooError` for what it does not take."""
-    name = values.get("name")
-    if name not in SAMPLERS:
-        raise ZooError(
-            f"unknown sampler '{name}'{nearest(str(name), SAMPLERS)} (known: {', '.join(SAMPLERS)})"
-        )
-    given = {key: value for key, value in values.items() if key != "name"}
-    settings: SamplerSettings = build(SAMPLERS[name], given, "sampler")
-    return settings
+def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) -> BaseSampler:
+    """Return the sampler that the section ``sampler`` describes, for one trial.
+
+    Raises `ZooError` for an unknown name or key, and for values that Optuna does not take.
+    """
+    from optuna import samplers
+
+    name, settings = _named(values, "sampler", SAMPLERS)
+    if name is None:
+        kind, renamed = _class_at(values["_target_"], "sampler", samplers.BaseSampler), {}
+    else:
+        kind, renamed = getattr(samplers, SAMPLERS[name][0]), SAMPLERS[name][1]
+    usual: dict[str, Any] = {"seed": trial_seed}
+    if issubclass(kind, samplers.QMCSampler):  # the sequence is the study's; each trial has its next point
+        usual = {"seed": study_seed, "independent_sampler": samplers.RandomSampler(seed=trial_seed)}
+    sampler: BaseSampler = _made(kind, "sampler", settings, usual, renamed)
+    return sampler
+
+
+def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
+    """Return the pruner that the section ``pruner`` describes.
+
+    ``first`` and ``last`` are the environment steps of a trial's first evaluation and of its end, by which
+    settings that are null are found. Raises `ZooError` as `make_sampler` does.
+    """
+    from optuna import pruners
+
+    name, settings = _named(values, "pruner", PRUNERS)
+    if name is None:
+        kind, usual = _class_at(values["_target_"], "pruner", pruners.BasePruner), {}
+    else:
+        kind, usual = getattr(pruners, PRUNERS[name][0]), dict(PRUNERS[name][1])
+    if name in ("median", "percentile"):
+        usual["n_warmup_steps"] = int(WARM_UP * last)
+    if name == "successive_halving":
+        usual["min_resource"] = first
+    if name == "hyperband":
+        usual["max_resource"] = last
+        settings["min_resource"] = min(settings.get("min_resource") or first, last)
+    if name == "patient":
+        usual["wrapped_pruner"] = _wrapped(settings, first, last)
+    pruner: BasePruner = _made(kind, "pruner", settings, usual, {})
+    return pruner
 
 
 def checked_sampler(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section ``sampler`` with every default filled in; raises as `sampler_settings`."""
-    settings: Any = sampler_settings(values)
-    return {"name": values["name"], **dataclasses.asdict(settings)}
+    """Return the section ``sampler``; raises as `make_sampler`."""
+    make_sampler(values, 0, 0)
+    return dict(values)
 
 
-def require_sampler(name: str, n_objectives: int) -> None:
+def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section ``pruner``; raises as `make_pruner`."""
+    make_pruner(values, 1, 1)
+    return dict(values)
+
+
+def require_sampler(name: str | None, n_objectives: int) -> None:
     """Raise `ZooError` if a sampler's package is missing, or if it can't search for several objectives."""
-    package = NEEDS.get(name)
+    package = NEEDS.get(str(name))
     if package is not None and importlib.util.find_spec(package) is None:
         raise ZooError(f"sampler={name} needs: pip install {package}")
-    if n_objectives > 1 and name in FOR_ONE_OBJECTIVE:
-        raise ZooError(f"sampler={name} searches for one objective only; sampler=nsgaii or tpe take several")
+    if n_objectives > 1 and name == "cmaes":
+        raise ZooError("sampler=cmaes searches for one objective only; sampler=nsgaii or tpe take several")
+
+
+def _named(
+    values: Mapping[str, Any], what: str, known: Mapping[str, Any]
+) -> tuple[str | None, dict[str, Any]]:
+    """Return the name, None for a section with a ``_target_``, and the settings."""
+    settings = {key: value for key, value in values.items() if key not in ("name", "_target_")}
+    if values.get("_target_") is not None:
+        return None, settings
+    name = values.get("name")
+    if name not in known:
+        raise ZooError(f"unknown {what} '{name}'{nearest(str(name), known)} (known: {', '.join(known)})")
+    return str(name), settings
+
+
+def _wrapped(settings: dict[str, Any], first: int, last: int) -> BasePruner | None:
+    """Return the pruner inside a patient one, by what its settings say of it; these are taken out."""
+    inner = settings.pop("wrapped", "median")
+    n_startup_trials = settings.pop("n_startup_trials", None)
+    known = [name for name in PRUNERS if name != "patient"]
+    if inner not in known:
+        raise ZooError(
+            f"`pruner.wrapped={inner}` is not one of {', '.join(known)}{nearest(str(inner), known)}"
+        )
+    if inner == "none":  # with no pruner inside, Optuna's ends whatever has stopped getting better
+        return None
+    values = {"name": inner}
+    if "n_startup_trials" in PRUNERS[inner][1] and n_startup_trials is not None:
+        values["n_startup_trials"] = n_startup_trials
+    return make_pruner(values, first, last)
+
+
+def _made(
+    kind: Any, what: str, settings: Mapping[str, Any], usual: Mapping[str, Any], renamed: Mapping[str, str]
+) -> Any:
+    """Make an object of Optuna's; ``usual`` has what is given where settings say nothing, or null."""
+    parameters = inspect.signature(kind).parameters
+    known = [*renamed, *(key for key in parameters if key not in renamed.values())]
+    arguments = {key: value for key, value in usual.items() if key in parameters}
+    for key, value in settings.items():
+        if key not in known:
+            raise ZooError(f"unknown key `{what}.{key}`{nearest(key, known)}")
+        argument = renamed.get(key, key)
+        if value is not None or argument not in arguments:
+            arguments[argument] = _of_type(value, str(parameters[argument].annotation), f"{what}.{key}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some are called experimental
+            return kind(**arguments)
+    except (TypeError, ValueError, ImportError) as error:
+        raise ZooError(f"`{what}`: {one_line(error)}") from error
+
+
+def _of_type(value: Any, annotation: str, path: str) -> Any:
+    """Return a value for an argument of plain types. Raises `ZooError` for one of another type."""
+    types = annotation.split(" | ")
+    if not set(types) <= PLAIN.keys():
+        return value
+    if isinstance(value, float) and value.is_integer() and "int" in types:
+        return int(value)
+    if not isinstance(value, tuple(kind for name in types for kind in PLAIN[name])):
+        raise ZooError(f"`{path}={one_line(value)}` has the wrong type; expected {annotation}")
+    return value
+
+
+def _class_at(path: Any, what: str, base: type[Any]) -> Any:
+    """Return the class that a ``_target_`` names. Raises `ZooError` for one that is none of Optuna's kind."""
+    module, _, name = str(path).rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ZooError(f"`{what}._target_={path}` can't be imported: {one_line(error)}") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ZooError(f"`{what}._target_={path}` is no {base.__name__} of Optuna's")
+    return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,10 +14,9 @@ from omegaconf import OmegaConf
 from zoo.config.environment_values import resolved
 from zoo.errors import ZooError
 from zoo.tuning.plan import Plan
-from zoo.tuning.pool import Pool
-from zoo.tuning.result import Result, result_of
-from zoo.tuning.shared_study import SharedStudy
-from zoo.tuning.study import forget_untried, open_study
+from zoo.tuning.report import Result, result_of
+from zoo.tuning.study import SharedStudy, has_begun, open_study
+from zoo.tuning.worker import Pool
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,9 +47,16 @@ class Search:
             try:
                 return Pool(self.plan, self.shared).run()
             except ZooError:
-                if self.is_new:
-                    forget_untried(self.plan, self.shared)
+                if self.is_new and not has_begun(self.shared.study):
+                    self._forget()
                 raise
+
+    def _forget(self) -> None:
+        """Remove the study's folder, in which nothing was tried, and the folders around it that are empty."""
+        self.shared.storage.close()
+        shutil.rmtree(self.plan.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.removedirs(self.plan.folder.parent)
 
     def result(self) -> Result:
         """Return what came out so far, and write it into the study's folder."""

@@ -1,59 +1,165 @@
-"""What one process does for a study: it claims trials and runs them, then trains the best ones again."""
+"""The processes of a study: each runs trials, then trains the best ones again, and is replaced if it dies."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import optuna
-from optuna.trial import Trial
+from optuna.trial import FrozenTrial, Trial, TrialState
 
-from zoo.config.environment_values import keep
+from zoo.config.environment_values import keep, kept
 from zoo.config.paths import shown
+from zoo.config.sweeps.processes import RunningJobs, death
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.files.printing import say, show
+from zoo.files.file_lock import FileLock
+from zoo.files.printing import one_line, say, show, without_password
 from zoo.tuning.finals import Finals, join_finals
-from zoo.tuning.objective import NoSuccessError, Training
-from zoo.tuning.plan import Plan
-from zoo.tuning.shared_study import SharedStudy, reason_of
-from zoo.tuning.storages import Storage, open_storage
-from zoo.tuning.study import join_study, quiet_optuna, seed_of
-from zoo.tuning.trials import (
+from zoo.tuning.objective import (
     TOP_RUNS,
     TRIALS,
     InterruptedTrialError,
-    PrunedTrialError,
+    Training,
     seeds,
     steps_trained,
     train,
     try_small,
 )
-from zoo.tuning.try_folders import remove_left_tries, try_folder
+from zoo.tuning.plan import Plan
+from zoo.tuning.study import (
+    DIED,
+    REASON,
+    TOP,
+    TRACEBACK,
+    SharedStudy,
+    Storage,
+    existing_study,
+    join_study,
+    new_worker_name,
+    open_storage,
+    quiet_optuna,
+    reason_of,
+    seed_of,
+)
 
 RUNS, VALUES, STEPS, SECONDS = "runs", "values", "steps", "seconds"
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """Between two looks whether the others' trials have ended."""
 
-FAILURE = 1
-
+MOST_DEATHS = 3
+"""Processes that may die one after the other before they have claimed a trial."""
 
 _INTERRUPTED = threading.Event()
 """Whether a signal has ended what this process does, whatever its `KeyboardInterrupt` became on its way."""
 
 
-class SameFailureError(Exception):
-    """The last few trials failed alike: the study does not go on."""
+class Pool:
+    """Keeps as many processes at work on a study as trials run at a time."""
+
+    def __init__(self, plan: Plan, shared: SharedStudy) -> None:
+        self.plan, self.shared = plan, shared
+        self.running = RunningJobs()
+        self.started = time.time()
+        minutes = plan.deadline_minutes
+        self.deadline = None if minutes is None else self.started + 60 * minutes
+        self.mistakes: list[str] = []
+
+    def run(self) -> bool:
+        """Run the study to its end and return whether it came there; False: a signal ended it.
+
+        Raises `ZooError` for what stopped the study.
+        """
+        cores = len(os.sched_getaffinity(0))
+        n_jobs = self.plan.config["n_jobs"]
+        n_jobs = cores if n_jobs == -1 else n_jobs
+        # Each trial would take all cores for its threads.
+        self.environment = {"OMP_NUM_THREADS": str(max(1, cores // n_jobs))} if n_jobs > 1 else {}
+        with self.running.heeding_signals(), ThreadPoolExecutor(n_jobs) as threads:
+            statuses = list(threads.map(lambda _: self._keep_one_at_work(), range(n_jobs)))
+        if self.mistakes:
+            raise ZooError(self.mistakes[0])
+        return INTERRUPTED not in statuses
+
+    def _keep_one_at_work(self) -> int:
+        """Keep one process at work until nothing is left to do; in a thread of its own."""
+        n_deaths = 0
+        while True:
+            name = new_worker_name()
+            status, message = self._work(name)
+            if message is not None:
+                self.mistakes += [message] if message else []
+                return status
+            if self.running.is_ending or self.mistakes:
+                return INTERRUPTED
+            say(f"zoo: a process {death(status)}; another one goes on", sys.stderr)
+            n_deaths = 0 if self._has_claimed(name) else n_deaths + 1
+            if n_deaths >= MOST_DEATHS:
+                self.mistakes.append(
+                    f"{n_deaths} processes one after the other died before their first trial;"
+                    f" the last one {death(status)}"
+                )
+                return status
+
+    def _has_claimed(self, name: str) -> bool:
+        """Tell whether a process has claimed a trial, or one that trains a best one again."""
+        with quiet_optuna():
+            top = existing_study(self.plan.full_name + TOP, self.shared.storage)
+        studies = [self.shared] if top is None else [self.shared, SharedStudy(top, self.shared.storage, 0)]
+        return any(each.has_claimed(name) for each in studies)
+
+    def _work(self, name: str) -> tuple[int, str | None]:
+        """Start a process and wait; return its status and its message: None if it died before it told one."""
+        job = {
+            "config": self.plan.config,
+            "variables": kept(),
+            "name": name,
+            "started": self.started,
+            "deadline": self.deadline,
+            "shown": [without_password(argument) for argument in sys.argv],
+        }
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as report:
+            given.write(json.dumps(job).encode())
+            given.flush()
+            given.seek(0)
+            status = self.running.run(lambda: self._process(given.fileno(), report.fileno()))
+            report.seek(0)
+            reported = report.read()
+        if status is None:
+            return INTERRUPTED, ""
+        if not reported:
+            return status, None
+        ended: tuple[int, str] = tuple(json.loads(reported))
+        return ended
+
+    def _process(self, given: int, report: int) -> subprocess.Popen[bytes]:
+        # Before the process minds signals itself they end it, without a traceback.
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r};"
+            " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+            f" from zoo.tuning.worker import main; main({given}, {report})"
+        )
+        environment: dict[str, Any] = {**self.environment, **os.environ}
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            env=environment,
+            pass_fds=[given, report],
+            start_new_session=True,
+        )
 
 
 def main(job: int, report: int) -> NoReturn:
@@ -63,7 +169,8 @@ def main(job: int, report: int) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
-    status, message = _outcome(json.loads(_read(job)))
+    with open(job, encoding="utf-8") as given:
+        status, message = _outcome(json.load(given))
     with open(report, "w", encoding="utf-8") as file:
         json.dump([status, message], file)
     sys.exit(status)
@@ -72,6 +179,12 @@ def main(job: int, report: int) -> NoReturn:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     _INTERRUPTED.set()
     raise KeyboardInterrupt
+
+
+def _end_with_the_supervisor() -> None:
+    """Wait until the other end of our standard input closes, which means that its process is gone."""
+    os.read(sys.stdin.fileno(), 1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
@@ -83,10 +196,12 @@ def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
         with quiet_optuna(), storage.mistakes_told():
             Worker(plan, storage, job["name"], job["started"], job["deadline"]).work()
-    except (KeyboardInterrupt, InterruptedTrialError):
+    except KeyboardInterrupt:
         return INTERRUPTED, ""
-    except (ZooError, SameFailureError) as error:
+    except ZooError as error:
         return MISTAKE, str(error)
+    except OSError as error:  # a full disk below a journal, perhaps
+        return MISTAKE, f"can't go on: {one_line(error)}"
     return 0, ""
 
 
@@ -94,104 +209,68 @@ class Worker:
     """One process of a study. After ``deadline``, in seconds since 1970, no trial starts."""
 
     def __init__(
-        self, plan: Plan, storage: Storage, name: str, started: float, deadline: float | None
+        self, plan: Plan, storage: Storage, name: str, started: float, deadline: float | None = None
     ) -> None:
         self.plan, self.storage, self.name = plan, storage, name
         self.started, self.deadline = started, deadline
         self.shared = join_study(plan, storage)
+        self.shared.worker = name
         self.seed = seed_of(self.shared.study)
 
     def work(self) -> None:
-        """Do what is left of the study. Raises `SameFailureError`, `InterruptedTrialError`, `ZooError`."""
-        with self.shared.joined(self.name):
-            if not self.shared.is_over():
-                self._try_small()
-            self._search()
-        if not self.plan.config["top_k"]:
+        """Do what is left of the study. Raises `KeyboardInterrupt` and `ZooError`."""
+        lock = FileLock(self.storage.lock_of(self.name))
+        with lock:
+            try:
+                self._search_and_train_again()
+            finally:
+                lock.path.unlink(missing_ok=True)
+
+    def _search_and_train_again(self) -> None:
+        if not self.shared.is_over():
+            self._try_small()
+        while True:
+            is_late = self.deadline is not None and time.time() > self.deadline
+            if not is_late and self.shared.run_next(self._values, self._tell):
+                continue
+            if self.shared.is_anyone_running():
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            elif is_late or self.shared.is_over():
+                break
+        finals = join_finals(self.plan, self.shared) if self.plan.config["top_k"] else None
+        if finals is None:
             return
-        finals = join_finals(self.plan, self.shared)
-        if finals is not None:
-            if finals.n_new:
-                self._say(f"top   {finals.about_how_long(self.plan)}")
-            with finals.shared.joined(self.name):
-                self._train_best_again(finals)
+        if finals.n_new:
+            self._say(f"top   {finals.about_how_long(self.plan)}")
+        finals.shared.worker = self.name
+        while True:
+            if self._train_one_again(finals):
+                continue
+            if not finals.shared.is_anyone_running():
+                return
+            time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _try_small(self) -> None:
-        remove_left_tries(self.plan.folder, self.storage.workers)
         try:
-            try_small(self.plan, self.seed, try_folder(self.plan.folder, self.name))
+            try_small(self.plan, self.seed)
         except ZooError:
             raise
         except Exception as error:
-            import traceback
-
             show(traceback.format_exc(), end="", file=sys.stderr, flush=True)
             raise ZooError(
                 f"the study does not start, as a first small training failed: {reason_of(error)}"
             ) from error
 
-    # -- searching --------------------------------------------------------------------------------------
-
-    def _search(self) -> None:
-        while True:
-            trial = None if self._is_late() else self.shared.claim()
-            if trial is not None:
-                self._run(trial)
-            elif self.shared.is_anyone_running():
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-            elif self._is_late() or self.shared.is_over():
-                return
-
-    def _is_late(self) -> bool:
-        return self.deadline is not None and time.time() > self.deadline
-
-    def _run(self, trial: Trial) -> None:
-        """Run a trial, unless another process takes it over because no heartbeat of ours came through."""
-        try:
-            self._run_to_its_end(trial)
-        except optuna.exceptions.UpdateFinishedTrialError:
-            self.shared.forget()
-            self._tell(trial, "another process took it over")
-
-    def _run_to_its_end(self, trial: Trial) -> None:
-        """Run a trial and record how it ended; what a signal interrupts goes back into the queue."""
-        try:
-            values = self._values(trial)
-        except PrunedTrialError as error:
-            self.shared.prune(trial, str(error))
-            self._tell(trial, str(error))
-        except (InterruptedTrialError, KeyboardInterrupt):
-            self.shared.give_back(trial, "interrupted")
-            raise
-        except (NoSuccessError, optuna.exceptions.StorageInternalError) as error:
-            self.shared.fail(trial, error)
-            raise
-        except optuna.exceptions.UpdateFinishedTrialError:
-            raise
-        except Exception as error:
-            if _INTERRUPTED.is_set():
-                self.shared.give_back(trial, "interrupted")
-                raise InterruptedTrialError from error
-            self.shared.fail(trial, error)
-            self._tell(trial, f"failed: {reason_of(error)}")
-            self._stop_if_all_fail_alike(self.shared)
-        else:
-            self.shared.finish(trial, values)
-            names = self.plan.objective.names
-            self._tell(
-                trial, "  ".join(f"{name} {each:,.6g}" for name, each in zip(names, values, strict=True))
-            )
-
     def _values(self, trial: Trial) -> list[float]:
+        """Run a trial and return what it is worth."""
         plan = self.plan
         trial_seeds = seeds(self.seed, trial.number, plan.n_seeds)
-        trial.study.sampler = plan.sampler.make(self.seed, trial_seeds[0])
+        trial.study.sampler = plan.sampler(self.seed, trial_seeds[0])
         started = time.monotonic()
         values = plan.space.suggest(trial, plan.base)
-        trial.set_user_attr(VALUES, values)  # for those who look into the study; it is read nowhere
+        trial.set_user_attr(VALUES, values)
         done: list[Training] = []
         folders: list[str] = []
-        reports = _Reports(trial, plan)
 
         def has_begun(run: Path) -> None:
             # At once: a process that is killed can't tell it any more.
@@ -200,121 +279,95 @@ class Worker:
             if _INTERRUPTED.is_set():  # and nobody heard of it
                 raise InterruptedTrialError
 
+        def while_it_runs(steps: int, training: Training) -> str | None:
+            value = plan.objective.values([training])[0]
+            trial.report(value, steps)
+            return _pruned(steps, value) if trial.should_prune() else None
+
         try:
             for index, seed in enumerate(trial_seeds):
                 config = plan.config_of_trial(values, seed, plan.folder / TRIALS)
-                report = reports.during_the_first if index == 0 else None
+                report = while_it_runs if index == 0 and plan.objective.is_single else None
                 training, _ = train(config, keep=plan.config["keep"], report=report, begun=has_begun)
                 done.append(training)
-                if len(done) < plan.n_seeds:
-                    reports.between(done)
+                if len(done) < plan.n_seeds and plan.objective.is_single:
+                    _prune_between(trial, plan, done)
             return plan.objective.values(done)
+        except Exception as error:
+            if _INTERRUPTED.is_set():
+                raise InterruptedTrialError from error
+            raise
         finally:
-            # What another process took over is no longer ours to write to.
-            with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
-                trial.set_user_attr(STEPS, steps_trained(folders))
-                trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
+            trial.set_user_attr(STEPS, steps_trained(folders))
+            trial.set_user_attr(SECONDS, round(time.monotonic() - started, 1))
+
+    def _train_one_again(self, finals: Finals) -> bool:
+        """Train one of the best again, on a fresh seed; return False if none is left."""
+        plan = self.plan
+
+        def values(trial: Trial) -> list[float]:
+            number, seed = finals.what_to_train(trial)
+            config = plan.config_of_trial(finals.values_of(number), seed, plan.folder / TOP_RUNS)
+            try:
+                training, folder = train(config, keep=True)
+            except Exception as error:
+                if _INTERRUPTED.is_set():
+                    raise InterruptedTrialError from error
+                raise
+            finals.record(trial, training, folder, plan.objective)
+            return plan.objective.values([training])
+
+        def tell(trial: FrozenTrial) -> None:
+            number, seed = finals.what_to_train(trial)
+            self._say(f"top   trial {number}, seed {seed}  {self._ended(trial, names=False)}")
+            self._stop_if_all_fail_alike(finals.shared)
+
+        return finals.shared.run_next(values, tell)
+
+    def _tell(self, trial: FrozenTrial) -> None:
+        seconds = trial.user_attrs.get(SECONDS, 0.0)
+        self._say(f"trial {trial.number:>4}  {self._ended(trial, names=True)}  ({seconds:g} s)")
+        self._stop_if_all_fail_alike(self.shared)
+
+    def _ended(self, trial: FrozenTrial, *, names: bool) -> str:
+        """Return how a trial has ended."""
+        if trial.state == TrialState.COMPLETE:
+            if not names:
+                return f"{trial.values[0]:,.6g}"
+            pairs = zip(self.plan.objective.names, trial.values, strict=True)
+            return "  ".join(f"{name} {value:,.6g}" for name, value in pairs)
+        reason = str(trial.user_attrs.get(REASON, DIED))
+        return reason if trial.state == TrialState.PRUNED else f"failed: {reason}"
 
     def _stop_if_all_fail_alike(self, shared: SharedStudy) -> None:
         alike = shared.failed_alike(self.started)
         if alike is None:
             return
-        show(alike.user_attrs.get("traceback", ""), file=sys.stderr, end="", flush=True)
-        raise SameFailureError(
-            f"three trials in a row failed alike, so the study has stopped: {alike.user_attrs.get('reason')}"
+        show(alike.user_attrs.get(TRACEBACK, ""), file=sys.stderr, end="", flush=True)
+        raise ZooError(
+            "three trials in a row failed alike, so the study has stopped:"
+            f" {alike.user_attrs.get(REASON, DIED)}"
         )
-
-    def _tell(self, trial: Trial, what: str) -> None:
-        if self.plan.config["verbose"]:
-            seconds = trial.user_attrs.get(SECONDS, 0.0)
-            say(f"trial {trial.number:>4}  {what}  ({seconds:g} s)")
-
-    # -- the best ones again ----------------------------------------------------------------------------
-
-    def _train_best_again(self, finals: Finals) -> None:
-        while True:
-            trial = finals.shared.claim()
-            if trial is not None:
-                try:
-                    self._run_final(finals, trial)
-                except optuna.exceptions.UpdateFinishedTrialError:
-                    finals.shared.forget()
-            elif finals.shared.is_anyone_running():
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-            else:
-                return
-
-    def _run_final(self, finals: Finals, trial: Trial) -> None:
-        plan, shared = self.plan, finals.shared
-        number, seed = finals.what_to_train(trial)
-        try:
-            values = finals.values_of(number, plan)
-            config = plan.config_of_trial(values, seed, plan.folder / TOP_RUNS)
-            training, folder = train(config, keep=True)
-            finals.record(trial, training, folder, plan.objective)
-        except (InterruptedTrialError, KeyboardInterrupt):
-            shared.give_back(trial, "interrupted")
-            raise
-        except (optuna.exceptions.StorageInternalError, optuna.exceptions.UpdateFinishedTrialError):
-            raise
-        except Exception as error:
-            if _INTERRUPTED.is_set():
-                shared.give_back(trial, "interrupted")
-                raise InterruptedTrialError from error
-            shared.fail(trial, error)
-            self._say(f"top   trial {number}, seed {seed}  failed: {reason_of(error)}")
-            self._stop_if_all_fail_alike(shared)
-        else:
-            shared.finish(trial, plan.objective.values([training]))
-            self._say(f"top   trial {number}, seed {seed}  {plan.objective.values([training])[0]:,.6g}")
 
     def _say(self, line: str) -> None:
         if self.plan.config["verbose"]:
             say(line)
 
 
-class _Reports:
-    """Tells a trial how its trainings go, and asks whether it is worth going on.
+def _prune_between(trial: Trial, plan: Plan, done: Sequence[Training]) -> None:
+    """Raise `optuna.TrialPruned` if what the trainings so far are worth together is too little.
 
     The first training is followed evaluation by evaluation. A later one starts low again, so what it shows on
     its way says nothing beside those that have ended: of these the pruner hears at the end of each.
     """
-
-    def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = trial, plan
-
-    def during_the_first(self, steps: int, training: Training) -> str | None:
-        """Report an evaluation of the first training; return why the trial should end, if it should."""
-        if not self.plan.objective.is_single:
-            return None
-        value = self.plan.objective.values([training])[0]
-        self.trial.report(value, steps)
-        return _pruned(steps, value) if self.trial.should_prune() else None
-
-    def between(self, done: Sequence[Training]) -> None:
-        """Report what the trainings so far are worth. Raises `PrunedTrialError`."""
-        if not self.plan.objective.is_single:
-            return
-        steps, value = len(done) * self.plan.n_timesteps, self.plan.objective.values(done)[0]
-        self.trial.report(value, steps)
-        # Some pruners go by the best so far, which a lucky first seed would keep high: they see this alone.
-        study, storage = self.trial.study, self.trial.study._storage
-        alone = copy.deepcopy(storage.get_trial(self.trial._trial_id))
-        alone.intermediate_values = {steps: value}
-        if study.pruner.prune(study, alone):
-            raise PrunedTrialError(_pruned(steps, value))
+    steps, value = len(done) * plan.n_timesteps, plan.objective.values(done)[0]
+    trial.report(value, steps)
+    # Some pruners go by the best so far, which a lucky first seed would keep high: they see this alone.
+    alone = copy.deepcopy(trial.study.get_trials(deepcopy=False)[trial.number])
+    alone.intermediate_values = {steps: value}
+    if trial.study.pruner.prune(trial.study, alone):
+        raise optuna.TrialPruned(_pruned(steps, value))
 
 
 def _pruned(steps: int, value: float) -> str:
     return f"pruned after {steps:,} steps: {value:,.6g}"
-
-
-def _end_with_the_supervisor() -> None:
-    """Wait until the other end of our standard input closes, which means that its process is gone."""
-    os.read(sys.stdin.fileno(), 1)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _read(descriptor: int) -> str:
-    with open(descriptor, encoding="utf-8") as file:
-        return file.read()

@@ -1,0 +1,255 @@
+"""The documented commands in an empty folder, and a table of mistakes, each as a process of its own.
+
+A command is held to its exit status, the files that it leaves and its last line; a mistake to exit status 2,
+three lines at most, and the key or the name that has to be in them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cells import COMMAND, GOLDEN, SECONDS, environment
+
+SHORT = (
+    "tuned=none n_timesteps=512 n_envs=2 policy.net_arch=[16] compile=false threads=1 progress_bar=false"
+    " callbacks.eval.n_episodes=1 callbacks.eval.n_envs=1"
+)
+PPO2 = f"train algo=ppo2 env=CartPole-v1 seed=1 algo.n_steps=64 {SHORT}"
+SAC = f"train algo=sac env=Pendulum-v1 seed=1 algo.learning_starts=64 {SHORT} n_timesteps=256"
+MINE = "algo=ppo2 env=CartPole-v1"
+CARTPOLE = f"train {MINE}"
+RUN = "runs/ppo2/CartPole-v1/*_s1"
+AGENT = ("config.yaml", "policy.safetensors", "card.json", "README.md")
+RUN_FILES = [
+    *("config.yaml", "run.json", "progress.csv", "evaluations.npz", "tb/*", "checkpoint/*"),
+    *("monitor/0.monitor.csv", "monitor/1.monitor.csv"),
+    *(f"{agent}/{name}" for agent in ("agent", "best_agent") for name in AGENT),
+]
+TUNE = f"tune {MINE} seed=1 n_trials=2 n_timesteps=512 study=mine top_k=1 top_seeds=1 compile=false"
+LONGER = "train resume=runs/sac/Pendulum-v1/*_s1 n_timesteps=512"
+FROM_RUN = f"train experiment={RUN}/config.yaml seed=9 init_from={RUN}"
+CLONE = f"train algo=bc env=CartPole-v1 dataset=experts/cartpole.npz {SHORT}"
+EXPORT = "export agent=runs/sac/Pendulum-v1/*_s1 out=policies/pendulum"
+SCORES = r'^\{"algo": "ppo2", "env": "CartPole-v1", "mean_return": [\d.]+, .*"n_episodes": 2\}$'
+
+STAGES: list[dict[str, str]] = [
+    {
+        f"{PPO2} callbacks.agents.every=256": "zoo train resume=runs/ppo2/CartPole-v1/",
+        SAC: "zoo train resume=runs/sac/Pendulum-v1/",
+        f"train -m {PPO2.removeprefix('train ')} seed=5,6": "2 jobs: 2 done",
+        "check env=Zoo/Masked-v0": "masks .*6",
+        "doctor": "",
+        "--help": "",
+        "--version": r"^zoo \d",
+        f"{CARTPOLE} --cfg job": "",
+        "train algo=ppo2 --help": "",
+        TUNE: "tuned=runs/tune/ppo2/CartPole-v1/mine/best.yaml",
+    },
+    {
+        f"evaluate {MINE} n_episodes=2": SCORES,
+        f"evaluate agent={RUN} checkpoint=256 n_episodes=2": SCORES,
+        f"enjoy {MINE} n_episodes=1": "^mean return .* 1 episodes$",
+        f"record {MINE} length=20": r"^video +.*\.mp4 +20 images$",
+        f"expert {MINE} n_episodes=2 out=experts/cartpole.npz": r"^file +experts/cartpole.npz$",
+        "agents": "",
+        "agents agent=trained_agents/ppo2/CartPole-v1": "",
+        "plot runs/ppo2 runs/sac out=curves.png": r"^wrote +curves.png$",
+        "plot runs report=true": r"^wrote +plots/report.html$",
+        "plot runs figure=scores format=md": r"^wrote +plots/scores.md$",
+        "compare runs/ppo2 runs/multirun/*": "",
+        EXPORT: "policies/pendulum/README.md$",
+        f"push {MINE} to=shared/cartpole.zip": "zoo pull from=shared/cartpole.zip$",
+        f"reproduce {RUN} until=256": r'^\{"equal": true, .*"timesteps": 256',
+        LONGER: "zoo train resume=runs/sac/Pendulum-v1/.*_s1 n_timesteps=1024$",
+        FROM_RUN: "zoo train resume=runs/ppo2/CartPole-v1/.*_s9 ",
+        "status": "",
+        "benchmark algo=ppo2 env=CartPole-v1 n_episodes=1": "^table +benchmark/benchmark.md$",
+    },
+    {
+        "expert show=experts/cartpole.npz": "",
+        CLONE: "zoo train resume=runs/bc/CartPole-v1/",
+        "pull from=shared/cartpole.zip to=agents/cartpole": "zoo enjoy agent=agents/cartpole$",
+        "evaluate agent=shared/cartpole.zip n_episodes=2": SCORES,
+    },
+]
+"""What the last line of each command has in it; a stage rests on what the commands before have left."""
+
+FILES = {
+    f"{PPO2} callbacks.agents.every=256": [f"{RUN}/{name}" for name in RUN_FILES],
+    SAC: ["runs/sac/Pendulum-v1/*_s1/run.json"],
+    f"train -m {PPO2.removeprefix('train ')} seed=5,6": ["runs/multirun/*/sweep.csv"],
+    TUNE: ["runs/tune/ppo2/CartPole-v1/mine/best.yaml"],
+    f"record {MINE} length=20": ["runs/**/videos/*.mp4"],
+    f"expert {MINE} n_episodes=2 out=experts/cartpole.npz": ["experts/cartpole.npz"],
+    "plot runs/ppo2 runs/sac out=curves.png": ["curves.png"],
+    EXPORT: [
+        "policies/pendulum/*.onnx",
+        "policies/pendulum/README.md",
+    ],
+    f"push {MINE} to=shared/cartpole.zip": ["shared/cartpole.zip"],
+    FROM_RUN: ["runs/ppo2/CartPole-v1/*_s9/run.json"],
+    CLONE: ["runs/bc/CartPole-v1/*/run.json"],
+    "benchmark algo=ppo2 env=CartPole-v1 n_episodes=1": ["benchmark/benchmark.md"],
+    "pull from=shared/cartpole.zip to=agents/cartpole": [f"agents/cartpole/{name}" for name in AGENT],
+}
+"""What a command leaves."""
+
+MISTAKES = {
+    # Nothing, or something that there is not.
+    "train": "algo",
+    "train algo=ppo2": "env",
+    "train env=CartPole-v1": "algo",
+    "fly algo=ppo2": "fly",
+    "train algo=ppo3 env=CartPole-v1": "ppo2",
+    "train algo=PP02 env=CartPole-v1": "ppo2",
+    "train algo=ppo2 env=CartPol-v1": "CartPole-v1",
+    "train algo=ppo2 env=nowhere:Mine-v0": "nowhere",
+    "train algo=ppo2 env=broken:Mine-v0": "broken.py",
+    # Keys and values.
+    f"{CARTPOLE} algo.learning_rat=1": "algo.learning_rate",
+    f"{CARTPOLE} learning_rate=1e-3": "algo.learning_rate",
+    f"{CARTPOLE} n_timestep=5": "n_timesteps",
+    f"{CARTPOLE} env.normalise=true": "env.normalize",
+    f"{CARTPOLE} policy.net_arc=[64]": "policy.net_arch",
+    f"{CARTPOLE} callbacks.eval.evry=5": "callbacks.eval.every",
+    f"{CARTPOLE} algo.gamma=3": "algo.gamma",
+    f"{CARTPOLE} algo.n_steps=many": "algo.n_steps",
+    f"{CARTPOLE} algo.learning_rate=lin": "algo.learning_rate",
+    f"{CARTPOLE} n_envs=0": "n_envs",
+    f"{CARTPOLE} n_timesteps=-1": "n_timesteps",
+    f"{CARTPOLE} env.vectorization=proces": "env.vectorization",
+    f"{CARTPOLE} policy=MlpPolic": "MlpPolicy",
+    f"{CARTPOLE} policy.activation=relo": "policy.activation",
+    f"{CARTPOLE} logger=cvs": "csv",
+    f"{CARTPOLE} device=gpu": "cuda",
+    f"{CARTPOLE} tuned=nowhere.yaml": "nowhere.yaml",
+    f"{CARTPOLE} experiment=nowhere": "nowhere",
+    f"{CARTPOLE} tuned=typo.yaml": "typo.yaml",
+    f"{CARTPOLE} 'policy.net_arch=[64,'": "policy.net_arch",
+    f"{CARTPOLE} algo.buffer_size=1000": "buffer_size",
+    # What does not go together.
+    "train algo=sac env=CartPole-v1": "Discrete",
+    "train algo=dqn env=Pendulum-v1": "Box",
+    f"{CARTPOLE} algo.batch_size=4096 algo.n_minibatches=7": "n_minibatches",
+    f"{CARTPOLE} policy=CnnPolicy": "CnnPolicy",
+    "train algo=her_dqn env=CartPole-v1": "goal",
+    "train algo=ars env=CartPole-v1 algo.n_top=9": "n_top",
+    "train algo=bc env=CartPole-v1": "dataset",
+    "train algo=recurrent_ppo env=CartPole-v1 policy=MlpPolicy": "MlpLstmPolicy",
+    # Agents, runs and files that are missing or damaged; one that names code.
+    "train resume=runs/nothing": "runs/nothing",
+    f"{CARTPOLE} init_from=runs/nothing": "runs/nothing",
+    "evaluate agent=nowhere": "nowhere",
+    "evaluate agent=damaged": "policy.safetensors",
+    "evaluate agent=foreign": "trust",
+    "evaluate algo=ppo2 env=Acrobot-v1 runs_dir=nothing": "Acrobot-v1",
+    "enjoy agent=empty": "empty",
+    "record agent=nowhere": "nowhere",
+    "export agent=nowhere": "nowhere",
+    "push agent=nowhere to=there.zip": "nowhere",
+    "pull from=nowhere.zip": "nowhere.zip",
+    "import nowhere.zip env=CartPole-v1": "nowhere.zip",
+    "expert show=nowhere.npz": "nowhere.npz",
+    "plot nowhere": "nowhere",
+    "compare nowhere empty": "nowhere",
+    "reproduce nowhere": "nowhere",
+    f"tune {MINE} sampler=nothing": "sampler",
+    f"tune {MINE} n_trial=3": "n_trials",
+    "agents algo=rainbow": "rainbow",
+    "benchmark n_episodes=0": "n_episodes",
+    "check env=CartPol-v1": "CartPole-v1",
+}
+"""Command lines that a user can mend, each with the key or the name that its message has to name."""
+
+LINES = 3
+FOLDERS: dict[str, Path] = {}
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line, with runs that there are in the place of patterns."""
+    words = [fitted(word, folder) for word in shlex.split(line)]
+    return subprocess.run(
+        [*COMMAND, *words],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def fitted(word: str, folder: Path) -> str:
+    key, equals, path = word.rpartition("=")
+    found = sorted(folder.glob(path)) if "*" in path else []
+    return f"{key}{equals}{found[0].relative_to(folder)}" if found else word
+
+
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Return how each command ended, with the folder in which all of them were carried out."""
+    folder = tmp_path_factory.mktemp("commands")
+    ended = {}
+    with ThreadPoolExecutor(2) as pool:
+        for stage in STAGES:
+            ended.update(zip(stage, pool.map(lambda line: run(line, folder), stage), strict=True))
+    FOLDERS["commands"] = folder
+    return ended
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("mistakes")
+    prepare(folder)
+    before = files(folder)
+    with ThreadPoolExecutor(2) as pool:
+        ended = dict(zip(MISTAKES, pool.map(lambda line: run(line, folder), MISTAKES), strict=True))
+    assert files(folder) == before, "a mistake leaves no files"
+    return ended
+
+
+def prepare(folder: Path) -> None:
+    """Write what the mistakes speak of."""
+    (folder / "broken.py").write_text("GRAVITY = mass * 9.81\n")
+    (folder / "typo.yaml").write_text("algo: {learning_rat: 1}\n")
+    (folder / "empty").mkdir()
+    for name in ("damaged", "foreign"):
+        shutil.copytree(GOLDEN / "agents" / "ppo2", folder / name)
+    weights = folder / "damaged" / "policy.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    config = folder / "foreign" / "config.yaml"
+    config.write_text(config.read_text().replace("id: CartPole-v1", "id: broken:CartPole-v1"))
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+
+
+@pytest.mark.parametrize("line", [line for stage in STAGES for line in stage])
+def test_documented_command_does_what_it_says(
+    line: str, carried_out: dict[str, subprocess.CompletedProcess[str]]
+) -> None:
+    ended, folder = carried_out[line], FOLDERS["commands"]
+    last = next(stage[line] for stage in STAGES if line in stage)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert re.search(last, ended.stdout.rstrip().splitlines()[-1]), ended.stdout
+    assert [pattern for pattern in FILES.get(line, []) if not list(folder.glob(pattern))] == []
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_mistake_is_told_in_three_lines(
+    line: str, refused: dict[str, subprocess.CompletedProcess[str]]
+) -> None:
+    ended = refused[line]
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert 1 <= len(ended.stderr.splitlines()) <= LINES
+    assert MISTAKES[line] in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -11,7 +11,6 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.config.fields import build
-from zoo.envs.spaces import is_image
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, reading_dictionaries
 from zoo.policies.encoders import suits_cnn
@@ -68,7 +67,7 @@ def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[An
 
 def tell_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
     """Warn of a policy that takes the pixels of images for numbers without any order."""
-    if is_image(observation_space) and config.encoder == "mlp":
+    if suits_cnn(observation_space) and config.encoder == "mlp":
         warnings.warn(
             f"{config.name} reads each pixel of these images by itself; policy=CnnPolicy sees what stands"
             " beside what",

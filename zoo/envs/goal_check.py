@@ -62,7 +62,8 @@ class GoalCheck:
         return [
             f"step {step + 1} gave the reward {rewards[step]:g}, but compute_reward gives {answers[step]:g}"
             f" for its goals ({len(others)} of {len(rewards)} steps differ): hindsight replay would learn"
-            f" from both; let step() return what {COMPUTE_REWARD} does"
+            f" from both; let step() return what {COMPUTE_REWARD} does, or set"
+            " memory.hindsight.copy_info_dict=true if that needs the info of the step"
         ]
 
     def _of_many(self, asked: Asked) -> list[str]:

@@ -8,7 +8,6 @@ import importlib.util
 import re
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -61,9 +60,6 @@ EXTRAS = {
 """Package of the entry point → what installs all that it needs."""
 
 ENVPOOL_PREFIX = "envpool:"
-
-MODULES_SEARCHED, BYTES_SEARCHED = 100, 1_000_000
-"""Files of the working folder that are read, and their size, to find the module that registers an id."""
 
 
 def folder_name(env_id: str) -> str:
@@ -166,24 +162,11 @@ def _unknown(name: str, *, module: str) -> str:
 
 
 def _elsewhere(name: str) -> str:
-    """Return where an id stands that was written without its namespace or its module, or ""."""
+    """Return the id that was written without its namespace, or ""."""
     with contextlib.suppress(ImportError):
         importlib.import_module("ale_py")
     spaced = [spec.id for spec in gym.registry.values() if spec.id.rpartition("/")[2] == name]
-    if spaced:
-        return f"'{spaced[0]}'"
-    if not re.fullmatch(r"[\w/.-]+", name):
-        return ""
-    quoted = re.compile(rf"[\"']{re.escape(name)}[\"']")
-    modules = (file for file in sorted(Path.cwd().glob("*.py"))[:MODULES_SEARCHED] if _says(file, quoted))
-    return next((f"'{file.stem}:{name}'" for file in modules), "")
-
-
-def _says(file: Path, pattern: re.Pattern[str]) -> bool:
-    with contextlib.suppress(OSError):
-        if file.is_file() and file.stat().st_size <= BYTES_SEARCHED:
-            return pattern.search(file.read_text(encoding="utf-8", errors="replace")) is not None
-    return False
+    return f"'{spaced[0]}'" if spaced else ""
 
 
 def _other_versions(name: str) -> list[str]:

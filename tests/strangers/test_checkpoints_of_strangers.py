@@ -76,9 +76,6 @@ def test_count_of_another_kind_is_told(
         (("runtime", "threads"), 10**6),
         *((("ended_by",), each) for each in (1, [1])),
         *((("still_due",), each) for each in ({"LoggingCallback": "x"}, "x", [1])),
-        (("scalars",), {"names": [["a"]], "totals": ["x"], "counts": [1]}),
-        (("scalars",), {"names": [["a"]], "totals": [1.0], "counts": [0]}),
-        (("scalars",), {"names": [["a"]], "totals": [[1.0, 2.0]], "counts": [1]}),
         *(
             (("recent_episodes", "records"), [each])
             for each in (EPISODE | {"length": "x"}, EPISODE | {"info": 1})
@@ -99,12 +96,6 @@ def test_value_of_another_kind_is_told(
     told = capfd.readouterr().err
     assert "does not fit this algorithm: " in told or "`threads=1000000` are too many" in told
     assert "Traceback" not in told
-
-
-def test_seed_below_zero_is_told(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    rewrite(run, lambda values: values["algorithm"]["interaction"]["envs"]["envs"].update(seeds=[-1]))
-    assert status_of(["train", "resume=run", "verbose=0"]) == 2
-    assert "damaged state of environments: a seed is below 0" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("value", ["x", None, [1]])

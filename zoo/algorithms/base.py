@@ -24,7 +24,7 @@ from zoo.algorithms.interaction import Act, envs_for
 from zoo.algorithms.policy_choice import Policy, tell_of_unread_images
 from zoo.algorithms.pretraining import PretrainConfig, Pretraining
 from zoo.algorithms.registry import sharing
-from zoo.algorithms.resuming import Attributes, Generators, Tensors, check_numbers, reason_of
+from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
 from zoo.config.fields import build, scheduled
@@ -418,6 +418,5 @@ class Algorithm(AgentInEnvs[Config]):
         for name, part in self._parts().items():
             part.load_state(state[name])
         self._cut_episodes(cut)
-        check_numbers(state["still_due"], *state["still_due"])
         self._still_due = state["still_due"]
-        self._ended_by = self._stops_again = reason_of(state["ended_by"])
+        self._ended_by = self._stops_again = state["ended_by"]

@@ -355,9 +355,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             **super()._parts(),
             "memory": self.memory,
             "exploration": self.exploration,
-            "credit": Attributes(
-                self, ("_uncredited",), below=2 * (self._train_freq + self.n_envs * self.team.size)
-            ),
+            "credit": Attributes(self, ("_uncredited",)),
         }
 
 

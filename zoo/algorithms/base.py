@@ -119,13 +119,14 @@ class Algorithm(AgentInEnvs[Config]):
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Take another hyperparameter from the next update on. Raises `ZooError` where it can't be."""
-            is_own = name in vars(self) and name not in ("policy", "config") and name not in vars(self.config)
-            if "acting" in vars(self) and not is_own and name not in COUNTS and not hasattr(type(self), name):
+            own = vars(self)
+            is_counted = name in COUNTS or "acting" not in own  # first, for each step is counted
+            is_own = is_counted or (name in own and name not in ("policy", "config", *vars(self.config)))
+            if not is_own and not hasattr(type(self), name):
                 config = changed_config(self, name, value)
                 if config is not None:
                     self.schedules = schedules.parse_all(scheduled(config))
-                    super().__setattr__("config", config)
-                    return
+                    name, value = "config", config
             super().__setattr__(name, value)
 
     # -- what an algorithm is made of -------------------------------------------------------------------

@@ -269,15 +269,6 @@ def test_an_interrupted_rollout_is_not_gone_on_with(monkeypatch: pytest.MonkeyPa
     assert not model.memory.columns["ended"][32].any()
 
 
-@pytest.mark.parametrize(("name", "value"), [("actions", 2), ("actions", -1), ("rewards", np.nan)])
-def test_memory_that_nothing_could_have_filled_is_refused(name: str, value: Any) -> None:
-    state = small().learn(60).state()
-    small().load_state(state)
-    state["memory"]["segments"]["0"][name][3] = value
-    with pytest.raises(ValueError, match=f"among the `{name}` of its memory is"):
-        small().load_state(state)
-
-
 def test_average_policy_is_that_of_parameters_that_are_set() -> None:
     model = small().learn(60)
     model.set_parameters({name: value + 1.0 for name, value in model.get_parameters().items()})

@@ -329,8 +329,8 @@ def test_records_are_kept_where_a_users_wrapper_ends_the_episode() -> None:
         ("gymnasium.wrappers.ClipRewards", "has no `ClipRewards`; did you mean 'ClipReward'"),
         ({"target": "ClipReward"}, "has no `_target_`"),
         ({"_target_": "FrameStack", "size": 2}, "unexpected keyword argument 'size'"),
-        ({"_target_": "pydoc.pipepager", "cmd": "touch called"}, "pydoc.pipepager is no wrapper"),
-        ("builtins.str", "builtins.str is no wrapper; expected a class that inherits gymnasium.Wrapper"),
+        ({"_target_": "pydoc.pipepager", "cmd": "touch called"}, "pydoc.pipepager` is not a subclass"),
+        ("builtins.str", "builtins.str` is not a subclass of gymnasium.core.Wrapper"),
     ],
 )
 def test_wrong_wrapper_is_explained(wrapper: Any, message: str) -> None:

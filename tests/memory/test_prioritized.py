@@ -267,26 +267,13 @@ def test_priorities_of_a_memory_that_is_full_are_taken_over() -> None:
     np.testing.assert_array_equal(fresh.state()["priorities"], priorities)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        *({"priorities": np.array([1.0, np.inf])}, {"priorities": np.array([1.0, -1.0])}),
-        *({"priorities": np.ones(10_000)}, {"largest": 0.0}, {"largest": np.inf}, {"largest": np.nan}),
-        *({"priorities": np.array([1.7e308, 1.7e308])}, {"priorities": np.zeros(2)}),
-        *({"priorities": np.ones(2, np.float32)}, {"priorities": np.ones((2, 1))}),
-        *({"priorities": np.eye(1, 6, 5)[0]}, {"priorities": np.eye(1, 17, 16)[0]}),
-    ],
-    ids=[
-        *("infinite", "negative", "more", "largest is 0", "largest is infinite", "largest is NaN"),
-        *("sum is infinite", "all are 0", "of 32 bits", "a column", "of an empty row", "past the rings"),
-    ],
-)
-def test_priorities_of_another_memory_are_refused(other: dict[str, Any]) -> None:
+def test_priorities_of_a_larger_memory_are_refused() -> None:
     memory = memory_of(8, 2)
     Numbered(memory).add()
     before = copy.deepcopy(memory.sampler.state())
+    more = {**before, "priorities": np.eye(1, 17, 16)[0]}
     with pytest.raises(ValueError, match="its priorities are not those of this memory"):
-        memory.sampler.load_state({**before, **other}, Rings(memory.heads, memory.sizes, memory.length))
+        memory.sampler.load_state(more, Rings(memory.heads, memory.sizes, memory.length))
     np.testing.assert_equal(memory.sampler.state(), before)
 
 

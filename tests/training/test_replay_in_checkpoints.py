@@ -447,15 +447,6 @@ def test_rings_of_another_memory_are_refused(name: str, value: Any) -> None:
         make().memory.load_state({**state, name: np.array(value) if name != "used" else value})
 
 
-@pytest.mark.parametrize("priority", [np.nan, -1.0])
-def test_priorities_that_can_be_none_are_refused(priority: float) -> None:
-    model = learned(make(memory={"prioritized": {}}), 100)
-    state = model.memory.state()
-    state["sampler"]["priorities"][3] = priority
-    with pytest.raises(ValueError, match="its priorities are not those of this memory"):
-        make(memory={"prioritized": {}}).memory.load_state(state)
-
-
 def make_acer(n_envs: int = 2, buffer_size: int = 400) -> ACER:
     envs = make_vec_env(Wide, n_envs)
     settings = {"n_steps": 10, "replay_start": 40, "replay_ratio": 0.3, "buffer_size": buffer_size}

@@ -9,7 +9,6 @@ policy does not move away faster than it may from a running average of itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +29,6 @@ from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.limit import refuse_too_large_memory
-from zoo.memory.loading import spaces_of_columns
 from zoo.memory.replay_sizes import replay_bytes
 from zoo.memory.sequence_memory import SequenceMemory
 from zoo.optim.descent import Descent
@@ -172,10 +170,6 @@ class ACER(Algorithm[ACERConfig]):
                 "episode_starts": seen["episode_starts"],
             }
         return acted
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        self.memory.check_inside(spaces_of_columns(self.observation_space, self.action_space))
 
     def _cut_episodes(self, envs: Any) -> None:
         self.memory.cut(envs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +17,7 @@ from torch import nn
 from typing_extensions import Never, Self
 
 from zoo.agents.agent_folder import AgentFiles, MisfitError, check_tensors, read_agent, write_agent
-from zoo.algorithms.arguments import check_predict, elsewhere
+from zoo.algorithms.arguments import check_predict, elsewhere, refuse_policy_alone
 from zoo.algorithms.constructor_help import described, signature_of
 from zoo.algorithms.given_masks import rows_of_masks, tell_of_missing_masks
 from zoo.algorithms.interaction import Seen
@@ -86,7 +85,7 @@ class Agent(ABC, Generic[Config]):
 
         def __new__(cls, *arguments: Any, **options: Any) -> Self:
             """Answer arguments as other libraries' models have them."""
-            check_call(cls.__init__, cls.__name__, arguments, options)
+            check_call(cls, arguments, options)
             return super().__new__(cls)
 
     policy: nn.Module
@@ -131,7 +130,7 @@ class Agent(ABC, Generic[Config]):
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
         if not hasattr(self.policy, "predict"):
-            self.policy.predict = PredictOf(self)  # type: ignore[assignment]
+            self.policy.predict = refuse_policy_alone  # type: ignore[assignment]
         self.modes = Modes(self.policy)
         runtime.stay_eager_for(self.policy)
 
@@ -240,7 +239,8 @@ class Agent(ABC, Generic[Config]):
     def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
         space = self.observation_space
-        if isinstance(space, spaces.Dict) and _is_nested(space, observations):
+        is_flat_tuple = isinstance(space, spaces.Dict) and any(key[:2] in ("0", "0/") for key in space)
+        if isinstance(space, spaces.Dict) and (is_flat_tuple or isinstance(observations, Mapping)):
             observations = dict(flat_parts(space, observations))
         if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
             raise ZooError(
@@ -388,37 +388,8 @@ class Agent(ABC, Generic[Config]):
         """Learn in this environment from now on."""
 
 
-class PredictOf:
-    """The `Agent.predict` of a policy's ``model``, as long as that is there; copies have none."""
-
-    def __init__(self, model: Agent[Any] | None = None) -> None:
-        self._model = (lambda: None) if model is None else weakref.ref(model)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PredictOf, ()
-
-    @property
-    def model(self) -> Agent[Any]:
-        """The model, while it is there. Raises `ZooError` afterwards."""
-        model = self._model()
-        if model is None:
-            raise ZooError("a policy alone predicts nothing; keep its model, and call model.predict")
-        return model
-
-    def __call__(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:
-        """Return what the model predicts."""
-        return self.model.predict(*arguments, **options)
-
-
 def _unpickled(agent_class: type[Agent[Any]], files: AgentFiles, options: Mapping[str, Any]) -> Agent[Any]:
     return agent_class.from_files(files, **options)
-
-
-def _is_nested(space: spaces.Dict, observations: Any) -> bool:
-    """Whether observations are still nested as the environment gives them, where its parts have paths."""
-    if isinstance(observations, Mapping):
-        return not space.spaces.keys() <= observations.keys()
-    return isinstance(observations, tuple) and any(key.partition("/")[0] == "0" for key in space.spaces)
 
 
 def _shape_of(values: Any, name: str) -> tuple[int, ...]:

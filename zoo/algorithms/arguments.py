@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import Never
 
 from zoo.algorithms.callback import Callback
 from zoo.config.all_keys import all_keys, not_of
@@ -88,6 +88,11 @@ def check_predict(observations: Any, deterministic: Any, unknown: Mapping[str, A
         )
 
 
+def refuse_policy_alone(*_arguments: Any, **_options: Any) -> Never:
+    """Raise `ZooError` where a policy is asked in the place of its model."""
+    raise ZooError("a policy alone predicts nothing; give its model, and call model.predict")
+
+
 def check_learn(others: Sequence[Any], unknown: Mapping[str, Any]) -> None:
     """Raise `ZooError` for arguments that `learn` has not, or takes by name only."""
     refuse_arguments(unknown, "learn", LEARN)
@@ -99,26 +104,22 @@ def check_learn(others: Sequence[Any], unknown: Mapping[str, Any]) -> None:
 
 
 def changed_config(model: Any, name: str, value: Any) -> Any:
-    """Return a model's config with another value, for which there is an effect from the next update on.
+    """Return a model's config with another value of what follows a schedule, which each update reads anew.
 
-    None for any other name. Raises `ZooError` for a value that would do
-    nothing: only what follows a schedule is read anew at each update.
+    None for a name that means nothing to it. Raises `ZooError` for a value that would do nothing.
     """
-    hyperparameters = [field.name for field in dataclasses.fields(model.config)]
-    cls, instead = type(model).__name__, ""
-    if name in hyperparameters:
+    instead = MADE_WITH.get(name, "")
+    if name in vars(model.config):
         config = build(type(model.config), {**vars(model.config), name: value}, model.name)
         if name in scheduled(config) and name in model.schedules:
             return config
         instead = (
             f"is fixed once the model is made: zoo.load(model.save(PATH), env, {name}=…) goes on with it"
         )
-    elif name in MADE_WITH:
-        instead = MADE_WITH[name]
-    elif hint := elsewhere(name):
+    elif not instead and (hint := elsewhere(name)):
         instead = f"would do nothing{hint}"
     if instead:
-        raise ZooError(f"{cls}.{name} {instead}")
+        raise ZooError(f"{type(model).__name__}.{name} {instead}")
     return None
 
 

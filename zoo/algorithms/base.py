@@ -24,7 +24,7 @@ from zoo.algorithms.interaction import Act, envs_for
 from zoo.algorithms.policy_choice import Policy, tell_of_unread_images
 from zoo.algorithms.pretraining import PretrainConfig, Pretraining
 from zoo.algorithms.registry import sharing
-from zoo.algorithms.resuming import Attributes, Generators, Tensors, check_numbers, reason_of
+from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
 from zoo.config.fields import build, scheduled
@@ -119,13 +119,14 @@ class Algorithm(AgentInEnvs[Config]):
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Take another hyperparameter from the next update on. Raises `ZooError` where it can't be."""
-            is_own = name in vars(self) and name not in ("policy", "config") and name not in vars(self.config)
-            if "acting" in vars(self) and not is_own and name not in COUNTS and not hasattr(type(self), name):
+            own = vars(self)
+            is_counted = name in COUNTS or "acting" not in own  # first, for each step is counted
+            is_own = is_counted or (name in own and name not in ("policy", "config", *vars(self.config)))
+            if not is_own and not hasattr(type(self), name):
                 config = changed_config(self, name, value)
                 if config is not None:
                     self.schedules = schedules.parse_all(scheduled(config))
-                    super().__setattr__("config", config)
-                    return
+                    name, value = "config", config
             super().__setattr__(name, value)
 
     # -- what an algorithm is made of -------------------------------------------------------------------
@@ -418,6 +419,5 @@ class Algorithm(AgentInEnvs[Config]):
         for name, part in self._parts().items():
             part.load_state(state[name])
         self._cut_episodes(cut)
-        check_numbers(state["still_due"], *state["still_due"])
         self._still_due = state["still_due"]
-        self._ended_by = self._stops_again = reason_of(state["ended_by"])
+        self._ended_by = self._stops_again = state["ended_by"]

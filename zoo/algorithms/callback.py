@@ -104,7 +104,7 @@ class Callback:
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Answer arguments as other libraries' callbacks have them; a copy is made without any."""
         if arguments or options:
-            check_call(cls.__init__, cls.__name__, arguments, options)
+            check_call(cls, arguments, options)
         return super().__new__(cls)
 
     def __init__(self) -> None:

@@ -27,7 +27,6 @@ from zoo.memory.config import MemoryConfig, memory_config
 from zoo.memory.episodes import Episodes
 from zoo.memory.hindsight import Hindsight
 from zoo.memory.limit import refuse_too_large_memory
-from zoo.memory.loading import spaces_of_columns
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
 from zoo.memory.replay import Relabelling, ReplayMemory
 from zoo.memory.replay_sizes import replay_bytes, ring_length
@@ -351,18 +350,12 @@ class OffPolicyAlgorithm(Algorithm[Config]):
             return super().paced()
         return {**super().paced(), "memory.prioritized.beta_fraction": prioritized.beta_fraction}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        self.memory.check_inside(spaces_of_columns(self.observation_space, self.action_space))
-
     def _parts(self) -> dict[str, Any]:
         return {
             **super()._parts(),
             "memory": self.memory,
             "exploration": self.exploration,
-            "credit": Attributes(
-                self, ("_uncredited",), below=2 * (self._train_freq + self.n_envs * self.team.size)
-            ),
+            "credit": Attributes(self, ("_uncredited",)),
         }
 
 

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.config.fields import build
+from zoo.config.own_modules import named_class
 from zoo.errors import ZooError, ZooWarning
 from zoo.policies.config import POLICIES, PolicyConfig, policy_preset, reading_dictionaries
 from zoo.policies.encoders import suits_cnn
@@ -36,19 +37,14 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
     else:
         named = policy.get("name") in POLICIES
         preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
-        config = build(PolicyConfig, {**preset, **policy, **_named_encoder(policy.get("encoder"))}, "policy")
+        values, encoder = {**preset, **policy}, policy.get("encoder")
+        if encoder is not None:
+            encoder = {"_target_": encoder} if isinstance(encoder, type) else encoder
+            values["encoder"] = named_class(encoder, "policy.encoder")
+        config = build(PolicyConfig, values, "policy")
     config = reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
     _check_features_dim(config, observation_space)
     return config
-
-
-def _named_encoder(encoder: Any) -> dict[str, Any]:
-    """Return the field for an encoder that is given as a class, by which files can name it."""
-    if isinstance(encoder, type):
-        encoder = {"_target_": encoder}
-    if not isinstance(encoder, Mapping) or not isinstance(encoder.get("_target_"), type):
-        return {}
-    return {"encoder": {**encoder, "_target_": path_of(encoder["_target_"], "policy.encoder")}}
 
 
 def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:

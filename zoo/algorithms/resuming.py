@@ -11,17 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from zoo.agents.agent_folder import check_tensors
-from zoo.files.printing import one_line
 
 
 class Attributes:
     """Some attributes of an object that are numbers, or dictionaries of numbers."""
 
-    def __init__(self, owner: Any, names: Sequence[str], *, below: float = 2**63) -> None:
+    def __init__(self, owner: Any, names: Sequence[str]) -> None:
         self.owner = owner
         self.names = names
-        self.below = below
-        """What each number is less than."""
 
     def state(self) -> dict[str, Any]:
         """Return them by name."""
@@ -29,58 +26,13 @@ class Attributes:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
 
     def load_state(self, values: Mapping[str, Any]) -> None:
-        """Set them; a dictionary stays the same object, which others may share. Raises `TypeError`."""
+        """Set them; a dictionary stays the same object, which others may share."""
         for name in self.names:
             value, before = values[name], getattr(self.owner, name)
-            self._check_kind(name, value, before)
             if isinstance(before, dict):
                 before.update(value)
             else:
                 setattr(self.owner, name, value)
-
-    def _check_kind(self, name: str, value: Any, before: Any) -> None:
-        """Refuse what is of another kind than the attribute is before; a whole one is a count."""
-        if isinstance(before, dict):
-            fits = isinstance(value, Mapping) and all(map(self._is_inside, value.values()))
-        elif isinstance(before, int) and not isinstance(before, bool):
-            fits = is_number(value) and value % 1 == 0 and 0 <= value < self.below
-        else:
-            fits = value is None or self._is_inside(value)
-        if not fits:
-            raise _another_kind(name, value)
-
-    def _is_inside(self, value: Any) -> bool:
-        return isinstance(value, int | float) and abs(value) < self.below
-
-
-def check_counts(values: Mapping[str, Any], *names: str) -> None:
-    """Raise `TypeError` for one of these that is no whole number of at least 0."""
-    for name in names:
-        if not (is_number(values[name]) and values[name] % 1 == 0 and values[name] >= 0):
-            raise _another_kind(name, values[name])
-
-
-def check_numbers(values: Mapping[str, Any], *names: str) -> None:
-    """Raise `TypeError` for one of these that is no number."""
-    for name in names:
-        if not is_number(values[name]):
-            raise _another_kind(name, values[name])
-
-
-def reason_of(value: Any) -> str | None:
-    """Return for what a run has ended, on one line. Raises `TypeError` for what is neither text nor None."""
-    if value is not None and not isinstance(value, str):
-        raise _another_kind("ended_by", value)
-    return None if value is None else one_line(value)
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is one, infinite or NaN perhaps."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _another_kind(name: str, value: Any) -> TypeError:
-    return TypeError(f"`{name}` is {one_line(repr(value), 60)}")
 
 
 class Generators:
@@ -139,15 +91,8 @@ class Generators:
         """Go back to there."""
         self.rng.bit_generator.state = states["rng"]
         self.predict_rng.bit_generator.state = states["predict_rng"]
-        self._torch = _torch_state(states["torch"])
-        self._predict_torch = _torch_state(states["predict_torch"])
-
-
-def _torch_state(array: Any) -> Tensor:
-    """Return what torch's generators take. Raises `RuntimeError` or `TypeError` for what they don't."""
-    state = torch.from_numpy(np.array(array))
-    torch.Generator().set_state(state)
-    return state
+        self._torch = torch.from_numpy(np.array(states["torch"]))
+        self._predict_torch = torch.from_numpy(np.array(states["predict_torch"]))
 
 
 class Tensors:

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.files.printing import one_line
-
 
 class ScalarMeans:
     """Sums of recorded values by name. Tensors stay tensors until they are read, so recording never waits.
@@ -68,18 +66,12 @@ class ScalarMeans:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `TypeError` for sums that are none."""
+        """Take over what `state` returned."""
         self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
-        rows = list(zip(state["names"], state["totals"], state["counts"], strict=True))
-        for names, total, count in rows:
-            sums = np.asarray(total)
-            is_sum = sums.dtype.kind in "if" and sums.size == len(names) and isinstance(count, int)
-            if not is_sum or count < 1 or not all(isinstance(name, str) for name in names):
-                raise TypeError(f"the scalars {one_line(repr(names), 60)} are of no numbers")
         self._sums = {
             tuple(names): (
                 torch.tensor(total, device=self._device) if isinstance(total, list) else total,
                 count,
             )
-            for names, total, count in rows
+            for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True)
         }

@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -73,6 +74,15 @@ def path_of_class(own: type[Any], where: str) -> str:
     if "<locals>" in path:
         raise ZooError(f"{where}={path} has to stand at the top of a module, by which agents name it")
     return path
+
+
+def named_class(given: Any, where: str) -> Any:
+    """Return how files name a class, given alone or as ``_target_`` beside its arguments; else ``given``."""
+    if isinstance(given, type):
+        return path_of_class(given, where)
+    if isinstance(given, Mapping) and isinstance(given.get("_target_"), type):
+        return {**given, "_target_": path_of_class(given["_target_"], where)}
+    return given
 
 
 def _place(error: Exception) -> str:

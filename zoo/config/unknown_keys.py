@@ -62,30 +62,37 @@ def refuse_arguments(unknown: Iterable[str], function: str, known: Sequence[str]
         raise unknown_key(name, known, function)
 
 
-def check_call(function: Callable[..., Any], name: str, arguments: Sequence[Any], options: Any) -> None:
-    """Raise `ZooError` for arguments that a function does not take, or lacks; ``name`` is for messages."""
-    signature = inspect.signature(function)
-    parameters = {each: one.kind for each, one in signature.parameters.items() if each != "self"}
-    kinds = inspect.Parameter
-    if kinds.VAR_KEYWORD not in parameters.values():
-        refuse_arguments((each for each in options if each not in parameters), name, list(parameters))
-    in_order = [each for each, kind in parameters.items() if kind is kinds.POSITIONAL_OR_KEYWORD]
-    if len(arguments) > len(in_order) and kinds.VAR_POSITIONAL not in parameters.values():
+def check_call(cls: type[Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for arguments that a class does not take, or lacks."""
+    signature = inspect.signature(cls.__init__)
+    _, *parameters = signature.parameters.values()
+    names, kinds = [each.name for each in parameters], {each.kind for each in parameters}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        refuse_arguments((each for each in options if each not in names), cls.__name__, names)
+    in_order = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    if len(arguments) > len(in_order) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         taken = f"only {', '.join(in_order)}" if in_order else "nothing"
-        raise ZooError(f"{name} takes {taken} without a name; anything else by name")
+        raise ZooError(f"{cls.__name__} takes {taken} without a name; anything else by name")
     try:
-        signature.bind(*(() if "self" not in signature.parameters else (None,)), *arguments, **options)
+        signature.bind(None, *arguments, **options)
     except TypeError as error:
-        raise ZooError(f"{name}: {error}; it takes {', '.join(parameters)}") from error
+        raise ZooError(f"{cls.__name__}: {error}; it takes {', '.join(names)}") from error
 
 
 class AnswersNames:
-    """Answers attributes that environments have elsewhere, read or set, with what is meant here."""
+    """Answers attributes that environments have elsewhere with what is meant here."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise AttributeError(no_attribute(self, name, ENV_ATTRIBUTES))
+            hint = f"; here it is {ENV_ATTRIBUTES[name]}" if name in ENV_ATTRIBUTES else ""
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}")
+
+
+class RefusesNames(AnswersNames):
+    """Refuses them, too, where somebody sets them; not for what is set in each step."""
+
+    if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name in ENV_ATTRIBUTES and not hasattr(type(self), name):
@@ -93,12 +100,6 @@ class AnswersNames:
                     f"{type(self).__name__}.{name} would do nothing; here it is {ENV_ATTRIBUTES[name]}"
                 )
             super().__setattr__(name, value)
-
-
-def no_attribute(owner: object, name: str, names: Mapping[str, str]) -> str:
-    """Return the message for an attribute that there is not, with the place that ``names`` says it has."""
-    hint = f"; here it is {names[name]}" if name in names else ""
-    return f"'{type(owner).__name__}' object has no attribute '{name}'{hint}"
 
 
 def placed(error: UnknownKeyError, keys: Sequence[str], others: Callable[[], str]) -> ZooError:

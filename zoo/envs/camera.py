@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.envs.filming import Film
-from zoo.envs.wrappers import episode_so_far, statistics_of
+from zoo.envs.wrappers import EpisodeStatistics, episode_so_far, statistics_of
 from zoo.errors import ZooError, install_command
 from zoo.files.printing import decimal
 
@@ -115,11 +115,9 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, env: gym.Env[Any, Any], film: Film, canvas: Canvas | None = None, length: int | None = None
     ) -> None:
-        super().__init__(env)
+        super().__init__(env if statistics_of(env) else EpisodeStatistics(env))
         self.film, self.length = film, length
         self.canvas = Canvas(overlay=False) if canvas is None else canvas
-        self._statistics = statistics_of(env)
-        self._return, self._n_steps = 0.0, 0
         self._waiting: NDArray[np.uint8] | None = None
 
     @property
@@ -130,7 +128,6 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Reset and film."""
         result = self.env.reset(**options)
-        self._return, self._n_steps = 0.0, 0
         if not self.is_complete:
             self._waiting = self._image()
         return result
@@ -141,8 +138,6 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
             self._add(self._waiting)
             self._waiting = None
         result = self.env.step(action)
-        self._return += float(result[1])
-        self._n_steps += 1
         if not self.is_complete:
             self._add(self._image())
         return result
@@ -156,9 +151,9 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
             self.film.add(image)
 
     def _text(self) -> str:
-        episode_return, n_steps = self._return, self._n_steps
-        if self._statistics is not None:
-            episode_return, n_steps = episode_so_far(self._statistics)
+        statistics = statistics_of(self.env)
+        assert statistics is not None
+        episode_return, n_steps = episode_so_far(statistics)
         return f"step {n_steps:,}   return {decimal(episode_return)}"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from zoo.config.fields import build, hyperparameter
-from zoo.config.own_modules import path_of_class
+from zoo.config.own_modules import named_class
 from zoo.envs.ids import is_atari_game
 from zoo.errors import ZooError
 
@@ -139,20 +139,11 @@ def env_config(
     else:
         values = {"id": getattr(env, "__name__", type(env).__name__)}
     if isinstance(options.get("wrappers"), list | tuple):
-        options["wrappers"] = [_named_wrapper(each) for each in options["wrappers"]]
+        options["wrappers"] = [named_class(each, "env.wrappers") for each in options["wrappers"]]
     config = build(EnvConfig, {**values, **options}, "env")
     normalize_config(config)
     atari_config(config)
     return config
-
-
-def _named_wrapper(wrapper: Any) -> Any:
-    """Return a wrapper as files name it, where it is given as a class, alone or with arguments."""
-    if isinstance(wrapper, type):
-        return path_of_class(wrapper, "env.wrappers")
-    if isinstance(wrapper, dict) and isinstance(wrapper.get("_target_"), type):
-        return {**wrapper, "_target_": path_of_class(wrapper["_target_"], "env.wrappers")}
-    return wrapper
 
 
 def normalize_config(config: EnvConfig) -> NormalizeConfig | None:

@@ -303,11 +303,8 @@ class EnvGroup:
         return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
 
     def _make_anew(self, i: int) -> None:
-        before = self.envs[i]
         self._close(i)
         env = self.envs[i] = self._make_envs[i]()
-        if env.unwrapped is before.unwrapped:
-            raise ZooError("env.renew: the function gives the same environment again; expected a new one")
         for name, value in self._set_values[i].items():
             env.set_wrapper_attr(name, value)
         self._steps[i] = env.step

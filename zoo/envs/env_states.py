@@ -54,10 +54,6 @@ def _from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
     _check_form("actions", actions[:0], like.actions[:0])
     for part, own in zip(parts, own_parts, strict=True):
         _check_form("observations", part, own)
-    if any(int(count) < 0 for name in ("n_reseeded", "n_actions", "lengths") for count in tree[name]):
-        raise ZooError("damaged state of environments: a count is below 0")
-    if any(seed is not None and int(seed) < 0 for seed in tree["seeds"]):
-        raise ZooError("damaged state of environments: a seed is below 0")
     ends = np.cumsum(tree["n_actions"])
     if len(actions) != ends[-1]:
         raise ZooError(f"damaged state of environments: {len(actions)} actions, not {ends[-1]}")

@@ -29,10 +29,6 @@ def make_envpool(config: EnvConfig, n_envs: int) -> EnvPoolVectorEnv:
     if name not in known:
         raise ZooError(f"unknown EnvPool environment {name}{nearest(name, known)}")
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
-    if config.max_episode_steps is None:
-        raise ZooError(
-            f"env.max_episode_steps=null: {config.id} can't do without a time limit; give a number"
-        )
     if config.max_episode_steps != "auto":
         arguments["max_episode_steps"] = config.max_episode_steps
     games = hasattr(envpool.make_spec(name).config, "noop_max")

@@ -87,14 +87,10 @@ def filming(paths: Path | Sequence[Path], frames_per_second: float | None) -> It
     try:
         yield Film(paths, frames_per_second or FRAMES_PER_SECOND, files)
     except BaseException:
-        with contextlib.suppress(_DiscardedError), files:
-            raise _DiscardedError from None  # not the error itself, which the files would take for their own
+        with contextlib.suppress(GeneratorExit), files:
+            raise GeneratorExit from None  # not the error itself, which the files would take for their own
         raise
     files.close()
-
-
-class _DiscardedError(Exception):
-    """Makes files vanish that are being written."""
 
 
 def small_gif(video: Path) -> bytes:

@@ -220,6 +220,7 @@ def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
 
 def _first_env(bare: Any) -> Callable[[], Any] | None:
     """Return what gives an environment that can be asked in this process; it may be another one later."""
-    if getattr(bare, "envs", None):
-        return lambda: bare.envs[0]
+    own = getattr(bare, "group", bare)  # who reads `envs` of ours is taken for somebody who may step them
+    if getattr(own, "envs", None):
+        return lambda: own.envs[0]
     return (lambda: bare.example) if hasattr(bare, "example") else None

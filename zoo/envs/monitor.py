@@ -46,13 +46,8 @@ class RecentEpisodes(deque[EpisodeRecord]):
         return {"records": [asdict(record) for record in self]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `TypeError` for what is no episode."""
+        """Take over what `state` returned."""
         records = [EpisodeRecord(**record) for record in state["records"]]
-        for each in records:
-            numbers = each.env_index, each.episode_return, each.length, each.seconds
-            are_numbers = all(isinstance(number, int | float) for number in numbers)
-            if not are_numbers or not isinstance(each.info, dict):
-                raise TypeError("a recent episode is of no numbers")
         self.clear()
         self.extend(records)
 

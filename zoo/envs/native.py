@@ -36,6 +36,11 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
             f"env.render_mode={config.render_mode}: the vector form of {config.id} can't be drawn; "
             "use sync or workers"
         )
+    if config.max_episode_steps is None and not is_game:
+        raise ZooError(
+            f"env.max_episode_steps=null: the vector form of {config.id} can't do without a time limit; "
+            "give a number"
+        )
     if config.id.startswith(ENVPOOL_PREFIX):
         return _made_seeded(make_envpool(config, n_envs), seed)
     spec = resolve(config.id)
@@ -51,11 +56,6 @@ def make_native(config: EnvConfig, n_envs: int, seed: int | None) -> AnyVectorEn
     arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
     if config.render_mode is not None:
         arguments["render_mode"] = config.render_mode
-    if config.max_episode_steps is None:
-        raise ZooError(
-            f"env.max_episode_steps=null: the vector form of {spec.id} can't do without a time limit; "
-            "use sync or workers, or a number"
-        )
     if config.max_episode_steps != "auto":
         arguments["max_episode_steps"] = config.max_episode_steps
     with missing_packages_named(spec):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from zoo.config.unknown_keys import AnswersNames
+from zoo.config.unknown_keys import RefusesNames
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Space, describe, is_image
 from zoo.envs.step_arrays import Observations
@@ -72,7 +71,7 @@ class RunningMoments:
         self.count = total
 
 
-class Normalizer(AnswersNames):
+class Normalizer(RefusesNames):
     """Statistics of observations and of the discounted return, and the normalisation by them.
 
     Observations: (o − mean) / sqrt(var + ε), clipped. Rewards: r / sqrt(var of R + ε), clipped, where
@@ -295,7 +294,7 @@ class Normalizer(AnswersNames):
         return result
 
 
-class VecNormalize(AnswersNames, VectorWrapper):
+class VecNormalize(RefusesNames, VectorWrapper):
     """Gives normalised observations and rewards; while ``training``, the statistics follow what is seen.
 
     Two environments share their statistics by sharing a ``normalizer``. `EnvStepper` looks through this
@@ -316,8 +315,6 @@ class VecNormalize(AnswersNames, VectorWrapper):
         self.normalizer = normalizer or Normalizer(space, config, num_envs=env.num_envs, gamma=gamma)
         self.training = training
         self._next_step = env.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
-        self._original: Observations | None = None
-        self._original_rewards: NDArray[Any] | None = None
         self._to_reset: NDArray[np.bool_] | None = None
         """Where the next step of a next-step environment merely resets."""
         self._single_observation_space = normalized_space(space, self.normalizer)
@@ -338,7 +335,7 @@ class VecNormalize(AnswersNames, VectorWrapper):
     ) -> tuple[Observations, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step all environments and normalise what they give, final observations in the infos too."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        observations, self._original_rewards = self._seen(observations), np.asarray(rewards)
+        observations = self._seen(observations)
         done = np.logical_or(terminated, truncated)
         if self.training and self.normalizer.rewards:
             rows = None if self._to_reset is None else ~self._to_reset
@@ -349,28 +346,7 @@ class VecNormalize(AnswersNames, VectorWrapper):
             infos = {**infos, "final_obs": self._normalized_final(infos["final_obs"])}
         return observations, self.normalizer.normalize_rewards(rewards), terminated, truncated, infos
 
-    def get_original_obs(self) -> Observations:
-        """Return what the last `reset` or `step` saw, not normalised. Raises `ZooError` before the first."""
-        if self._original is None:
-            raise ZooError("get_original_obs: nothing was seen yet (model.get_env() is not normalised)")
-        return copy.deepcopy(self._original)
-
-    def get_original_reward(self) -> NDArray[Any]:
-        """Return the rewards of the last step, not normalised. Raises `ZooError` before the first."""
-        if self._original_rewards is None:
-            raise ZooError("get_original_reward: no step was taken (model.get_env() is not normalised)")
-        return self._original_rewards.copy()
-
-    def unnormalize_obs(self, observations: Observations) -> Observations:
-        """Return observations as they were before they were normalised."""
-        return self.normalizer.unnormalize_obs(observations)
-
-    def unnormalize_reward(self, rewards: NDArray[Any]) -> NDArray[Any]:
-        """Return rewards as they were before they were normalised."""
-        return self.normalizer.unnormalize_reward(rewards)
-
     def _seen(self, observations: Observations) -> Observations:
-        self._original = observations
         if self.training:
             self.normalizer.update_observations(observations)
         return self.normalizer.normalize_observations(observations)

@@ -165,15 +165,10 @@ def refuse_one_for_several(envs: Sequence[Any], first_index: int = 0) -> None:
     for i, env in enumerate(envs, start=first_index):
         before = places.setdefault(id(env.unwrapped), i)
         if before != i:
-            raise one_for_several(type(env.unwrapped).__name__, f"env {before} and env {i}")
-
-
-def one_for_several(name: str, places: str) -> ZooError:
-    """Return the error of one environment in several ``places``."""
-    return ZooError(
-        f"{places} are the same {name}, which can't play several episodes at once; expected a function that "
-        "makes a new one at each call, or n_envs=1"
-    )
+            raise ZooError(
+                f"env {before} and env {i} are the same {type(env.unwrapped).__name__}, which can't play two "
+                "episodes at once; expected a function that makes a new one at each call, or n_envs=1"
+            )
 
 
 class _Holders(list["weakref.ref[Any]"]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,16 +26,6 @@ from zoo.envs.vector_infos import final_observations, info_of, rows, stacked, su
 from zoo.envs.vector_masks import VectorMasks
 from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError, nearest
-
-
-class _Ended(NamedTuple):
-    """How an episode ended in a vector environment that is not our own, as in `EpisodeEnd`."""
-
-    env_index: int
-    episode_return: float
-    length: int
-    is_life: bool = False
-
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
@@ -171,7 +161,7 @@ class EnvStepper:
             step.finished = np.array([end.env_index for end in ends], dtype=np.int64)
             step.final_observations = stacked([end.observation for end in ends])
             step.final_action_masks = _final_masks(ends)
-            step.episodes = self._records((end, end.info) for end in ends)
+            step.episodes = self._records(ends)
         return step
 
     def action_masks(self) -> NDArray[np.bool_] | None:
@@ -288,7 +278,7 @@ class EnvStepper:
             step.final_observations = rows(step.observations, finished)
             step.final_action_masks = None if step.action_masks is None else step.action_masks[finished]
             last_infos = [info_of(infos, i) for i in finished.tolist()]
-        step.episodes = self._records(zip(self._ends(finished.tolist()), last_infos, strict=True))
+        step.episodes = self._records(map(self._end, finished.tolist(), last_infos))
         if self._autoreset is AutoresetMode.DISABLED:
             options = {"reset_mask": self._to_reset.copy()}
             step.observations, reset_infos = self.env.reset(options=options)
@@ -324,30 +314,32 @@ class EnvStepper:
         """Return which environment it is, and how far its episode is, for a message."""
         return f"env {i} (step {int(self._n_steps - self._first_steps[i])} of its episode)"
 
-    def _ends(self, finished: Sequence[int]) -> Iterable[_Ended | EpisodeEnd]:
-        """Give how episodes ended: by our own sums, never by what an info says."""
-        own = {} if self._own is None else {end.env_index: end for end in self._own.last_ends}
+    def _end(self, i: int, info: Info) -> EpisodeEnd:
+        """Return how an episode ended, by our own sums, never by what its last ``info`` says."""
         games: Games | None = attached(self.env, "games")
-        for i in finished:
-            if i in own:
-                yield own[i]
-            elif isinstance(games, Games):
-                yield _Ended(i, float(games.returns[i]), int(games.lengths[i]), bool(games.is_life[i]))
-            else:
-                yield _Ended(i, float(self._returns[i]), int(self._n_steps - self._first_steps[i]))
+        if self._own is not None:
+            own = next(end for end in self._own.last_ends if end.env_index == i)
+            return own._replace(info=info)
+        if isinstance(games, Games):
+            total, length, is_life = games.returns[i], games.lengths[i], bool(games.is_life[i])
+        else:
+            total, length, is_life = self._returns[i], self._n_steps - self._first_steps[i], False
+        return EpisodeEnd(i, None, info, None, float(total), int(length), is_life)
 
-    def _records(self, ends: Iterable[tuple[_Ended | EpisodeEnd, Info]]) -> list[EpisodeRecord]:
-        """Return one record for each whole episode that ended, with its last info; a life lost ends none."""
+    def _records(self, ends: Iterable[EpisodeEnd]) -> list[EpisodeRecord]:
+        """Return one record for each whole episode that ended; a life lost ends none."""
         records = []
-        for end, info in ends:
-            index, total, length = end.env_index, end.episode_return, end.length
+        for end in ends:
             if end.is_life:
                 continue
+            index = end.env_index
             self._returns[index] = 0.0
             self._first_steps[index] = self._n_steps
             if self.idle[index]:
                 continue
-            record = EpisodeRecord(index, total, length, time.time() - self.start, self._logged(info))
+            record = EpisodeRecord(
+                index, end.episode_return, end.length, time.time() - self.start, self._logged(end.info)
+            )
             if self.monitor is not None:
                 self.monitor.write(record)
             records.append(record)

@@ -19,7 +19,7 @@ from zoo.envs.config import EnvConfig, env_config, is_renewed
 from zoo.envs.env_error import env_error
 from zoo.envs.first_steps import try_out
 from zoo.envs.seeds import random_seed, seed_spaces
-from zoo.envs.single_env import make_env, one_for_several, pass_options_if_any, source_of
+from zoo.envs.single_env import make_env, pass_options_if_any, refuse_one_for_several, source_of
 from zoo.envs.wrappers import flat_env, statistics_kept_apart
 
 Env = gym.Env[Any, Any]
@@ -88,7 +88,7 @@ class _Maker:
         is_slow = time.monotonic() - started > SLOW_TO_MAKE
         if may_be_one and not is_slow and self._comes_again(env):
             if n_envs > 1 or self.config.renew is True:
-                raise one_for_several(type(env.unwrapped).__name__, f"{n_envs} environments of {self.name}")
+                refuse_one_for_several([env, env])
             return _tried_as_it_is(env, self.config, self.options)
         with self._closing(env):
             found = try_out(env, self.name, seed=0, **self.options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from zoo.config.own_modules import import_own
+from zoo.config.own_modules import own_class
 from zoo.envs.action_masks import ActionMasker
 from zoo.envs.composite_spaces import flat_parts, flat_space
 from zoo.envs.config import EnvConfig
@@ -100,8 +101,6 @@ class FlatParts:
     def __call__(self, observation: Any) -> Any:
         """Return what a policy sees of an observation, of one environment or several, and keep the mask."""
         if self.has_mask:
-            if not isinstance(observation, Mapping) or MASK_KEY not in observation:
-                raise ZooError(f"the observation has no `{MASK_KEY}`, which observation_space has")
             self.mask = observation[MASK_KEY]
             observation = {key: part for key, part in observation.items() if key != MASK_KEY}
         if not self._is_nested:
@@ -110,24 +109,18 @@ class FlatParts:
         return dict(flat_parts(self.space, observation))
 
 
-class FlatObservation(Wrapper):
+class FlatObservation(gym.ObservationWrapper):
     """Shows nested observations as one dictionary, and masks among them as masks: see `FlatParts`."""
 
     def __init__(self, env: Env, parts: FlatParts) -> None:
         super().__init__(env)
         self._parts, self.observation_space = parts, parts.space
         if parts.has_mask and not env.has_wrapper_attr("action_masks"):
-            self.action_masks = lambda: parts.mask
+            self.action_masks = partial(getattr, parts, "mask")
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Reset, and show the first observation."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self._parts(observation), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step, and show what came."""
-        observation, *rest = self.env.step(action)
-        return self._parts(observation), *rest
+    def observation(self, observation: Any) -> Any:
+        """Return the parts."""
+        return self._parts(observation)
 
 
 class FlatVectorObservation(gym.vector.VectorWrapper):
@@ -138,7 +131,7 @@ class FlatVectorObservation(gym.vector.VectorWrapper):
         self._parts, self.single_observation_space = parts, parts.space
         self.observation_space = batch_space(parts.space, env.num_envs)
         if parts.has_mask:
-            self.action_masks = lambda: parts.mask
+            self.action_masks = partial(getattr, parts, "mask")
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Reset all environments."""
@@ -149,12 +142,11 @@ class FlatVectorObservation(gym.vector.VectorWrapper):
         """Step all environments; their final observations are shown in the same way."""
         observations, *rest, infos = self.env.step(actions)
         final = infos.get("final_obs")
-        if final is not None:
-            is_each = isinstance(final, np.ndarray) and final.dtype == np.object_
-            shown: Any = np.empty(len(final), np.object_) if is_each else self._parts(final)
-            for i, each in enumerate(final if is_each else ()):
-                shown[i] = None if each is None else self._parts(each)
-            infos = {**infos, "final_obs": shown}
+        if isinstance(final, np.ndarray):  # one for each environment, None where no episode ended
+            infos = {**infos, "final_obs": np.empty_like(final)}
+            infos["final_obs"][:] = [None if each is None else self._parts(each) for each in final]
+        elif final is not None:
+            infos = {**infos, "final_obs": self._parts(final)}
         return self._parts(observations), *rest, infos
 
 
@@ -449,27 +441,13 @@ def wrapper_class(name: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
 
     Raises `ZooError` for anything else: a function that is called with an environment could do anything.
     """
-    module_name, dot, class_name = name.rpartition(".")
-    if not dot:
+    if "." not in name:
         known = {**vars(gym.wrappers), **globals(), "ActionMasker": ActionMasker}
         wrappers = {n: c for n, c in known.items() if isinstance(c, type) and issubclass(c, gym.Wrapper)}
         if name not in wrappers:
             raise ZooError(f"env.wrappers: unknown wrapper `{name}`{nearest(name, wrappers)}")
         return wrappers[name]
-    try:
-        found = getattr(import_own(module_name), class_name)
-    except ImportError as error:
-        raise ZooError(f"env.wrappers: {name}: {error}") from error
-    except AttributeError:
-        names = vars(import_own(module_name))
-        raise ZooError(
-            f"env.wrappers: `{module_name}` has no `{class_name}`{nearest(class_name, names)}"
-        ) from None
-    if not (isinstance(found, type) and issubclass(found, gym.Wrapper)):
-        raise ZooError(
-            f"env.wrappers: {name} is no wrapper; expected a class that inherits gymnasium.Wrapper"
-        )
-    return found
+    return own_class("env.wrappers", name, gym.Wrapper)
 
 
 def _wrapped_by_name(env: Env, wrapper: str | Mapping[str, Any]) -> Env:

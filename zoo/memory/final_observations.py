@@ -91,10 +91,6 @@ class FinalObservations:
         """Return all columns for all `places`."""
         return {name: self.at(self.places, name) for name in self.columns}
 
-    def has_all(self, places: Array) -> bool:
-        """Whether each of these places has one."""
-        return bool((self._row_of[places] != NOWHERE).all())
-
     def _new_rows(self, n: int) -> Array:
         n_again = min(n, len(self._free))
         again, self._free = self._free[len(self._free) - n_again :], self._free[: len(self._free) - n_again]

@@ -7,7 +7,6 @@ often for a mean over all counts less, by the weight (N·P(i))^−β.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +21,6 @@ Array = np.ndarray
 
 BYTES_EACH = 17
 """What a transition's priority takes, with its part of the tree."""
-
-MOST_IN_ALL = 1e300
-"""What all priorities sum up to is less: beyond, rounding makes the sum infinite."""
 
 MOST_NEW = 1024
 """Steps that may wait to be given their priorities at once."""
@@ -97,26 +93,9 @@ class PrioritizedSampler:
     def load_state(self, state: Mapping[str, Any], rings: Rings) -> None:
         """Take over what `state` returned. Raises `ValueError` if it is not of what these rings hold."""
         priorities, largest = state["priorities"], float(state["largest"])
-        n_places = rings.length * self.n_envs
-        is_one_each = priorities.dtype == np.float64 and priorities.ndim == 1 and len(priorities) <= n_places
-        if not (is_one_each and (priorities >= 0).all() and 0 < largest < math.inf):
+        if len(priorities) > rings.length * self.n_envs:
             raise ValueError("its priorities are not those of this memory")
         numbers = np.zeros_like(self.tree.numbers)
         numbers[: len(priorities)] = priorities
-        if not self._fit(numbers[:n_places].reshape(rings.length, self.n_envs), rings):
-            raise ValueError("its priorities are not those of this memory")
         self._new, self._largest = [], largest
         self.tree.set(np.arange(len(numbers)), numbers)
-
-    @staticmethod
-    def _fit(numbers: Array, rings: Rings) -> bool:
-        """Whether numbers (length, n_envs) can be drawn from, and none is of a row that holds nothing.
-
-        What stands at the heads is given up only when something is drawn.
-        """
-        with np.errstate(over="ignore"):
-            total = float(numbers.sum())
-        ages = (rings.heads - 1 - np.arange(rings.length)[:, None]) % rings.length
-        is_empty = (ages >= rings.sizes) & (ages != rings.length - 1)
-        has_some = total > 0 or not rings.sizes.any()
-        return has_some and total < MOST_IN_ALL and not (is_empty & (numbers > 0)).any()

@@ -23,10 +23,6 @@ from zoo.memory.episodes import Episodes
 from zoo.memory.experience import Experience, joined
 from zoo.memory.final_observations import FinalObservations
 from zoo.memory.loading import (
-    Space,
-    check_final,
-    check_finite,
-    check_inside,
     check_rings,
     check_sampler,
     packed_infos,
@@ -393,10 +389,6 @@ class ReplayMemory:
         self._bad_final, self.n_unchecked = None, 0
         used = int(state["used"])
         self._segments.load_state(state["segments"], used)
-        check_finite(
-            {name: transform(lambda array: array[:used], column) for name, column in self.columns.items()},
-            state["final"],
-        )
         if self.infos is not None:
             self.infos[:used] = unpacked_infos(state.get("infos"), (used, self.n_envs))
         self._n_added_before = self._n_added
@@ -404,15 +396,6 @@ class ReplayMemory:
         self._are_in_step = all((each == each[0]).all() for each in (self._heads, self._sizes))
         if self._final is not None:
             self._final.load(state["final_slots"], state["final"])
-            check_final(self._final, self.columns["ended"], Rings(self._heads, self._sizes, self.length))
         self.sampler.load_state(state["sampler"], Rings(self._heads, self._sizes, self.length))
         if self.episodes is not None:
             self.episodes.rebuild(self.columns["ended"], self._heads, self._sizes)
-
-    def check_inside(self, shown: Mapping[str, Space]) -> None:
-        """Raise `ValueError` for a stored number outside of its space; ``shown`` are spaces by columns."""
-        n_rows = self._sizes + (self._sizes > 0) * self.optimize_memory_usage
-        written = np.arange(self.length)[:, None] < n_rows
-        check_inside(transform(lambda array: array[written], self.columns), shown)
-        if self._final is not None:
-            check_inside(self._final.all(), shown)

@@ -134,6 +134,8 @@ class OwnEncoder(nn.Module):
         encoder_class = own_class(where, str(config["_target_"]), nn.Module)
         self.parts = dict(space.items()) if isinstance(space, spaces.Dict) else {"": space}
         shown = {key: _with_channels_first(part) for key, part in self.parts.items()}
+        self._images = {key for key, part in self.parts.items() if is_image(part)}
+        self._turned = {key for key, part in self.parts.items() if shown[key] is not part}
         space = spaces.Dict(shown) if isinstance(space, spaces.Dict) else shown[""]
         check_arguments(where, encoder_class, [space], arguments, {})
         self.module = encoder_class(space, **arguments)
@@ -148,18 +150,17 @@ class OwnEncoder(nn.Module):
         values = observations if isinstance(observations, dict) else {"": observations}
         key, first = next(iter(values.items()))
         leading = first.shape[: first.dim() - len(self.parts[key].shape or ())]
-        rows = {key: self._rows(each, self.parts[key], math.prod(leading)) for key, each in values.items()}
+        rows = {key: self._rows(key, each, math.prod(leading)) for key, each in values.items()}
         features: Tensor = self.module(rows if isinstance(observations, dict) else rows[""])
         return features.reshape(*leading, self.features_dim)
 
-    def _rows(self, values: Tensor, space: spaces.Space[Any], n: int) -> Tensor:
-        rows = values.reshape(n, *(space.shape or ()))
-        if not isinstance(space, spaces.Box):
+    def _rows(self, key: str, values: Tensor, n: int) -> Tensor:
+        rows = values.reshape(n, *(self.parts[key].shape or ()))
+        if not isinstance(self.parts[key], spaces.Box):
             return rows.long()
-        if is_image(space):
-            rows = rows.float() / 255.0 if rows.dtype == torch.uint8 else rows.float()
-        is_turned = _with_channels_first(space) is not space
-        return (rows.movedim(-1, 1) if is_turned else rows).float()
+        if key in self._images and rows.dtype == torch.uint8:
+            rows = rows.float() / 255.0
+        return (rows.movedim(-1, 1) if key in self._turned else rows).float()
 
 
 def _with_channels_first(space: spaces.Space[Any]) -> spaces.Space[Any]:

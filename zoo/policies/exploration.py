@@ -209,8 +209,6 @@ class OrnsteinUhlenbeckNoise:
         noise = None if state["noise"] is None else np.array(state["noise"], np.float32)
         if noise is not None and not (noise.ndim == 2 and noise.shape[1] == self.n_actions):
             raise ValueError(f"its action noise is not of {self.n_actions} actions")
-        if noise is not None and not np.isfinite(noise).all():
-            raise ValueError("its action noise is not finite")
         self._noise = noise
 
 

@@ -36,12 +36,11 @@ def make_policy(
     return policy_class(*arguments, **options, **config.kwargs)
 
 
-def path_of(own: type[Any], where: str = "policy") -> str:
-    """Return the path by which configs and agents name a class. Raises `ZooError` if it has none."""
-    path = path_of_class(own, where)
+def path_of(own: type[Any]) -> str:
+    """Return the path by which configs and agents name a policy's class. Raises `ZooError` if it has none."""
+    path = path_of_class(own, "policy")
     if not issubclass(own, nn.Module):
-        base = "a class in zoo.policies" if where == "policy" else "torch.nn.Module"
-        raise ZooError(f"{where}={path} is no {where.rpartition('.')[2]}; one is derived from {base}")
+        raise ZooError(f"policy={path} is no policy; one is derived from a class in zoo.policies")
     return path
 
 

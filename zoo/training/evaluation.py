@@ -227,7 +227,6 @@ def evaluate(
     if not isinstance(env, EnvStepper | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
     envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
-    model = getattr(model.predict, "model", model)  # a model's policy is evaluated as the model is
     generators = getattr(model, "generators", None)
     drawing = nullcontext() if generators is None else generators.predicting_from(seed)
     try:

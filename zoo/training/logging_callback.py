@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from zoo.algorithms.callback import Callback, Training
-from zoo.algorithms.resuming import check_numbers
 from zoo.envs.monitor import EpisodeRecord
 from zoo.training.loggers import STEPS, Ending, Logger, Report
 from zoo.training.trackers import Trackers
@@ -76,7 +75,6 @@ class LoggingCallback(Callback):
 
     def load_state(self, values: dict[str, Any]) -> None:
         """Go back to there, also in the files."""
-        check_numbers(values, "elapsed", "reported")
         self._elapsed_before, self._reported_before = values["elapsed"], values["reported"]
         self.trackers.load_state(values["outputs"])
 

@@ -16,7 +16,6 @@ from zoo.config.environment_values import as_written
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
-from zoo.memory.loading import spaces_of_columns
 from zoo.training.checkpoint import MISFITS, Checkpoint, read_checkpoint
 from zoo.training.checkpoint_files import check_workers, has_checkpoint
 from zoo.training.run_folder import CHECKPOINT_FOLDER
@@ -151,7 +150,6 @@ def _take_memory(
         memory = checkpoint.algorithm["memory"]
         segments = {first: dict(rows) for first, rows in memory["segments"].items()}  # without their names
         algorithm.memory.load_state({**memory, "segments": segments})
-        algorithm.memory.check_inside(spaces_of_columns(algorithm.observation_space, algorithm.action_space))
     except MISFITS as error:
         raise ZooError(
             f"{where}: its replay memory does not fit: {one_line(error)}; init_with=optimizer goes without"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from zoo.algorithms.callback import Callback, Training
-from zoo.algorithms.resuming import check_counts, check_numbers
 from zoo.envs.monitor import EpisodeRecord
 from zoo.training.eval_callback import EvalCallback
 
@@ -68,8 +67,6 @@ class StopTrainingOnNoModelImprovement(Callback):
 
     def load_state(self, values: dict[str, Any]) -> None:
         """Go on counting from there."""
-        check_counts(values, "n_seen", "n_without")
-        check_numbers(values, *(["best"] if values["best"] is not None else []))
         self._n_seen, self._n_without = values["n_seen"], values["n_without"]
         self._best = values["best"]
 

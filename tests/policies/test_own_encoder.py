@@ -159,3 +159,23 @@ def test_width_of_other_encoders_would_do_nothing() -> None:
 def test_names_of_stable_baselines_are_answered(name: str) -> None:
     with pytest.raises(ZooError, match=rf"{name}.*policy\.encoder=.*_target_"):
         zoo.PPO2({name: Width}, "CartPole-v1", **QUIET)
+
+
+class Transposed(Width):
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return super().forward(observations).T
+
+
+class NumpyWidth(Width):
+    def __init__(self, space: Any, **options: Any) -> None:
+        super().__init__(space, **options)
+        self.features_dim = np.int64(self.features_dim)
+
+
+def test_features_of_another_shape_than_said_are_refused() -> None:
+    with pytest.raises(ZooError, match="features_dim"):
+        zoo.PPO2({"encoder": Transposed}, "CartPole-v1", n_envs=2, n_steps=8, compile=False).learn(16)
+
+
+def test_width_may_be_of_numpy() -> None:
+    zoo.PPO2({"encoder": NumpyWidth}, "CartPole-v1", n_steps=8, compile=False).learn(8)

@@ -175,7 +175,7 @@ class _Trial:
             if "unexpected keyword argument 'seed'" in str(error):
                 raise self._fail(f"reset() does not take `seed` (the old API); expected: {RESET}") from error
             raise env_error(error, self.name, "in reset()") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise env_error(error, self.name, "in reset()") from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._fail(f"reset() returned {_kind(result)} (the old API?); expected two values: {RESET}")
@@ -189,7 +189,7 @@ class _Trial:
         action = self._action()
         try:
             result = self.env.step(action)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise env_error(error, self.name, f"in step({action!r})") from error
         if not isinstance(result, tuple) or len(result) != 5:
             old = isinstance(result, tuple) and len(result) == 4

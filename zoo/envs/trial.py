@@ -132,7 +132,7 @@ class _Maker:
     def _new(self) -> Env:
         try:
             return self.make()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise env_error(error, self.name, "while it was made") from error
 
     @contextlib.contextmanager
@@ -146,7 +146,7 @@ class _Maker:
             raise
         try:
             env.close()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             finding = f"{self.name}: close() raised {type(error).__name__}: {error}"
             if finding not in self.findings_at_close:
                 self.findings_at_close.append(finding)
@@ -192,7 +192,7 @@ def _traced(env: Env, config: EnvConfig, actions: Sequence[Any] | None = None, s
             if terminated or truncated:
                 observation, info = env.reset()
                 shown[-1] = np.append(shown[-1], _flat(observation))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise env_error(error, config.id, "while its seed was tried out") from error
     return _Trace(done, shown)
 

@@ -385,7 +385,7 @@ class FrameStack(Wrapper):
         elif isinstance(space, spaces.Box):
             self._stacks = {"": _Stack(space, n)}
             self.observation_space = self._stacks[""].space
-        else:
+        if not isinstance(space, spaces.Box) and not (isinstance(space, spaces.Dict) and self._stacks):
             raise ZooError(f"env.frame_stack: {describe(space)} cannot be stacked; a Box can")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:

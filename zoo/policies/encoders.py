@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -139,11 +140,13 @@ class OwnEncoder(nn.Module):
         space = spaces.Dict(shown) if isinstance(space, spaces.Dict) else shown[""]
         check_arguments(where, encoder_class, [space], arguments, {})
         self.module = encoder_class(space, **arguments)
-        self.features_dim = getattr(self.module, "features_dim", 0)
-        if not isinstance(self.features_dim, int) or self.features_dim < 1:
+        width = getattr(self.module, "features_dim", 0)
+        if not isinstance(width, Integral) or width < 1:
             raise ZooError(
-                f"`{where}`: {encoder_class.__name__} needs a `features_dim`, the width of what it returns"
+                f"`{where}`: {encoder_class.__name__} needs a `features_dim`, the number of features that it"
+                " returns"
             )
+        self.features_dim = int(width)
 
     def forward(self, observations: Any) -> Tensor:
         """Return features (…, ``features_dim``)."""
@@ -152,6 +155,12 @@ class OwnEncoder(nn.Module):
         leading = first.shape[: first.dim() - len(self.parts[key].shape or ())]
         rows = {key: self._rows(key, each, math.prod(leading)) for key, each in values.items()}
         features: Tensor = self.module(rows if isinstance(observations, dict) else rows[""])
+        expected = (math.prod(leading), self.features_dim)
+        if features.shape != expected:
+            raise ZooError(
+                f"`policy.encoder`: {type(self.module).__name__} returned features of shape"
+                f" {list(features.shape)}, expected {list(expected)} by its `features_dim`"
+            )
         return features.reshape(*leading, self.features_dim)
 
     def _rows(self, key: str, values: Tensor, n: int) -> Tensor:

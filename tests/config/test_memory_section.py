@@ -13,7 +13,7 @@ from zoo.errors import ZooError
 
 DQN = ["algo=dqn", "env=CartPole-v1"]
 PRIORITIZED = {"alpha": 0.6, "beta": 0.4, "beta_fraction": 1.0, "epsilon": 1e-6}
-HINDSIGHT = {"goal_selection_strategy": "future", "n_sampled_goal": 4}
+HINDSIGHT = {"goal_selection_strategy": "future", "n_sampled_goal": 4, "copy_info_dict": False}
 UNIFORM = {"n_step": 1, "prioritized": None, "hindsight": None}
 
 

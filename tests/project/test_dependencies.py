@@ -87,11 +87,11 @@ import sys
 sys.modules["scipy"] = None
 from zoo.errors import ZooError
 from zoo.tuning import report, worker
-from zoo.tuning.samplers import SAMPLERS, require_sampler, sampler_settings
+from zoo.tuning.samplers import SAMPLERS, make_sampler, require_sampler
 for name in SAMPLERS:
     try:
         require_sampler(name, 1)
-        sampler_settings({"name": name}).make(0, 0)
+        make_sampler({"name": name}, 0, 0)
     except ZooError as error:
         print(name, "scipy" in str(error))
 """

@@ -463,7 +463,9 @@ def test_nothing_is_said_of_other_wrappers() -> None:
         make_vec_env("CartPole-v1", 1, wrappers=["FlattenObservation"], normalize=True)
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(3))])
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(3), spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(3))]
+)
 def test_frames_of_nothing_that_can_be_stacked_are_refused(space: Any) -> None:
     class Cards(gym.Env[Any, Any]):
         observation_space, action_space = space, spaces.Discrete(2)

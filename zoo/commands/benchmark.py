@@ -30,6 +30,7 @@ from zoo.envs.ids import folder_name
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.files import atomic
 from zoo.files.file_lock import FileLock
+from zoo.files.free_memory import usable_cores
 from zoo.files.plain_data import parse_json, plain, with_finite_numbers
 from zoo.files.printing import decimal, one_line, say, show
 from zoo.plots.tables import Table
@@ -183,7 +184,7 @@ class Benchmark:
             if each.problem is not None:
                 self._keep(each, {"problem": each.problem}, told)
         waiting = self.missing(agents)
-        cores, n_jobs = len(os.sched_getaffinity(0)), self.settings.n_jobs
+        cores, n_jobs = usable_cores(), self.settings.n_jobs
         at_once = max(1, min(len(waiting), n_jobs if n_jobs > 0 else cores))
         running = RunningJobs()
         threads = {"OMP_NUM_THREADS": str(max(1, cores // at_once))}

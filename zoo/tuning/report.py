@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 import importlib.util
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from zoo.config.composing import compose
 from zoo.config.environment_values import without_variables
 from zoo.files import atomic
+from zoo.files.cells import csv_lines
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
 from zoo.tuning.finals import Ranked, best_trials, ranking, values_of
@@ -202,9 +201,7 @@ def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
         *("rank", "fresh_score", "fresh_low", "fresh_high", *paths, "runs"),
     )
     places = {each.number: (place, each) for place, each in enumerate(ranked, 1)}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
+    lines: list[Sequence[Any]] = [columns]
     for trial in trials:
         told = trial.user_attrs
         row: dict[str, Any] = {
@@ -222,8 +219,8 @@ def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
             place, rank = places[trial.number]
             low, high = rank.interval or (None, None)
             row |= {"rank": place, "fresh_score": rank.score, "fresh_low": low, "fresh_high": high}
-        writer.writerow(row)
-    return text.getvalue()
+        lines.append([row.get(column) for column in columns])
+    return csv_lines(lines)
 
 
 def _reason(trial: FrozenTrial) -> str:

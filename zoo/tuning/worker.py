@@ -26,6 +26,7 @@ from zoo.config.paths import shown
 from zoo.config.sweeps.processes import RunningJobs, death
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.files.file_lock import FileLock
+from zoo.files.free_memory import usable_cores
 from zoo.files.printing import one_line, say, show, without_password
 from zoo.tuning.finals import Finals, join_finals
 from zoo.tuning.objective import (
@@ -83,7 +84,7 @@ class Pool:
 
         Raises `ZooError` for what stopped the study.
         """
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         n_jobs = self.plan.config["n_jobs"]
         n_jobs = cores if n_jobs == -1 else n_jobs
         # Each trial would take all cores for its threads.

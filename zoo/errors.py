@@ -15,6 +15,7 @@ PACKAGES_OF_EXTRAS = {
     "plots": "matplotlib",
     "pybullet": "pybullet pybullet-envs-gymnasium",
     "robotics": "gymnasium-robotics highway-env panda-gym",
+    "tune": "cmaes plotly 'psycopg[binary]' scipy",
     "video": "moviepy pillow pygame-ce",
     "wandb": "wandb",
 }

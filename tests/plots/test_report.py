@@ -116,18 +116,21 @@ def test_report_of_a_sweep_has_scores_curves_and_statistics(tmp_path: Path) -> N
 class Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
+        self.tags: set[str] = set()
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
         self.found += [value or "" for name, value in attributes if name in ("src", "href")]
 
 
 def test_everything_is_inside_the_file() -> None:
-    make_run(Path("runs"), evaluations=learning(1))
+    make_run(Path("runs"), evaluations=learning(1), **strange(ATTACK))
     links = Links()
     links.feed(report("runs").read_text())
     assert links.found
     assert all(link.startswith("data:") for link in links.found)
+    assert "script" not in links.tags
 
 
 def film(path: Path) -> None:

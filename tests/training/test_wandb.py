@@ -1,4 +1,4 @@
-"""What Weights & Biases gets of a run: the real client, offline or without a server, its files read back."""
+"""What Weights & Biases gets of a run: by a stand-in for its client, and by the real one offline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from zoo.config.composing import compose
-from zoo.training import wandb_files
 from zoo.training.experiment import Result
 from zoo.training.loggers import Ending, Report
 from zoo.training.train import train
-from zoo.training.wandb_files import history, parts, records
 from zoo.training.wandb_logger import WandbLogger, group_of, seed_group
 
 SHORT = [
@@ -31,6 +29,59 @@ SHORT = [
     *("callbacks.eval.every=128", "callbacks.eval.n_episodes=2", "callbacks.checkpoint.every=192"),
 ]
 CLOCK = ("time/fps", "time/time_elapsed")
+
+STAND_IN = """
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+errors = SimpleNamespace(Error=RuntimeError)
+Settings = dict
+CALLS = None
+
+def tell(kind, **values):
+    with open(CALLS, "a") as file:
+        file.write(json.dumps([kind, values]) + chr(10))
+
+def Video(path, caption, format):
+    return {"video": Path(path).name, "caption": caption}
+
+class Artifact:
+    def __init__(self, name, type, metadata):
+        self.values = {"name": name, "type": type, "metadata": metadata}
+
+    def add_dir(self, path):
+        self.values["files"] = sorted(each.name for each in Path(path).iterdir())
+
+class Run:
+    offline, url, starting_step = True, None, 0
+
+    def __init__(self, id):
+        self.id = id
+        self.summary = SimpleNamespace(update=lambda values: tell("summary", **values))
+
+    def define_metric(self, name, step_metric):
+        tell("metric", name=name, step_metric=step_metric)
+
+    def log(self, row, step, commit):
+        tell("row", row=row, step=step)
+
+    def log_artifact(self, artifact):
+        tell("artifact", **artifact.values)
+
+    def mark_preempting(self):
+        tell("preempting")
+
+    def finish(self, exit_code):
+        tell("finish", exit_code=exit_code)
+
+def init(*, dir, id, settings, **options):
+    global CALLS
+    CALLS = Path(dir, "calls.jsonl")
+    tell("init", id=id, **options)
+    return Run(id)
+"""
+"""A client with W&B's public names that writes what it is told into the run's folder."""
 
 pytest.importorskip("wandb")
 
@@ -45,6 +96,19 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Put the stand-in in the place of W&B's client; return the folder to import it from."""
+    folder = tmp_path / "stand_in"
+    folder.mkdir()
+    (folder / "wandb.py").write_text(STAND_IN)
+    monkeypatch.syspath_prepend(folder)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wandb"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield folder
+    sys.modules.pop("wandb", None)
+
+
 def trained(*overrides: str) -> Result:
     return train(compose("train", [*SHORT, *overrides]))
 
@@ -53,24 +117,18 @@ def run_id(run: Path) -> str:
     return str(json.loads((run / "wandb.json").read_text())["id"])
 
 
-def tracked(run: Path, kind: str) -> list[Any]:
-    """Return the messages of one kind in all files of the run."""
-    files = whole_parts(run)
-    return [getattr(each, kind) for file in files for each in records(file) if each.HasField(kind)]
+def told(run: Path, kind: str) -> list[dict[str, Any]]:
+    """Return what the stand-in was told of one kind."""
+    lines = (run / "calls.jsonl").read_text().splitlines()
+    return [values for name, values in map(json.loads, lines) if name == kind]
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
-    """Return the run's history."""
-    return history(whole_parts(run))
+    return [each["row"] for each in told(run, "row")]
 
 
-def whole_parts(run: Path) -> list[Path]:
-    """Return the files of the run, once W&B's own process has written the last of them to its end."""
-    files = parts(run, run_id(run))
-    deadline = time.monotonic() + 20
-    while not any(each.HasField("exit") for each in records(files[-1])) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return files
+def steps_of(run: Path) -> list[int]:
+    return [each["step"] for each in told(run, "row")]
 
 
 def progress(run: Path) -> list[dict[str, float]]:
@@ -81,61 +139,44 @@ def progress(run: Path) -> list[dict[str, float]]:
         ]
 
 
-def scalars(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith(("_", "eval/video"))}
-
-
-def test_history_is_progress_csv() -> None:
-    run = trained("seed=1").run.path
-    rows = rows_of(run)
-    assert [scalars(row) for row in rows] == progress(run)
-    assert [row["_step"] for row in rows] == list(range(64, 513, 64))
-
-
+@pytest.mark.usefixtures("stand_in")
 def test_every_evaluation_is_a_row_at_its_own_step() -> None:
     run = trained("seed=1", "n_timesteps=576", "logger.every=256").run.path
     with np.load(run / "evaluations.npz") as file:
         evaluations = list(zip(file["timesteps"].tolist(), file["results"].mean(axis=1), strict=True))
     assert [steps for steps, _ in evaluations] == [128, 256, 384, 512, 576]
-    rows = [scalars(row) for row in rows_of(run)]
+    rows = rows_of(run)
     assert rows == progress(run)
     assert [row["time/total_timesteps"] for row in rows] == [128, 256, 384, 512, 576, 576]
+    assert steps_of(run) == [128, 256, 384, 512, 576, 577]
     evaluated = [row for row in rows if "eval/mean_reward" in row]
     assert [(row["time/total_timesteps"], row["eval/mean_reward"]) for row in evaluated] == evaluations
     assert [row["time/total_timesteps"] for row in rows if "train/loss" in row] == [256, 512, 576]
 
 
+@pytest.mark.usefixtures("stand_in")
 def test_config_scores_agent_and_videos_are_sent() -> None:
     result = trained("seed=1", "callbacks.video.every=256", "callbacks.video.length=5")
     run = result.run.path
-    (started,) = tracked(run, "run")
-    config = {each.key or each.nested_key[0]: each.value_json for each in started.config.update}
-    assert json.loads(config["seed"]) == 1
-    assert json.loads(config["algo"])["gamma"] == result.algorithm.config.gamma
-    assert (started.project, started.display_name, started.job_type) == ("zoo", run.name, "train")
-    summary = {
-        item.key or "/".join(item.nested_key): json.loads(item.value_json)
-        for each in tracked(run, "summary")
-        for item in each.update
-    }
+    (started,) = told(run, "init")
+    assert started["config"]["seed"] == 1
+    assert started["config"]["algo"]["gamma"] == result.algorithm.config.gamma
+    assert (started["project"], started["name"], started["job_type"]) == ("zoo", run.name, "train")
+    (summary,) = told(run, "summary")
     assert result.evaluation is not None
     assert summary["final/mean_return"] == result.evaluation.mean
     assert summary["final/best_mean_return"] == result.best_mean
     assert summary["status"] == "finished"
-    (artifact,) = tracked(run, "artifact")
-    assert artifact.type == "model"
-    assert {"policy.safetensors", "config.yaml", "card.json"} <= {
-        each.path for each in artifact.manifest.contents
-    }
-    videos = [row for row in rows_of(run) if "eval/video/path" in row]
-    assert [row["_step"] for row in videos] == [256, 512]
-    assert all(
-        len(list(run.glob(f"wandb/offline-run-*/files/{row['eval/video/path']}"))) == 1 for row in videos
-    )
+    (artifact,) = told(run, "artifact")
+    assert artifact["type"] == "model"
+    assert {"policy.safetensors", "config.yaml", "card.json"} <= set(artifact["files"])
+    filmed = [each["step"] for each in told(run, "row") if "eval/video" in each["row"]]
+    assert filmed == [256, 512]
 
 
+@pytest.mark.usefixtures("stand_in")
 def test_agent_stays_here_on_request() -> None:
-    assert tracked(trained("seed=1", "logger.wandb.agent=false").run.path, "artifact") == []
+    assert told(trained("seed=1", "logger.wandb.agent=false").run.path, "artifact") == []
 
 
 DYING = """
@@ -153,57 +194,62 @@ class Dies(Callback):
 """
 
 
-def test_run_that_was_killed_and_resumed_has_each_step_once_under_one_id(tmp_path: Path) -> None:
-    """The checkpoint is at step 192; the rows of 256 may have arrived, and are computed once more."""
+@pytest.mark.parametrize("client", ["stand-in", "real"])
+def test_run_that_was_killed_and_resumed_has_each_step_once_under_one_id(
+    tmp_path: Path, stand_in: Path, client: str
+) -> None:
+    """The checkpoint is at step 192; the rows of 256 were logged, and are computed once more."""
     (tmp_path / "dying.py").write_text(DYING)
-    code = "from zoo.cli import main; main()"
-    own = ["+callbacks.dies._target_=dying.Dies", "seed=1"]
+    path = (
+        os.pathsep.join([str(stand_in), *sys.path])
+        if client == "stand-in"
+        else os.pathsep.join(each for each in sys.path if each != str(stand_in))
+    )
     # W&B's process of these tests is not shared with those that die.
     alone = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
-    train_again = [sys.executable, "-c", code, "train"]
-    killed = subprocess.run([*train_again, *SHORT, *own], env=alone, check=False)
+    alone["PYTHONPATH"] = path
+    again = [sys.executable, "-m", "zoo", "train"]
+    own = ["+callbacks.dies._target_=dying.Dies", "seed=1"]
+    killed = subprocess.run([*again, *SHORT, *own], env=alone, check=False)
     assert killed.returncode == -signal.SIGKILL
     (run,) = Path("runs").glob("*/*/*")
     before = run_id(run)
-    assert subprocess.run([*train_again, f"resume={run}"], env=alone, check=False).returncode == 0
+    assert subprocess.run([*again, f"resume={run}"], env=alone, check=False).returncode == 0
     assert run_id(run) == before
-    assert len(list(run.glob(f"wandb/offline-run-*-{before}"))) == 2
-    rows = {row["_step"]: scalars(row) for row in rows_of(run)}
-    assert [row["_step"] for row in rows_of(run)] == list(range(64, 513, 64))
-    for row in progress(run):
-        theirs = rows[int(row["time/total_timesteps"])]
-        assert theirs.keys() == row.keys()
-        assert all(theirs[name] == row[name] for name in row if name not in CLOCK)
+    if client == "real":
+        assert len(list(run.glob(f"wandb/offline-run-*-{before}"))) == 2
+        return
+    assert [each["id"] for each in told(run, "init")] == [before, before]
+    assert steps_of(run) == list(range(64, 513, 64))
+    for ours, theirs in zip(progress(run), rows_of(run), strict=True):
+        assert theirs.keys() == ours.keys()
+        assert all(theirs[name] == ours[name] for name in ours if name not in CLOCK)
 
 
-def test_files_of_earlier_processes_are_read_again_only_when_they_have_grown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content: dict[Path, list[dict[str, Any]]] = {}
-    read: list[int] = []
-
-    def counted(paths: list[Path]) -> list[dict[str, Any]]:
-        read.append(1)
-        return [row for path in paths for row in content[path]]
-
-    monkeypatch.setattr(wandb_files, "history", counted)
-    logger, part = WandbLogger(tmp_path), tmp_path / "part"
-    logger._earlier, content[part] = [part], [{"_step": 64}]
-    part.write_bytes(b"a")
-    assert [logger._known_steps() for _ in range(3)] == [{64}] * 3
-    assert len(read) == 1
-    part.write_bytes(b"ab")
-    content[part].append({"_step": 128})
-    assert logger._known_steps() == {64, 128}
-    assert len(read) == 2
+@pytest.mark.usefixtures("stand_in")
+def test_steps_that_a_killed_process_did_not_hand_on_are_taken_from_progress_csv(tmp_path: Path) -> None:
+    first = WandbLogger(tmp_path, mode="offline")
+    first.write(Report(1, {"time/total_timesteps": 1}))
+    (tmp_path / "progress.csv").write_text("time/total_timesteps,train/loss\n1,0.5\n2,0.25\n")
+    later = WandbLogger(tmp_path, mode="offline")
+    for steps in (1, 3):
+        later.write(Report(steps, {"time/total_timesteps": steps}))
+    assert steps_of(tmp_path) == [1, 3]
+    another = WandbLogger(tmp_path / "other", mode="offline")
+    another.folder.mkdir()
+    (tmp_path / "other" / "progress.csv").write_text("time/total_timesteps,train/loss\n1,0.5\n2,0.25\n")
+    another.write(Report(3, {"time/total_timesteps": 3}))
+    assert steps_of(another.folder) == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("stand_in")
 def test_id_is_kept_without_any_checkpoint(tmp_path: Path) -> None:
     for steps in (1, 2):
         logger = WandbLogger(tmp_path, {"seed": 3}, mode="offline")
         logger.write(Report(steps, {"time/total_timesteps": steps}))
         logger.close()
-    assert [row["_step"] for row in rows_of(tmp_path)] == [1, 2]
+    assert steps_of(tmp_path) == [1, 2]
+    assert len({each["id"] for each in told(tmp_path, "init")}) == 1
 
 
 def test_video_that_waits_for_a_report_is_in_the_checkpoint(tmp_path: Path) -> None:
@@ -224,19 +270,21 @@ def test_runs_that_differ_in_their_seed_alone_share_a_group() -> None:
     assert one != group_of(config("seed=1", "algo.gamma=0.5"))
 
 
+@pytest.mark.usefixtures("stand_in")
 def test_runs_of_a_multirun_share_its_folder_as_their_group(tmp_path: Path) -> None:
     first = trained("seed=1", "n_timesteps=128", "runs_dir=runs/multirun/20260131-120000").run.path
-    (started,) = tracked(first, "run")
-    assert started.run_group == "multirun-20260131-120000"
+    (started,) = told(first, "init")
+    assert started["group"] == "multirun-20260131-120000"
     (tmp_path / "night").mkdir()
     (tmp_path / "night" / "sweep.csv").touch()
     assert group_of({"runs_dir": str(tmp_path / "night")}) == "multirun-night"
 
 
+@pytest.mark.usefixtures("stand_in")
 def test_group_that_is_asked_for_is_taken() -> None:
     run = trained("seed=1", "n_timesteps=128", "logger.wandb.group=mine", "logger.wandb.job_type=baseline")
-    (started,) = tracked(run.run.path, "run")
-    assert (started.run_group, started.job_type) == ("mine", "baseline")
+    (started,) = told(run.run.path, "init")
+    assert (started["group"], started["job_type"]) == ("mine", "baseline")
 
 
 @pytest.mark.slow
@@ -294,13 +342,15 @@ def test_full_disk_under_the_logs_stops_no_training(
     assert all("the run goes on" in line for line in lines)
 
 
+@pytest.mark.usefixtures("stand_in")
 def test_ending_of_a_run_that_was_interrupted_sends_no_agent(tmp_path: Path) -> None:
     logger = WandbLogger(tmp_path, {"seed": 3}, mode="offline")
     logger.write(Report(1, {"time/total_timesteps": 1}))
     logger.conclude(Ending("preempted", 1, agent=tmp_path))
     logger.close()
-    assert tracked(tmp_path, "artifact") == []
-    assert [each.exit_code for each in tracked(tmp_path, "exit")] == [1]
+    assert told(tmp_path, "artifact") == []
+    assert told(tmp_path, "preempting")
+    assert told(tmp_path, "finish") == [{"exit_code": 1}]
 
 
 def test_missing_package_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def main(
     sys.argv = ["zoo", command, *shown]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    threading.Thread(target=_end_with_the_launcher, daemon=True).start()
+    end_with_the_starter()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     outcome = outcome_of(lambda: run_single(command, function, overrides))
     with open(report, "w", encoding="utf-8") as file:
@@ -40,7 +40,11 @@ def main(
     sys.exit(outcome.status)
 
 
-def _end_with_the_launcher() -> None:
-    """Wait until the launcher's end of our standard input closes, which means that it is gone."""
-    os.read(sys.stdin.fileno(), 1)
-    os.kill(os.getpid(), signal.SIGTERM)
+def end_with_the_starter() -> None:
+    """From now on end by SIGTERM when the other end of standard input closes: whoever holds it is gone."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()

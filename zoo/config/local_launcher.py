@@ -6,7 +6,6 @@ reaches the launcher alone, which hands it on.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from zoo.config.sweeps.output import shown_and_logged
 from zoo.config.sweeps.states import JobState
 from zoo.config.sweeps.sweep import Sweep
 from zoo.errors import INTERRUPTED, ZooError
+from zoo.files.free_memory import usable_cores
 from zoo.files.printing import one_line, say
 
 _ENDINGS = {0: "done", INTERRUPTED: "interrupted"}
@@ -68,7 +68,7 @@ class LocalLauncher(Launcher):
     def run_jobs(self, numbers: Sequence[int]) -> list[Outcome]:
         """Run jobs that the sweep has; return how each of them ended."""
         assert self.sweep.folder is not None
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         at_once = min(len(numbers), self.n_jobs if self.n_jobs > 0 else cores)
         # Each job would take all cores for its threads.
         environment = {"OMP_NUM_THREADS": str(max(1, cores // at_once))} if at_once > 1 else {}

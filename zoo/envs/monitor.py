@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import os
@@ -16,6 +14,7 @@ from typing import Any
 
 from zoo.errors import ZooError
 from zoo.files.atomic import append, make_folder, sync
+from zoo.files.cells import csv_lines
 from zoo.files.damaged import move_aside
 from zoo.files.plain_data import parse_json
 
@@ -81,7 +80,7 @@ class EpisodeMonitor:
         row += [episode.info.get(key, "") for key in self.info_keywords]
         file = self._files[episode.env_index]
         try:
-            append(file, _as_csv(row).encode())
+            append(file, csv_lines([row]).encode())
         except OSError as error:
             if not self._lacks_rows:
                 logger.warning(
@@ -134,7 +133,7 @@ class EpisodeMonitor:
         # Which files no checkpoint knows of.
         self._unseen = [file.tell() == 0 for file in self._files]
         header = f"#{json.dumps({'t_start': self.start, 'env_id': self.env_id})}\n"
-        columns = _as_csv(["r", "l", "t", *self.info_keywords])
+        columns = csv_lines([["r", "l", "t", *self.info_keywords]])
         for file, is_unseen in zip(self._files, self._unseen, strict=True):
             if is_unseen:
                 append(file, (header + columns).encode())
@@ -171,9 +170,3 @@ def _end_of_last_row(path: Path, offset: int) -> int:
         file.seek(begin)
         found = file.read(end - begin).rfind(b"\n")
     return 0 if found < 0 else begin + found + 1
-
-
-def _as_csv(row: Sequence[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(row)
-    return text.getvalue()

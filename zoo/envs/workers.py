@@ -29,6 +29,7 @@ from zoo.envs.step_arrays import Observations, anonymous_memory, copied
 from zoo.envs.whereabouts import Whereabouts
 from zoo.envs.worker_process import ERROR, NOTHING, REFUSED, STEP, message, run_worker
 from zoo.errors import ZooError
+from zoo.files.free_memory import usable_cores
 
 Env = gym.Env[Any, Any]
 
@@ -94,7 +95,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
         self._finalizer = util.Finalize(self, _shut_down, (self._workers, self._owner), exitpriority=10)
         try:
             life = {"reseed_every": reseed_every, "renew": renew, "mask_actions": mask_actions}
-            self._start(make_envs, n_workers or len(os.sched_getaffinity(0)), start_method, life)
+            self._start(make_envs, n_workers or usable_cores(), start_method, life)
             observation_space, action_space = self._read_spaces()
             super().__init__(len(make_envs), observation_space, action_space, seed=seed)
             self._share_arrays()

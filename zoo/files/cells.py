@@ -1,8 +1,11 @@
-"""Texts of strangers in tables and pages that go to others: shown there, and obeyed by no reader."""
+"""Tables as text: lines of CSV, and texts of strangers, shown there and obeyed by no reader."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable
 
 from zoo.files.printing import one_line, printable
 
@@ -23,6 +26,13 @@ def code_block(text: str, language: str) -> str:
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{printable(text)}\n{fence}"
+
+
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as lines of CSV; the cell of a None is empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def csv_text(value: str, limit: int = 300) -> str:

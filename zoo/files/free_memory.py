@@ -1,4 +1,4 @@
-"""How much memory is there to be had, so that what can't fit is refused before anything is taken."""
+"""How many cores and how much memory are there to be had; what can't fit is refused before it is taken."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ SHARE = 0.9
 """What anything may take of what is free."""
 
 GIB = 2**30
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def refuse_what_does_not_fit(what: str, needed: float) -> None:

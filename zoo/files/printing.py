@@ -40,6 +40,15 @@ def decimal(value: float) -> str:
     return f"{value:,.{decimals}f}" if size < 1e9 else f"{value:.4g}"
 
 
+def duration(seconds: float) -> str:
+    """Return a time as ``1:23:45`` or ``2:05``; nothing for more than the ages."""
+    if not abs(seconds) < 1e12:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 def without_password(text: str) -> str:
     """Return the text with the password of every URL in it replaced."""
     text = "".join(map(_without_user_password, re.split(r"(\s+)", text)))

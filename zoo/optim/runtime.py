@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from zoo.errors import ZooError
+from zoo.files.free_memory import usable_cores
 from zoo.files.printing import one_line
 from zoo.optim.allocator import keep_freed_memory
 from zoo.optim.compile_clock import CompileClock
@@ -163,7 +164,7 @@ def available_threads() -> int:
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if given.isdecimal() and int(given) > 0:
         return int(given)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cores()
 
 
 @contextmanager

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import jinja2
+
 from zoo.errors import ZooError
 from zoo.files.plain_data import to_yaml
-from zoo.files.printing import decimal
-from zoo.plots import html
+from zoo.files.printing import decimal, one_line, printable
 from zoo.plots.curves import CurveChoices, curves_figure, curves_of
 from zoo.plots.drawing import house_style, picture
 from zoo.plots.groups import Group, as_typed, differences
@@ -26,6 +28,7 @@ from zoo.plots.statistic_figures import (
     scores_figure,
 )
 from zoo.plots.tables import aggregate_table, duration, improvement_table, score_table
+from zoo.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,22 +43,17 @@ def run_report(run: Run, choices: CurveChoices, out: Path, heading: str | None =
     """Return the page about one run. ``out`` is where it will stand, for links to what stands beside."""
     seed = "" if run.seed is None else f", seed {run.seed}"
     title = heading or f"{run.algo} on {run.env}{seed}"
-    parts = [
-        html.heading(title, 1),
-        f'<p class="lead">{html.escaped(run.name)}</p>',
-        "" if run.is_whole else html.warning(f"This run is not complete: it {run.ending}."),
-        html.facts(_outcome(run)),
-        html.heading("Curves"),
-        _drawn(lambda: run_figure(run, choices.x, choices.smooth), f"Curves of {title}"),
-        _videos(run, out),
-        _card(run),
-        html.heading("How it was made"),
-        html.facts(_origin(run)),
-        _config(run),
-        html.warning("Files with problems:", problems_of([run])) if run.problems else "",
-        _footer(),
-    ]
-    return html.page(title, parts)
+    about = {
+        "name": run.name,
+        "ending": None if run.is_whole else run.ending,
+        "outcome": _outcome(run),
+        "curves": _drawn(lambda: run_figure(run, choices.x, choices.smooth), f"Curves of {title}"),
+        "videos": _videos(run, out),
+        "card": _card(run),
+        "origin": _origin(run),
+        "config": None if run.config is None else to_yaml(run.config),
+    }
+    return _page(title, problems_of([run]), run=about)
 
 
 def sweep_report(
@@ -70,64 +68,75 @@ def sweep_report(
     runs = [run for group in groups for run in group.runs]
     envs = list(dict.fromkeys(group.env for group in groups))
     places = ", ".join([*envs[:3], *(["…"] if len(envs) > 3 else [])])
+    about = {
+        "unfinished": [f"{run.name}: {run.ending}" for run in runs if not run.is_whole],
+        "score_name": SCORE_NAMES[kind],
+        "scores": score_table(group_scores),
+        "scores_figure": _drawn(lambda: scores_figure(group_scores, kind), "Scores of all runs"),
+        "curves": [_curves(groups, choices, y) for y in dict.fromkeys([choices.y, "eval", "train"])],
+        **_statistics(methods, kind),
+        "differences": _told_apart(groups),
+        "runs": [
+            [group.label, group.env, "" if run.seed is None else run.seed, run.status or "–", run.name]
+            for group in groups
+            for run in group.runs
+        ],
+        "runs_limit": RUNS_LIMIT,
+    }
     title = heading or f"{len(runs)} runs in {len(groups)} groups on {places}"
-    unfinished = [f"{run.name}: {run.ending}" for run in runs if not run.is_whole]
-    parts = [
-        html.heading(title, 1),
-        html.warning(f"{len(unfinished)} of {len(runs)} runs did not finish:", unfinished)
-        if unfinished
-        else "",
-        html.heading("Scores"),
-        f"<p>Each run's score is the {html.escaped(SCORE_NAMES[kind])}.</p>",
-        html.table(score_table(group_scores)),
-        _drawn(lambda: scores_figure(group_scores, kind), "Scores of all runs"),
-        html.heading("Learning curves"),
-        *(_curves(groups, choices, y) for y in dict.fromkeys([choices.y, "eval", "train"])),
-        *(_statistics(methods, kind) if methods is not None else ()),
-        _told_apart(groups),
-        html.heading("Runs"),
-        _list_of(groups),
-        html.warning("Files with problems:", problems_of(runs)) if any(run.problems for run in runs) else "",
-        _footer(),
-    ]
-    return html.page(title, parts)
+    return _page(title, problems_of(runs), sweep=about)
 
 
-def _drawn(draw: Callable[[], Figure], description: str) -> str:
-    """Return a figure, or why there is none."""
+def _page(title: str, problems: Sequence[str], **about: Mapping[str, Any]) -> str:
+    """Return the template filled in; every text is escaped, and without control characters."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    template = environment.get_template("report.html.j2")
+    return template.render(title=one_line(title, 300), problems=problems, version=__version__, **about)
+
+
+def _drawn(draw: Callable[[], Figure], description: str) -> dict[str, str]:
+    """Return a figure as an image, or why there is none."""
     try:
         with house_style():
-            return html.image(picture(draw(), "svg"), description)
+            return _image(picture(draw(), "svg"), "svg+xml", description)
     except ZooError as error:
-        return f"<p>{html.escaped(error)}</p>"
+        return {"text": str(error)}
 
 
-def _curves(groups: Sequence[Group], choices: CurveChoices, y: str) -> str:
+def _image(content: bytes, kind: str, text: str) -> dict[str, str]:
+    return {"kind": kind, "data": base64.b64encode(content).decode(), "text": text}
+
+
+def _curves(groups: Sequence[Group], choices: CurveChoices, y: str) -> dict[str, str]:
     these = CurveChoices(
         choices.x, y, choices.smooth if y == choices.y else "auto", choices.aggregate, choices.interval
     )
     return _drawn(lambda: curves_figure(curves_of(groups, these), these), f"Learning curves, {y}")
 
 
-def _statistics(methods: Methods, kind: str) -> list[str]:
-    parts = []
+def _statistics(methods: Methods | None, kind: str) -> dict[str, Any]:
+    if methods is None:
+        return {}
+    found: dict[str, Any] = {"envs_left_out": methods.left_out}
     if len(methods.envs) > 1:
-        parts = [
-            html.heading("Over all environments"),
-            f"<p>{html.escaped(normalisation(methods, kind))}</p>",
-            html.table(aggregate_table(methods)),
-            _drawn(lambda: aggregates_figure(methods, kind), "Aggregated scores"),
-            _drawn(lambda: profiles_figure(methods, kind), "Performance profiles"),
-        ]
+        found["aggregates"] = {
+            "normalisation": normalisation(methods, kind),
+            "table": aggregate_table(methods),
+            "figure": _drawn(lambda: aggregates_figure(methods, kind), "Aggregated scores"),
+            "profiles": _drawn(lambda: profiles_figure(methods, kind), "Performance profiles"),
+        }
     if len(methods.scores) > 1:
-        parts += [
-            html.heading("One against another"),
-            html.table(improvement_table(methods)),
-            _drawn(lambda: improvement_figure(methods, kind), "Probability of improvement"),
-        ]
-    if methods.left_out:
-        parts.append(html.warning("Environments that not all groups have, left out here:", methods.left_out))
-    return parts
+        found["improvements"] = {
+            "table": improvement_table(methods),
+            "figure": _drawn(lambda: improvement_figure(methods, kind), "Probability of improvement"),
+        }
+    return found
 
 
 def _outcome(run: Run) -> dict[str, Any]:
@@ -168,20 +177,16 @@ def _origin(run: Run) -> dict[str, Any]:
     }
 
 
-def _config(run: Run) -> str:
-    return "" if run.config is None else html.folded("config.yaml: the whole config", to_yaml(run.config))
-
-
-def _card(run: Run) -> str:
+def _card(run: Run) -> tuple[str, str] | None:
+    """Return what the card of the best agent is called, and its text."""
     for agent in ("best_agent", "agent"):
         card = run.path / agent / "README.md"
         if card.is_file():
-            text = card.read_text(encoding="utf-8", errors="replace")
-            return html.heading("Agent") + html.folded(f"{agent}/README.md: its card", text)
-    return ""
+            return f"{agent}/README.md: its card", card.read_text(encoding="utf-8", errors="replace")
+    return None
 
 
-def _videos(run: Run, out: Path) -> str:
+def _videos(run: Run, out: Path) -> list[dict[str, str]]:
     """Return the newest video, inside the page if it is small enough, and links to the others."""
     try:
         names = sorted(
@@ -190,51 +195,28 @@ def _videos(run: Run, out: Path) -> str:
             if name.endswith((".mp4", ".gif")) and name[0] != "."
         )
     except OSError:
-        return ""
-    parts = []
-    for place, name in enumerate(reversed(names[-10:])):
-        parts.append(_video(run, name, out, inside=place == 0))
-    return html.heading("Video") + "".join(parts) if parts else ""
+        return []
+    return [_video(run, name, out, inside=name == names[-1]) for name in reversed(names[-10:])]
 
 
-def _video(run: Run, name: str, out: Path, *, inside: bool) -> str:
+def _video(run: Run, name: str, out: Path, *, inside: bool) -> dict[str, str]:
     path = run.path / "videos" / name
     if inside and path.stat().st_size <= VIDEO_LIMIT:
-        content = path.read_bytes()
-        return html.image(content, name, "gif") if name.endswith(".gif") else html.video(content)
-    beside = os.path.relpath(path.absolute(), out.absolute().parent)
-    return f'<p><a href="{html.escaped(quote(beside))}">{html.escaped(name, 200)}</a></p>'
+        return _image(path.read_bytes(), path.suffix[1:], name)
+    return {"href": quote(os.path.relpath(path.absolute(), out.absolute().parent)), "text": name}
 
 
-def _told_apart(groups: Sequence[Group]) -> str:
-    """Return the values of the configs that differ between the groups of an environment."""
-    parts = []
+def _told_apart(groups: Sequence[Group]) -> list[tuple[list[str], list[list[str]]]]:
+    """Return tables of the values of the configs that differ between the groups of an environment."""
+    tables = []
     for env in dict.fromkeys(group.env for group in groups):
         here = [group for group in groups if group.env == env and any(run.config for run in group.runs)]
-        found: dict[str, list[Any]] = {}
-        for other in here[1:]:
-            for key, (first, second) in differences(here[0].runs, other.runs).items():
-                found.setdefault(key, [first]).append(second)
-        if found and len(here) == 2:
+        if len(here) == 2:
+            found = differences(here[0].runs, here[1].runs)
             cells = [
                 [key, *(", ".join(map(as_typed, values)) or "–" for values in found[key])]
                 for key in sorted(found)
             ]
-            parts.append(html.rows(["", *(group.label for group in here)], cells[:100]))
-    return html.heading("Where their configs differ") + "".join(parts) if parts else ""
-
-
-def _list_of(groups: Sequence[Group]) -> str:
-    cells = [
-        [group.label, group.env, "" if run.seed is None else run.seed, run.status or "–", run.name]
-        for group in groups
-        for run in group.runs
-    ]
-    more = f"<p>… and {len(cells) - RUNS_LIMIT:,} more</p>" if len(cells) > RUNS_LIMIT else ""
-    return html.rows(["group", "environment", "seed", "status", "folder"], cells[:RUNS_LIMIT]) + more
-
-
-def _footer() -> str:
-    from zoo.version import __version__
-
-    return f"<footer>Written by zoo {html.escaped(__version__)}; this page loads and runs nothing.</footer>"
+            if cells:
+                tables.append((["", *(group.label for group in here)], cells[:100]))
+    return tables

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from zoo.files.cells import csv_text, markdown_cell
+from zoo.files.cells import csv_lines, csv_text, markdown_cell
 from zoo.files.printing import decimal, one_line
 from zoo.plots.scores import GroupScore, Methods, aggregates, improvements, profile_thresholds
 from zoo.training.statistics import performance_profile
@@ -176,10 +174,7 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 
 def _csv(table: Table) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([_csv_cell(value) for value in row] for row in [table.fields, *table.values])
-    return text.getvalue()
+    return csv_lines(map(_csv_cell, row) for row in [table.fields, *table.values])
 
 
 def _csv_cell(value: Any) -> str:

@@ -6,11 +6,9 @@ from there exactly.
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from zoo.algorithms.base import Algorithm
@@ -20,6 +18,7 @@ from zoo.algorithms.pretraining import PretrainConfig, Pretraining
 from zoo.config.fields import build
 from zoo.errors import ZooError
 from zoo.files.atomic import write_text
+from zoo.files.cells import csv_lines
 from zoo.files.printing import one_line
 from zoo.files.trees import join, split
 from zoo.training.checkpoint import misfits_told
@@ -54,7 +53,7 @@ def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run:
         pretraining.run(note)
         if algorithm.stop_reason != PREEMPTED:
             pretraining.take_over()
-    write_text(run.pretraining_curves, _as_csv(pretraining.epochs))
+    write_text(run.pretraining_curves, csv_lines([["epoch", *Epoch._fields[1:]], *pretraining.epochs]))
     if algorithm.stop_reason == PREEMPTED:
         _keep(pretraining, run)
         return
@@ -86,11 +85,3 @@ def _keep(pretraining: Pretraining, run: RunFolder) -> None:
 def _told(epoch: Epoch) -> str:
     validation = "" if math.isnan(epoch.validation_loss) else f", {epoch.validation_loss:.4g} validated"
     return f"epoch {epoch.number}: loss {epoch.loss:.4g}{validation}"
-
-
-def _as_csv(epochs: Sequence[Epoch]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["epoch", *Epoch._fields[1:]])
-    writer.writerows(epochs)
-    return file.getvalue()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import itertools
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from zoo.files import atomic
+from zoo.files.cells import csv_lines
 from zoo.files.damaged import move_aside
 from zoo.files.printing import one_line, show
 from zoo.training.problems import tell
@@ -239,8 +239,4 @@ class CsvLogger(Logger):
 
 
 def _as_csv(header: list[list[str]], columns: list[str], rows: list[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows(header)
-    writer.writerows([row.get(column, "") for column in columns] for row in rows)
-    return text.getvalue()
+    return csv_lines([*header, *([row.get(column) for column in columns] for row in rows)])

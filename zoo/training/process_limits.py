@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from zoo.errors import ZooError
-from zoo.files.free_memory import GIB, SHARE, free_bytes
-from zoo.training.machine import usable_cores
+from zoo.files.free_memory import GIB, SHARE, free_bytes, usable_cores
 
 WORKERS_A_CORE = 8
 """More workers than that only wait for each other."""

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from zoo.algorithms.callback import Callback, Training
-from zoo.files.printing import decimal, show
+from zoo.files.printing import decimal, duration, show
 
 
 class ProgressBarCallback(Callback):
@@ -108,10 +108,3 @@ def _bar(stream: TextIO) -> Any:
         # What is printed meanwhile appears above the bar, unless it goes elsewhere.
         redirect_stdout=sys.stdout.isatty(),
     )
-
-
-def duration(seconds: float) -> str:
-    """Return a time as ``1:23:45`` or ``2:05``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

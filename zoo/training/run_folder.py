@@ -24,10 +24,8 @@ from zoo.files.damaged import move_aside
 from zoo.files.plain_data import parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
 from zoo.training.checkpoint_files import has_checkpoint
-from zoo.training.git_state import git_state
-from zoo.training.machine import machine
 from zoo.training.problems import tell, told
-from zoo.training.run_record import parse_record
+from zoo.training.run_record import git_state, machine, parse_record
 from zoo.training.speed import Speed
 
 if TYPE_CHECKING:

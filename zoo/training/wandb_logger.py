@@ -8,7 +8,6 @@ import importlib.util
 import os
 import re
 import secrets
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from zoo.training.loggers import STEPS, Ending, Logger, Report
 from zoo.training.tensorboard_logger import NOT_COMPARED
 
 ID_FILE = "wandb.json"
-"""Stands in the run's folder: under this id every later process of the run goes on."""
+"""Stands in the run's folder: under its id, and offline after its step, every later process goes on."""
 
 SECONDS_TO_START, SECONDS_TO_FINISH = 30, 120
 """How long a server may keep a training from starting, and from ending; W&B's own settings overrule them."""
@@ -34,8 +33,8 @@ class WandbLogger(Logger):
     """Tells Weights & Biases of a run; offline with ``mode="offline"`` or ``WANDB_MODE=offline``.
 
     ``config`` is shown beside the run; ``options`` go to `wandb.init` (project, entity, group, name, tags).
-    Rows have the environment's steps as their number, so that none comes twice when a run is resumed: the
-    server leaves out those that it has, and offline those are left out that stand in the run's files. What a
+    Rows have the environment's steps as their number, so that none comes twice when a run is resumed: it goes
+    on after the last step that the server has, or offline after the last one that was logged here. What a
     killed process had not handed on is read from ``progress.csv`` beside. With ``agent`` the best agent is
     sent as an artifact.
     """
@@ -56,8 +55,7 @@ class WandbLogger(Logger):
         self.options = {"project": "zoo", **options}
         self._run: Any = None
         self._id: str | None = None
-        self._earlier: list[Path] = []
-        self._known: tuple[list[int], set[int]] = [], set()
+        self._next_step = 0
         self._videos: dict[str, tuple[str, int]] = {}
         self._last_step: int | None = None
         self._exit_code: int | None = None
@@ -70,9 +68,10 @@ class WandbLogger(Logger):
         # W&B takes one row with a number; an evaluation after the last report is at the same step.
         number = report.timesteps + (report.timesteps == self._last_step)
         self._last_step = report.timesteps
-        if number not in self._known_steps():
+        if number >= self._next_step:
             media = {name: self._media(*video) for name, video in videos.items() if Path(video[0]).is_file()}
             self._run.log({**report.scalars, **media}, step=number, commit=True)
+            self._keep(number)
 
     def video(self, name: str, path: Path, timesteps: int) -> None:
         """Keep a video for the next row."""
@@ -110,12 +109,12 @@ class WandbLogger(Logger):
     def _open(self) -> None:
         import wandb
 
-        self._id = self._id or self._kept_id() or secrets.token_hex(4)
+        kept = self._kept()
+        self._id = self._id or kept.get("id") or secrets.token_hex(4)
         settings = wandb.Settings(**_patience())
         shown = {**self.config, "seed_group": seed_group(self.config)} if self.config else {}
         usual = {"group": group_of(self.config)} if self.config else {}
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._wait_for_another_second()
         try:
             self._run = wandb.init(
                 dir=str(self.folder),
@@ -130,48 +129,31 @@ class WandbLogger(Logger):
                 f"Weights & Biases: {error}; `wandb login`, or logger.wandb.mode=offline"
             ) from error
         self._run.define_metric("*", step_metric=STEPS)
-        self._keep_id()
-        if self._run.offline:
-            from zoo.training.wandb_files import parts
-
-            own = Path(self._run.dir).parent.name
-            self._earlier = [path for path in parts(self.folder, self._run.id) if path.parent.name != own]
-
-    def _wait_for_another_second(self) -> None:
-        """Wait while an earlier process has a folder of this second, which is what W&B calls it after."""
-        while list(self.folder.glob(f"wandb/offline-run-{time.strftime('%Y%m%d_%H%M%S')}-{self._id}")):
-            time.sleep(0.05)
+        self._next_step = 1 + kept.get("step", -1) if self._run.offline else self._run.starting_step
+        self._id = self._run.id
+        self._keep(self._next_step - 1)
 
     def _fill_in(self, timesteps: int) -> None:
         """Log the rows before this one that a killed process had not handed on: progress.csv has them all."""
-        known = self._known_steps()
         for row in _rows(self.folder / PROGRESS):
             steps = int(row.get(STEPS, 0))
-            if self._run.starting_step <= steps < timesteps and steps not in known:
+            if self._next_step <= steps < timesteps:
                 self._run.log(row, step=steps, commit=True)
 
-    def _known_steps(self) -> set[int]:
-        """Return the rows of earlier processes; what one of them has left may still be on its way there."""
-        if not self._earlier:
-            return set()
-        from zoo.training.wandb_files import history
-
-        sizes = [path.stat().st_size if path.is_file() else 0 for path in self._earlier]
-        if sizes != self._known[0]:
-            self._known = sizes, {row["_step"] for row in history(self._earlier) if "_step" in row}
-        return self._known[1]
-
-    def _kept_id(self) -> str | None:
+    def _kept(self) -> dict[str, Any]:
+        """Return the id and the last step of earlier processes of the run."""
         try:
-            kept = parse_json((self.folder / ID_FILE).read_bytes()).get("id")
+            kept = parse_json((self.folder / ID_FILE).read_bytes())
         except (OSError, ValueError):
-            return None
-        return kept if isinstance(kept, str) and re.fullmatch(r"\w{1,64}", kept) else None
+            return {}
+        return dict(kept)
 
-    def _keep_id(self) -> None:
-        self._id = self._run.id
+    def _keep(self, step: int) -> None:
+        """Keep what a later process of the run needs."""
         values = {"id": self._id, "project": self.options.get("project"), "url": self._run.url}
-        if self._kept_id() != self._id:
+        if self._run.offline:
+            values["step"] = step
+        if values != self._kept():
             atomic.write_text(self.folder / ID_FILE, to_json(values))
 
     def _media(self, path: str, timesteps: int) -> Any:

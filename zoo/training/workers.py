@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config.sweeps.processes import death
 from zoo.errors import ZooError
+from zoo.files.free_memory import usable_cores
 from zoo.files.printing import one_line
 from zoo.training.job import LOOPBACK, Task, slurm_task
-from zoo.training.machine import usable_cores
 from zoo.training.problems import tell
 from zoo.training.process_limits import refuse_too_many_workers
 from zoo.training.worker_folder import WorkerFolder

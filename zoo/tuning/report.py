@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import html
 import importlib.util
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
@@ -20,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from zoo.config.composing import compose
 from zoo.config.environment_values import without_variables
 from zoo.files import atomic
+from zoo.files.cells import csv_lines
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
 from zoo.tuning.finals import Ranked, best_trials, ranking, values_of
@@ -43,11 +42,6 @@ PLOTS = {
 
 FEWEST_TRIALS = 2
 """Complete trials without which there is nothing to plot."""
-
-STYLE = (
-    "body{font-family:system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#222}"
-    "h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}p{color:#555}"
-)
 
 
 @dataclass
@@ -207,9 +201,7 @@ def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
         *("rank", "fresh_score", "fresh_low", "fresh_high", *paths, "runs"),
     )
     places = {each.number: (place, each) for place, each in enumerate(ranked, 1)}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
+    lines: list[Sequence[Any]] = [columns]
     for trial in trials:
         told = trial.user_attrs
         row: dict[str, Any] = {
@@ -227,8 +219,8 @@ def _as_csv(plan: Plan, trials: list[FrozenTrial], ranked: list[Ranked]) -> str:
             place, rank = places[trial.number]
             low, high = rank.interval or (None, None)
             row |= {"rank": place, "fresh_score": rank.score, "fresh_low": low, "fresh_high": high}
-        writer.writerow(row)
-    return text.getvalue()
+        lines.append([row.get(column) for column in columns])
+    return csv_lines(lines)
 
 
 def _reason(trial: FrozenTrial) -> str:
@@ -252,18 +244,19 @@ def write_report(plan: Plan, study: Study) -> tuple[Path | None, str | None]:
 
 
 def _page(plan: Plan, study: Study) -> str:
-    title = html.escape(f"{plan.algo} on {plan.env}: study {plan.name}")
-    ended = how_ended(counted(study.get_trials(deepcopy=False)))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<link rel="icon" href="data:,"><style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n'
-        f"<p>{html.escape(', '.join(plan.objective.names))}. Trials: {ended}.</p>\n"
-        f"{chr(10).join(_sections(study, plan.objective.names))}\n</body></html>\n"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
+    )
+    return environment.get_template("report.html.j2").render(
+        title=f"{plan.algo} on {plan.env}: study {plan.name}",
+        objectives=", ".join(plan.objective.names),
+        trials=how_ended(counted(study.get_trials(deepcopy=False))),
+        plots=_plots(study, plan.objective.names),
     )
 
 
-def _sections(study: Study, names: Sequence[str]) -> Iterator[str]:
-    """Give each plot under its heading; the first one brings the script that draws them all."""
+def _plots(study: Study, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Give each plot's heading, its HTML, and why there is none; the first brings the script for all."""
     from optuna import visualization
 
     wanted: list[tuple[str, str, dict[str, Any]]] = []
@@ -279,13 +272,14 @@ def _sections(study: Study, names: Sequence[str]) -> Iterator[str]:
         wanted.insert(0, ("pareto_front", "Best compromises", {"target_names": names}))
     script = True
     for plot, heading, options in wanted:
+        drawn, problem = "", ""
         try:
             figure = getattr(visualization, f"plot_{plot}")(study, **options)
             drawn = figure.to_html(full_html=False, include_plotlyjs=script, config={"displaylogo": False})
             script = False
         except (ValueError, RuntimeError) as error:
-            drawn = f"<p>{html.escape(one_line(error))}</p>"
-        yield f"<h2>{html.escape(heading)}</h2>{drawn}"
+            problem = one_line(error)
+        yield heading, drawn, problem
 
 
 def _value(index: int) -> Callable[[FrozenTrial], float]:

@@ -22,10 +22,12 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.environment_values import keep, kept
+from zoo.config.job_process import end_with_the_starter
 from zoo.config.paths import shown
 from zoo.config.sweeps.processes import RunningJobs, death
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.files.file_lock import FileLock
+from zoo.files.free_memory import usable_cores
 from zoo.files.printing import one_line, say, show, without_password
 from zoo.tuning.finals import Finals, join_finals
 from zoo.tuning.objective import (
@@ -83,7 +85,7 @@ class Pool:
 
         Raises `ZooError` for what stopped the study.
         """
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         n_jobs = self.plan.config["n_jobs"]
         n_jobs = cores if n_jobs == -1 else n_jobs
         # Each trial would take all cores for its threads.
@@ -168,7 +170,7 @@ def main(job: int, report: int) -> NoReturn:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
+    end_with_the_starter()
     with open(job, encoding="utf-8") as given:
         status, message = _outcome(json.load(given))
     with open(report, "w", encoding="utf-8") as file:
@@ -179,12 +181,6 @@ def main(job: int, report: int) -> NoReturn:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     _INTERRUPTED.set()
     raise KeyboardInterrupt
-
-
-def _end_with_the_supervisor() -> None:
-    """Wait until the other end of our standard input closes, which means that its process is gone."""
-    os.read(sys.stdin.fileno(), 1)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _outcome(job: Mapping[str, Any]) -> tuple[int, str]:

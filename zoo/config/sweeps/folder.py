@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import datetime
-import io
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ from zoo.config.sweeps.states import (
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.cells import csv_text
+from zoo.files.cells import csv_lines, csv_text
 from zoo.files.plain_data import parse_yaml, to_yaml
 from zoo.files.printing import one_line
 
@@ -289,14 +287,10 @@ def _without_a_process(state: JobState, run: RunFacts | None, is_launching: bool
 
 
 def _as_csv(root: Path, rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_as_mapping(root, row) for row in rows)
-    return text.getvalue()
+    return csv_lines([COLUMNS, *(_cells(root, row) for row in rows)])
 
 
-def _as_mapping(root: Path, row: Row) -> Mapping[str, Any]:
+def _cells(root: Path, row: Row) -> list[Any]:
     run, state = row.run, row.state
     values = {
         "job": state.number,
@@ -315,13 +309,8 @@ def _as_mapping(root: Path, row: Row) -> Mapping[str, Any]:
             "final_score": run.score if run.status == "finished" else None,
             "best_score": run.best,
         }
-    return {column: _cell(values.get(column)) for column in COLUMNS}
-
-
-def _cell(value: Any) -> Any:
-    if value is None:
-        return ""
-    return csv_text(value, 10_000) if isinstance(value, str) else value
+    cells = (values.get(column) for column in COLUMNS)
+    return [csv_text(cell, 10_000) if isinstance(cell, str) else cell for cell in cells]
 
 
 def made(path: Path, numbers: Sequence[int], jobs: Sequence[Sequence[str]], **record: Any) -> SweepFolder:

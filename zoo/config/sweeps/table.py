@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.config.jobs import spelled
 from zoo.config.sweeps.folder import Row
 from zoo.config.sweeps.states import DONE, FAILED, KILLED, PREEMPTED, QUEUED, RUNNING, STATUSES
-from zoo.files.printing import one_line
+from zoo.files.printing import duration, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,15 +66,6 @@ def counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} {'job' if len(rows) == 1 else 'jobs'}: {', '.join(parts)}"
 
 
-def duration(seconds: float | None) -> str:
-    """Return a time as ``1:23:45`` or ``2:05``; nothing for None, and for more than the ages."""
-    if seconds is None or not abs(seconds) < 1e12:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 def _steps(row: Row) -> str:
     if row.run is None or row.run.steps is None:
         return ""
@@ -92,7 +83,8 @@ def _speed(row: Row) -> str:
 
 
 def _left(row: Row) -> str:
-    return duration(row.run.seconds_left) if row.run is not None and row.status == RUNNING else ""
+    seconds = None if row.run is None else row.run.seconds_left
+    return duration(seconds) if seconds is not None and row.status == RUNNING else ""
 
 
 def _took(row: Row) -> str:

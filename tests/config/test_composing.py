@@ -263,7 +263,7 @@ def test_commands_of_another_program_are_not_ours() -> None:
     assert zoo.compose("train", CARTPOLE) == usual
     write("conf/base.yaml", "seed: 7")
     write("conf/experiment/mine.yaml", "# @package _global_\ndefaults: [/base@_global_, _self_]\nn_envs: 3")
-    composed = zoo.compose("train", [*CARTPOLE, "experiment=mine", "trust=true"])
+    composed = zoo.compose("train", [*CARTPOLE, "experiment=mine"])
     assert (composed.seed, composed.n_envs) == (7, 3)
     with pytest.raises(ZooError, match="unknown command 'serve'"):
         zoo.compose("serve")

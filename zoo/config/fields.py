@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from zoo.config.unknown_keys import unknown_key
+from zoo.config.aliases import unknown_key
 from zoo.config.variants import variant_of
 from zoo.errors import ZooError
 from zoo.files.printing import one_line

@@ -27,11 +27,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
-from hydra.errors import MissingConfigException
+from hydra.errors import MissingConfigException, OverrideParseException
 from hydra.plugins.config_source import ConfigLoadError, ConfigSource
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
+
+from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 __all__ = [
     "TRIED_WITH",
@@ -157,8 +160,14 @@ def completed(overrides: Sequence[str], value: Any) -> JobReturn:
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Return overrides as Hydra reads them."""
-    return OverridesParser.create().parse_overrides(list(overrides))
+    """Return overrides as Hydra reads them. Raises `ZooError` for one that it can't read."""
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except OverrideParseException as error:
+        raise ZooError(
+            f"`{error.override}` can't be read: {one_line(error.message.partition(chr(10))[0])}; expected"
+            " key=value, 'key=[a,b]' for a list, and 'key=\"…\"' for a text with special characters"
+        ) from error
 
 
 def header_of(text: str) -> dict[str, str | None]:

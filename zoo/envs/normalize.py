@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from zoo.config.unknown_keys import AnswersNames
+from zoo.config.aliases import AnswersNames
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Space, describe, is_image
 from zoo.envs.step_arrays import Observations

@@ -371,8 +371,8 @@ def _elsewhere(error: UnknownKeyError, keys: Sequence[str], places: Sequence[str
     of_algorithm = [each for each in places if each.startswith("algo.") and not error.section]
     place = NAMES.get(error.key, "")
     if error.key in places:
-        places = [error.key]
-    elif len(of_algorithm) == 1:
+        return f": `{error.key}` is a setting by itself, as in zoo train {error.key}=…"
+    if len(of_algorithm) == 1:
         places = of_algorithm
     elif not places and place in keys:
         places = [place]

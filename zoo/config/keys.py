@@ -8,9 +8,9 @@ from typing import Any, get_args, get_type_hints
 
 from zoo.config import sections
 from zoo.config.aliases import NAMES
+from zoo.config.fields import variant_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
-from zoo.config.variants import variant_of
 from zoo.errors import ZooError
 
 TRAINING = ("train", "tune")

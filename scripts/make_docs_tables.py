@@ -26,7 +26,7 @@ from typing import Any
 
 from measure_speed import PEERS, SYSTEMS
 
-from zoo.config.names_elsewhere import OLD_NAMES
+from zoo.config.aliases import NAMES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED = REPOSITORY / "docs" / "measured"
@@ -119,7 +119,8 @@ def range_of(metadata: Mapping[str, Any]) -> str:
 
 
 def old_names_table() -> str:
-    return markdown(("Stable-Baselines", "Zoo"), [(f"`{old}`", f"`{new}`") for old, new in OLD_NAMES.items()])
+    paths = {old: new for old, new in NAMES.items() if "." not in old and " " not in new}
+    return markdown(("elsewhere", "Zoo"), [(f"`{old}`", f"`{new}`") for old, new in paths.items()])
 
 
 def scores_table() -> str:

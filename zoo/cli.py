@@ -34,30 +34,6 @@ VERBS = {
 }
 """What each verb does; each is a file in `zoo.commands`."""
 
-OTHER_VERBS = {
-    "learn": "train",
-    "run": "train",
-    "resume": "train resume=RUN",
-    "continue": "train resume=RUN",
-    "play": "enjoy",
-    "watch": "enjoy",
-    "render": "enjoy",
-    "eval": "evaluate",
-    "test": "evaluate",
-    "optimize": "tune",
-    "optimise": "tune",
-    "search": "tune",
-    "video": "record",
-    "list": "agents",
-    "ls": "agents",
-    "show": "agents agent=PATH",
-    "download": "pull",
-    "upload": "push",
-    "report": "plot report=true",
-    "info": "doctor",
-}
-"""What verbs are called elsewhere."""
-
 COLUMNS = 79
 
 MODULES = {"import": "import_"}
@@ -109,12 +85,12 @@ def run(arguments: Sequence[str]) -> int:
     if rest == ["help"]:
         rest = ["--help"]
     if verb == "--completion":
-        from zoo.config.completion import script
+        from zoo.config.keys import script
 
         print(script(rest))
         return 0
     if verb == "--complete":
-        from zoo.config.completion import candidates
+        from zoo.config.keys import candidates
 
         print("\n".join(candidates(rest, VERBS)))
         return 0
@@ -124,18 +100,11 @@ def run(arguments: Sequence[str]) -> int:
         print(f"zoo {__version__}")
         return 0
     if verb not in VERBS:
-        raise ZooError(f"unknown verb '{verb}'{_verb_meant(verb)} (verbs: {', '.join(VERBS)})")
+        hint = "; the verb comes first" if "=" in verb or verb.startswith("-") else nearest(verb, VERBS)
+        raise ZooError(f"unknown verb '{verb}'{hint} (verbs: {', '.join(VERBS)})")
     from zoo.config.application import run_command
 
     return run_command(verb, f"zoo.commands.{MODULES.get(verb, verb)}:run", rest)
-
-
-def _verb_meant(verb: str) -> str:
-    if "=" in verb or verb.startswith("--"):
-        flag = "" if "=" in verb and not verb.startswith("--") else ", and settings have no dashes"
-        return f"; the verb comes first{flag}: zoo train algo=…"
-    other = OTHER_VERBS.get(verb.lower(), "")
-    return f"; it is `zoo {other}` here" if other else nearest(verb, VERBS)
 
 
 def usage() -> str:

@@ -445,7 +445,7 @@ def test_a_loaded_agent_may_have_other_hyperparameters(tmp_path: Path) -> None:
     for options, message in (
         ({"learning_rat": 1e-4}, "unknown key `learning_rat`; did you mean `learning_rate`?"),
         ({"sed": 1}, "unknown key `sed`; did you mean `seed`?"),
-        ({"lam": 0.9}, "Stable-Baselines' `lam` is `gae_lambda` here"),
+        ({"lam": 0.9}, "it is `gae_lambda` here"),
         ({"gamma": 2}, "`algo.gamma=2` is out of range"),
         ({"policy": "MlpPolicy"}, "unknown key `policy`"),
         ({"n_envs": 0}, "n_envs=0: at least one environment is needed"),
@@ -518,7 +518,7 @@ def test_environments_come_in_every_form(env: Any) -> None:
     ("algorithm", "env", "arguments", "message"),
     [
         (PPO2, "CartPole-v1", {"learning_rat": 1e-3}, r"did you mean `ppo2\.learning_rate`\?"),
-        (PPO2, "CartPole-v1", {"lam": 0.9}, "Stable-Baselines' `lam` is `ppo2.gae_lambda` here"),
+        (PPO2, "CartPole-v1", {"lam": 0.9}, "it is `ppo2.gae_lambda` here"),
         (
             PPO2,
             "CartPole-v1",

@@ -46,10 +46,10 @@ def test_help_of_a_verb_may_be_asked_for_in_any_order(
 def test_package_runs_as_a_module_and_takes_no_library_from_the_working_folder(tmp_path: Path) -> None:
     for library in ("hydra", "yaml", "omegaconf"):
         (tmp_path / f"{library}.py").write_text("raise SystemExit('taken from the working folder')")
-    command = [sys.executable, "-m", "zoo", "train", "ppo2", "CartPole-v1"]
+    command = [sys.executable, "-m", "zoo", "train", "n_timestep=1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    meant = "zoo: `ppo2` has no key; what is meant: zoo train algo=ppo2 env=CartPole-v1\n"
-    assert (done.returncode, done.stderr) == (2, meant)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "`n_timesteps`" in done.stderr
 
 
 def test_every_verb_is_a_file_with_a_function_run() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from zoo.cli import VERBS, status_of
-from zoo.config.completion import SCRIPTS, candidates
+from zoo.config.keys import SCRIPTS, candidates
 
 ASK = """
 eval "$(zoo --completion bash)"
@@ -108,23 +108,12 @@ def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["algo=recurrent_ppo", "policy.critic_lstm=s"], ["separate", "shared"]),
-        (["init_with=o"], ["optimizer"]),
-        (["algo=gail", "algo.generator=p"], ["ppo1", "ppo2"]),
-        (["algo=acktr", "algo.kfac_inverse="], ["cholesky", "eigen"]),
-        (["compile=f"], ["false"]),
-        (["algo=dqn", "algo.double="], ["false", "true"]),
+        (["algo=recurrent"], ["algo=recurrent_ppo"]),
+        (["algo=ppo2", "policy=MlpLn"], ["policy=MlpLnLstmPolicy"]),
+        (["algo=ppo2", "algo.clip"], ["algo.clip_range=", "algo.clip_range_vf="]),
+        (["algo=recurrent_ppo", "algo.clip_range_"], ["algo.clip_range_vf="]),
         (["algo=ppo2", "algo.gamma="], []),
     ],
 )
-def test_values_of_closed_sets_are_completed(words: list[str], expected: list[str]) -> None:
-    key = words[-1].partition("=")[0]
-    assert candidates(["train", *words], VERBS) == [f"{key}={value}" for value in expected]
-
-
-def test_hyperparameters_of_a_generator_are_completed() -> None:
-    assert candidates(["train", "algo=gail", "algo.generator=ppo2", "algo.clip"], VERBS) == [
-        "algo.clip_range=",
-        "algo.clip_range_vf=",
-    ]
-    assert candidates(["train", "algo=gail", "algo.clip"], VERBS) == []
+def test_names_are_completed(words: list[str], expected: list[str]) -> None:
+    assert candidates(["train", *words], VERBS) == expected

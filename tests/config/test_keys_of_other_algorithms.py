@@ -16,10 +16,10 @@ ENV = "env=CartPole-v1"
 ANSWERS = {
     "algo=trpo algo.n_epochs=3": "of ppo1, ppo2, not of trpo, which has algo.n_critic_updates",
     "algo=trpo n_epochs=3": "of ppo1, ppo2, not of trpo, which has algo.n_critic_updates",
-    "algo=acktr algo.n_epochs=3": "not of acktr, which has nothing",
-    "algo=bc algo.n_epochs=4": "not of bc, which has n_timesteps",
-    "algo=ars algo.batch_size=5": "not of ars, which has algo.n_delta × algo.n_eval_episodes",
-    "algo=ars algo.gamma=0.9": "not of ars, which has nothing: returns are not discounted",
+    "algo=acktr algo.n_epochs=3": "not of acktr, one step is taken per rollout",
+    "algo=bc algo.n_epochs=4": "not of bc, n_timesteps",
+    "algo=ars algo.batch_size=5": "n_delta × n_eval_episodes",
+    "algo=ars algo.gamma=0.9": "not of ars, returns are not discounted",
     "algo=ppo2 algo.learning_starts=9": "of ddpg, dqn, qrdqn, sac, td3, tqc, not of ppo2",
     "algo=ppo2 algo.max_episode_steps=9": "it is `env.max_episode_steps` here",
     "algo=bc expert=FILE": "unknown key `expert`: it is `dataset` here",
@@ -37,8 +37,6 @@ def test_key_of_others_is_answered(given: str) -> None:
 
 
 LINES = {
-    "train --algo ppo_lstm --env CartPole-v1": "zoo train algo=recurrent_ppo env=CartPole-v1",
-    "train --algo PPO --env CartPole-v1": "zoo train algo=ppo env=CartPole-v1",
     "train algo=gail env=CartPole-v1 algo.generator=sac": "expected one of trpo, ppo2, ppo1, a2c, acktr\n",
     "train algo=acer env=CartPole-v1 workers=2 tuned=none": "as several processes; a2c, acktr, ars",
     "train algo=bc env=CartPole-v1 pretrain.dataset=some.npz tuned=none": "dataset=some.npz; pretrain",

@@ -14,10 +14,11 @@ import pytest
 from zoo.algorithms.arguments import PREDICT
 from zoo.algorithms.registry import algorithm_class
 from zoo.cli import status_of
-from zoo.config.all_keys import all_keys
+from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults
-from zoo.config.names_elsewhere import OLD_NAMES, OTHER_NAMES, OTHER_PLACES
+from zoo.config.keys import all_keys
 from zoo.config.sections import algorithm_names
+from zoo.config.settings import SETTINGS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -75,11 +76,8 @@ def test_documented_command_composes(
 
 
 def test_table_of_old_names_leads_to_names_that_there_are() -> None:
-    keys = all_keys("train", algorithm_names())
-    names = {key.rpartition(".")[2] for key in keys} | set(PREDICT)
-    assert [new for new in OLD_NAMES.values() if new not in keys and new not in names] == []
-    assert [new for new in OTHER_PLACES.values() if new not in keys] == []
-    assert [new for new in OTHER_NAMES.values() if new not in names] == []
+    keys = {key for command in SETTINGS for key in all_keys(command, algorithm_names())} | {*PREDICT}
+    assert [new for new in NAMES.values() if " " not in new and new not in keys] == []
 
 
 def test_defaults_that_differ_from_stable_baselines3_are_all_named() -> None:

@@ -176,7 +176,7 @@ def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     assert status_of(["train", *DQN, f"init_from={dqn}", "init_with=everything"]) == 2
     assert "is not one of weights, optimizer, all" in capsys.readouterr().err
     assert status_of(["train", *DQN, f"init_from={dqn}", "init_from.what=all"]) == 2
-    assert "`init_from.what` is `init_with` here" in capsys.readouterr().err
+    assert "init_from.what" in capsys.readouterr().err
 
 
 def test_agent_alone_has_no_optimizer(capsys: pytest.CaptureFixture[str]) -> None:

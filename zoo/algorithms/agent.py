@@ -27,7 +27,7 @@ from zoo.algorithms.resuming import Generators
 from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
-from zoo.config.unknown_keys import check_call
+from zoo.config.aliases import check_call
 from zoo.envs.composite_spaces import flat_parts, row
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer

@@ -9,10 +9,9 @@ import numpy as np
 from typing_extensions import Never
 
 from zoo.algorithms.callback import Callback
-from zoo.config.all_keys import all_keys, not_of
+from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, placed, refuse_arguments
 from zoo.config.fields import build, scheduled
-from zoo.config.names_elsewhere import ATTRIBUTES, NOT_CHOSEN
-from zoo.config.unknown_keys import UnknownKeyError, refuse_arguments
+from zoo.config.keys import all_keys, not_of
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 
@@ -43,11 +42,9 @@ def built_config(algorithm: type[Any], given: Mapping[str, Any]) -> Any:
         if error.is_answered or error.section != algorithm.name:
             raise
         hint = not_of(error.key, [algorithm.name], "")
-        if not hint and error.key in all_keys("train", ()):
-            hint = f": it is a setting of zoo train, and of zoo.train, not of {algorithm.__name__}"
-        if not hint:
-            raise
-        raise ZooError(f"unknown key `{algorithm.name}.{error.key}`{hint}") from error
+        if hint:
+            raise ZooError(f"unknown key `{algorithm.name}.{error.key}`{hint}") from error
+        raise placed(error, all_keys("train", ()), str) from error
 
 
 def as_callbacks(callback: Callback | Iterable[Callback] | None) -> list[Callback]:
@@ -127,4 +124,4 @@ def elsewhere(name: str) -> str:
     """Return the hint at what another library's attribute of a model is here, or ""."""
     if name in ATTRIBUTES:
         return f"; here it is {ATTRIBUTES[name]}"
-    return f"; {NOT_CHOSEN[name]}" if name in NOT_CHOSEN else ""
+    return f"; {NAMES[name]}" if " " in NAMES.get(name, "") else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from typing_extensions import Self
 
-from zoo.config.unknown_keys import check_call
+from zoo.config.aliases import check_call
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
     import numpy as np

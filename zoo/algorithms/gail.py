@@ -28,8 +28,7 @@ from zoo.algorithms.interaction import Seen
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.resuming import Attributes
-from zoo.config.fields import hyperparameter, with_defaults
-from zoo.config.variants import Variants
+from zoo.config.fields import Variants, hyperparameter, with_defaults
 from zoo.errors import ZooError, nearest
 from zoo.memory.columns import Column, observation_spec, transform
 from zoo.memory.expert_data import ExpertData

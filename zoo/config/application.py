@@ -11,14 +11,12 @@ from typing import NoReturn
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from zoo.config.bare_words import as_overrides
 from zoo.config.hydra_internals import hydra_part, hydra_with, register_launcher
 from zoo.config.interrupts import interrupts_kept
 from zoo.config.jobs import Job, Outcome
-from zoo.config.loading import ConfigLoader
+from zoo.config.loading import HYDRA_ERRORS, ConfigLoader, as_zoo_error
 from zoo.config.local_launcher import LocalLauncher
-from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
-from zoo.config.other_command_lines import CFG, INFO, refuse_other_command_lines
+from zoo.config.overrides import as_overrides
 from zoo.config.showing import command_help, readable_yaml
 from zoo.config.sweeps.resuming import resume
 from zoo.config.sweeps.settings import SweepSettings, taken_out
@@ -36,8 +34,7 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     ``function`` is ``module:name`` of what takes a job's config and returns its exit status, or None for 0;
     it is imported by the job. Raises `ZooError`.
     """
-    refuse_other_command_lines(command, arguments)
-    flags = _parser(command).parse_intermixed_args(list(arguments))
+    flags = _flags(command, arguments)
     sweep, overrides = taken_out(as_overrides(command, flags.overrides))
     loader = ConfigLoader(command)
     if flags.help:
@@ -60,20 +57,28 @@ def run_single(command: str, function: str, overrides: Sequence[str]) -> int:
     return _run(ConfigLoader(command), function, list(overrides))
 
 
+FLAGS = ("--help", "--multirun", "--cfg", "--package", "--info")
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ZooError(f"{message} (see: {self.prog} --help)")
 
 
-def _parser(command: str) -> _Parser:
+def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the flags, with the other arguments as ``overrides``. Raises `ZooError` for an unknown flag."""
     parser = _Parser(prog=f"zoo {command}", add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--multirun", "-m", action="store_true")
-    parser.add_argument("--cfg", "-c", choices=CFG)
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     parser.add_argument("--package", "-p")
-    parser.add_argument("--info", "-i", choices=INFO)
-    return parser
+    parser.add_argument("--info", "-i", choices=("defaults", "defaults-tree", "searchpath", "plugins"))
+    flags, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if unknown:
+        hint = nearest(unknown[0], FLAGS) or "; settings have no dashes: algo=ppo2 n_timesteps=1e5"
+        raise ZooError(f"there is no flag {unknown[0]}{hint} (see: {parser.prog} --help)")
+    return flags
 
 
 def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
@@ -125,7 +130,7 @@ def _begin(loader: ConfigLoader, sweep: Sweep, overrides: list[str]) -> None:
     except BaseException as error:
         sweep.discard_if_unbegun()
         if isinstance(error, HYDRA_ERRORS):
-            raise as_zoo_error(error, loader.known_keys()) from error
+            raise as_zoo_error(error) from error
         if isinstance(error, OSError):
             raise ZooError(f"can't write the sweep: {one_line(error)}") from error
         raise

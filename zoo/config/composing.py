@@ -11,9 +11,9 @@ from typing import Any
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from zoo.config.bare_words import quoted
 from zoo.config.interrupts import interrupts_kept
 from zoo.config.loading import ConfigLoader
+from zoo.config.overrides import quoted
 from zoo.config.paths import data_folder, search_folders
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line

@@ -16,8 +16,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from zoo.config.unknown_keys import unknown_key
-from zoo.config.variants import variant_of
+from zoo.config.aliases import unknown_key
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 
@@ -240,3 +239,25 @@ def _spelled(options: Sequence[Any]) -> str:
         else:
             names.append(getattr(option, "__name__", str(option)))
     return " or ".join(dict.fromkeys(names))
+
+
+class Variants:
+    """A config with other values beside its own, depending on one of these: its subclasses are the variants.
+
+    A class that lies between this one and the variants declares what all of them have.
+    """
+
+    @classmethod
+    def variant(cls, values: Mapping[str, Any], where: str) -> type[Any]:
+        """Return the class of a config with these values. Raises `ZooError` if there is none."""
+        raise NotImplementedError
+
+
+def variant_of(config_class: type[Any], values: Mapping[str, Any], where: str = "") -> type[Any]:
+    """Return the class of a config with these values: of most configs ``config_class`` itself."""
+    return config_class.variant(values, where) if issubclass(config_class, Variants) else config_class
+
+
+def common_class(config_class: type[Any]) -> type[Any]:
+    """Return the class that declares what all variants of a config have."""
+    return next((each for each in config_class.__mro__ if Variants in each.__bases__), config_class)

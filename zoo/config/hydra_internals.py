@@ -13,25 +13,22 @@ from typing import Any, cast
 from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
-from hydra._internal.core_plugins import basic_launcher, basic_sweeper  # noqa: F401  (they register themselves)
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
-from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
 from hydra._internal.hydra import Hydra
-from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
-from hydra.errors import MissingConfigException
+from hydra.errors import OverrideParseException
 from hydra.plugins.config_source import ConfigLoadError, ConfigSource
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
+
+from zoo.errors import ZooError
+from zoo.files.printing import one_line
 
 __all__ = [
     "TRIED_WITH",
@@ -44,7 +41,6 @@ __all__ = [
     "hydra_part",
     "hydra_with",
     "launcher_with",
-    "load_plugins",
     "parse_overrides",
     "register_launcher",
 ]
@@ -53,13 +49,9 @@ TRIED_WITH = {"hydra-core": "1.3.8", "omegaconf": "2.3.1"}
 
 VERSION_BASE = "1.3"
 
-PLUGIN_GROUPS = ("hydra/launcher/", "hydra/sweeper/")
-
-SOURCES = (FileConfigSource, ImportlibResourcesConfigSource, StructuredConfigSource)
-
 
 class PluggedLoader(ConfigLoaderImpl):
-    """Hydra's composing of a command's config, from our source, with plug-ins loaded only when asked for.
+    """Hydra's composing of a command's config, from our source.
 
     Sections are open to keys that no file has: whoever checks the config knows what they may be.
     """
@@ -67,8 +59,7 @@ class PluggedLoader(ConfigLoaderImpl):
     def __init__(self, source: type[ConfigSource], command: str, choices: Collection[str] = ()) -> None:
         version.setbase(VERSION_BASE)
         setup_globals()
-        for each in (source, *SOURCES):
-            SourcesRegistry.instance().register(each)
+        Plugins.instance().register(source)
         search_path = ConfigSearchPathImpl()
         search_path.append("hydra", "pkg://hydra.conf")
         search_path.append("zoo", f"{source.scheme()}://{command}")
@@ -86,26 +77,13 @@ class PluggedLoader(ConfigLoaderImpl):
 
         ``options`` are the rest of what `load_configuration` takes.
         """
-        config = self._composed_with_plugins(config_name, overrides, run_mode, *options)
+        config = super().load_configuration(config_name, overrides, run_mode, *options)
         with flag_override(config, ["struct", "readonly"], [False, False]):
             for group in self._unchosen:
                 del config[group]
         return config
 
-    def _composed_with_plugins(
-        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *options: bool
-    ) -> DictConfig:
-        try:
-            return super().load_configuration(config_name, overrides, run_mode, *options)
-        except MissingConfigException as error:
-            if not str(error.missing_cfg_file).startswith(PLUGIN_GROUPS):
-                raise
-            load_plugins()
-            return super().load_configuration(config_name, overrides, run_mode, *options)
-
-    def _compose_config_from_defaults_list(
-        self, defaults: list[ResultDefault], repo: IConfigRepository
-    ) -> DictConfig:
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: Any) -> DictConfig:
         config = super()._compose_config_from_defaults_list(defaults, cast(Any, _WithoutSchemas(repo)))
         self._unchosen = {group for group in self.choices if group not in config}
         for group in self._unchosen:
@@ -123,7 +101,7 @@ class _WithoutSchemas:
     Hydra would hold those that are called like launchers of its own against what these declare.
     """
 
-    def __init__(self, repository: IConfigRepository) -> None:
+    def __init__(self, repository: Any) -> None:
         self._repository = repository
 
     def __getattr__(self, name: str) -> Any:
@@ -131,11 +109,6 @@ class _WithoutSchemas:
 
     def get_schema_source(self) -> ConfigSource:
         raise ConfigLoadError("no schemas")
-
-
-def load_plugins() -> None:
-    """Find launchers and sweepers, which takes a moment."""
-    Plugins.instance()
 
 
 def register_launcher(launcher: type[Launcher]) -> None:
@@ -157,8 +130,14 @@ def completed(overrides: Sequence[str], value: Any) -> JobReturn:
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Return overrides as Hydra reads them."""
-    return OverridesParser.create().parse_overrides(list(overrides))
+    """Return overrides as Hydra reads them. Raises `ZooError` for one that it can't read."""
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except OverrideParseException as error:
+        raise ZooError(
+            f"`{error.override}` can't be read: {one_line(error.message.partition(chr(10))[0])}; expected"
+            " key=value, 'key=[a,b]' for a list, and 'key=\"…\"' for a text with special characters"
+        ) from error
 
 
 def header_of(text: str) -> dict[str, str | None]:

@@ -5,33 +5,55 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import yaml
+from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
-from zoo.config.all_keys import TRAINING, all_keys, not_of
-from zoo.config.bare_words import as_typed, spelled
+from zoo.config.aliases import ALGORITHMS, UnknownKeyError, placed
 from zoo.config.environment_values import resolved
 from zoo.config.hydra_internals import PluggedLoader, parse_overrides
 from zoo.config.interrupts import interrupts_kept
-from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
+from zoo.config.keys import TRAINING, all_keys, not_of
+from zoo.config.overrides import (
+    as_typed,
+    refuse_empty_choices,
+    refuse_pretraining_from_nothing,
+    refuse_several_values,
+    refuse_unknown_names,
+    spelled,
+)
 from zoo.config.own_modules import search_working_folder
 from zoo.config.paths import shown
 from zoo.config.resuming import ResumedRun
 from zoo.config.source import ZooConfigSource, chosen_groups
-from zoo.config.unknown_keys import UnknownKeyError, placed
-from zoo.config.validation import (
-    CHOICES,
-    checked,
-    refuse_empty_choices,
-    refuse_pretraining_from_nothing,
-    refuse_unknown_names,
-    require_choices,
-)
-from zoo.errors import ZooError
+from zoo.config.validation import CHOICES, checked, require_choices
+from zoo.errors import ZooError, nearest
+from zoo.files.printing import one_line
 
 SEARCHABLE = ("algo.", "env.", "policy.", "memory.", "n_envs")
 """How the names of settings begin that a search may be about."""
+
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+
+
+def as_zoo_error(error: Exception) -> ZooError:
+    """Return one of Hydra's errors as one line: its first, or which option of a group there is not."""
+    if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
+        missing = str(error.missing_cfg_file)
+        *groups, name = missing.split("/", 2 if missing.startswith("hydra/") else 1)
+        group = "/".join(groups)
+        options = list(error.options or ())
+        if name.endswith(".yaml"):
+            return ZooError(f"{group}: there is no file {name}")
+        if ALGORITHMS.get(name.lower()) in options:
+            return ZooError(f"unknown {group} '{name}': it is {group}={ALGORITHMS[name.lower()]} here")
+        known = f" (known: {', '.join(options)})" if options else ""
+        return ZooError(f"unknown {group} '{name}'{nearest(name, options)}{known}")
+    causes = [error, error.__cause__] if isinstance(error.__cause__, OmegaConfBaseException) else [error]
+    return ZooError(": ".join(one_line(str(each).strip().partition("\n")[0]).rstrip(".") for each in causes))
 
 
 class ConfigLoader(PluggedLoader):
@@ -68,10 +90,11 @@ class ConfigLoader(PluggedLoader):
     ) -> DictConfig:
         is_run = run_mode == RunMode.RUN
         try:
-            typed = as_typed(self.command, self.known_keys())
             given = parse_overrides(overrides)
-            refuse_unknown_names(given, self.known_keys(), typed)
+            refuse_unknown_names(given, self.known_keys(), as_typed(self.command, self.known_keys()))
             refuse_empty_choices(given, {group: self.get_group_options(group) for group in self._groups()})
+            if is_run:
+                refuse_several_values(given)
             resumed = ResumedRun.of(overrides) if is_run else None
             taken = overrides if resumed is None else resumed.overrides
             self.source.read.clear()
@@ -84,7 +107,7 @@ class ConfigLoader(PluggedLoader):
                 resumed.put_into(config)
             plain = self._with_what_is_fixed(_plain_job(config))
         except (*HYDRA_ERRORS, ValueError) as error:
-            raise as_zoo_error(error, as_typed(self.command, self.known_keys())) from error
+            raise as_zoo_error(error) from error
         _let_callbacks_be_found(config)
         if is_run:
             require_choices(self.command, plain)

@@ -9,8 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from zoo.config.algorithm_names import asked_for
-from zoo.config.bare_words import quoted
 from zoo.config.hydra_internals import Override, parse_overrides
+from zoo.config.overrides import quoted
 from zoo.errors import ZooError
 from zoo.files.plain_data import parse_yaml
 from zoo.files.printing import one_line

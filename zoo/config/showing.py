@@ -11,11 +11,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from zoo.config import sections
-from zoo.config.hydra_internals import load_plugins
+from zoo.config.fields import variant_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.sweeps.settings import SweepSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
-from zoo.config.variants import variant_of
 
 if TYPE_CHECKING:
     from zoo.config.loading import ConfigLoader
@@ -99,7 +98,6 @@ def _flow(value: Any) -> str:
 
 def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> str:
     """Return the help page of a command: what it does, what can be chosen, what can be set."""
-    load_plugins()
     config = loader.load_incomplete(overrides)
     parts = [_fitted(loader.source.header(command)), *_groups(loader), _settings(command, config)]
     algo = config.get("algo")

@@ -24,7 +24,7 @@ from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSou
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from zoo.config import sections
-from zoo.config.fields import defaults
+from zoo.config.fields import common_class, defaults
 from zoo.config.hydra_internals import ObjectType
 from zoo.config.paths import search_folders, shown
 from zoo.config.tuned_files import (
@@ -35,7 +35,6 @@ from zoo.config.tuned_files import (
     no_tuned_file,
     read_yaml,
 )
-from zoo.config.variants import common_class
 from zoo.errors import ZooError
 
 SCHEME = "zoo"

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from zoo.config import sections
 from zoo.config.algorithm_names import ALGO_LABELS
+from zoo.config.aliases import unknown_key
 from zoo.config.fields import build, check_bounds, scheduled
 from zoo.config.intervals import minutes_of
 from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
 from zoo.config.tracking import TensorBoardSettings, WandbSettings
 from zoo.config.tuned_files import NO_TUNED
-from zoo.config.unknown_keys import unknown_key
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 
-if TYPE_CHECKING:
-    from zoo.config.hydra_internals import Override
-
 TARGET = "_target_"
-
-NOT_OF_HYDRA = {
-    "hydra.run.dir": "a run's folder is made in `runs_dir=`",
-    "hydra.output_subdir": "the config stands in the run's folder as config.yaml",
-    "hydra.job.chdir": "a run stays in the folder in which it was started",
-}
-"""Settings of Hydra's own that would do nothing here, and what does."""
 
 CHOICES = {
     "train": {"algo": "ppo2", "env": "CartPole-v1"},
@@ -52,59 +41,6 @@ def require_choices(command: str, config: Mapping[str, Any]) -> None:
     if missing:
         examples = " ".join(f"{key}={example}" for key, example in missing.items())
         raise ZooError(f"which {' and '.join(missing)}? for example: {examples}")
-
-
-def refuse_unknown_names(
-    overrides: Iterable[Override], known_keys: Sequence[str], typed_keys: Sequence[str]
-) -> None:
-    """Raise `ZooError` for a name that is wrong whatever the algorithm, which takes long to import.
-
-    ``known_keys`` are the names at the top of the command's config, ``typed_keys`` what users type for them;
-    what is added by ``+`` may be any.
-    """
-    for override in overrides:
-        if override.key_or_group in NOT_OF_HYDRA:
-            raise ZooError(f"`{override.key_or_group}` is not used: {NOT_OF_HYDRA[override.key_or_group]}")
-        if override.is_add() or override.is_hydra_override():
-            continue
-        section, *rest = re.split(r"[./]", override.key_or_group)
-        if section not in known_keys:
-            raise unknown_key(section, typed_keys, "", rest="".join(f".{each}" for each in rest))
-        if rest and section in sections.SECTIONS:
-            known = [field.name for field in dataclasses.fields(sections.section_class(section))]
-            if rest[0] not in known:
-                raise unknown_key(rest[0], known, section)
-
-
-def refuse_empty_choices(overrides: Iterable[Override], options: Mapping[str, Sequence[str]]) -> None:
-    """Raise `ZooError` for a group that is given no option, or left out; ``options`` are those of each."""
-    for override in overrides:
-        group = override.key_or_group
-        if group not in options:
-            continue
-        none = f"; {group}=none leaves it empty" if "none" in options[group] else ""
-        if override.is_delete():
-            raise ZooError(f"`~{group}`: the section {group} can't be left out{none}")
-        if not override.is_sweep_override() and override.value() == "":
-            raise ZooError(f"`{group}=` names nothing; expected {group}=NAME")
-
-
-def refuse_pretraining_from_nothing(overrides: Iterable[Override], config: Mapping[str, Any]) -> None:
-    """Raise `ZooError` for a typed setting of pretraining where there is nothing to start from.
-
-    An experiment may say how to pretrain, and leave the data to whoever has some.
-    """
-    pretrain = config.get("pretrain")
-    if not isinstance(pretrain, Mapping) or pretrain.get("dataset") is not None:
-        return
-    usual = {field.name: field.default for field in dataclasses.fields(sections.section_class("pretrain"))}
-    for override in overrides:
-        section, _, key = override.key_or_group.partition(".")
-        if section == "pretrain" and key in usual and pretrain.get(key) != usual[key]:
-            raise ZooError(
-                f"`pretrain.{key}={pretrain.get(key)}` does nothing by itself: it needs"
-                " pretrain.dataset=PATH, the expert data to start from"
-            )
 
 
 def checked(command: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from zoo.config.unknown_keys import RefusesNames
+from zoo.config.aliases import RefusesNames
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.spaces import Space, describe, is_image
 from zoo.envs.step_arrays import Observations

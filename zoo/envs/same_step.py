@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from zoo.config.unknown_keys import AnswersNames
+from zoo.config.aliases import AnswersNames
 from zoo.envs.composite_spaces import is_composite, leaves
 from zoo.envs.env_group import EnvState, EpisodeEnd, Info
 from zoo.envs.env_states import from_tree, to_tree

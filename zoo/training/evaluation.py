@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import Never
 
 from zoo.algorithms.interaction import Interaction, Seen
-from zoo.config.unknown_keys import refuse_arguments
+from zoo.config.aliases import refuse_arguments
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper

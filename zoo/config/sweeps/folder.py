@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.config.bare_words import quoted
 from zoo.config.jobs import FAILURE, spelled
+from zoo.config.overrides import quoted
 from zoo.config.paths import shown
 from zoo.config.sweeps import slurm_queue
 from zoo.config.sweeps.runs import RunFacts, RunsOfJobs

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 from hydra.types import RunMode
 
-from zoo.config.bare_words import quoted
 from zoo.config.hydra_internals import Override, launcher_with, parse_overrides
 from zoo.config.loading import ConfigLoader
-from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
+from zoo.config.overrides import quoted
 from zoo.config.sweeps.folder import LAUNCHER, SweepFolder
 from zoo.config.sweeps.states import RUNNING
 from zoo.config.sweeps.sweep import Sweep
@@ -69,10 +68,7 @@ def _refuse_another_command(folder: SweepFolder, record: dict[str, Any], command
 
 def _refuse_changes(record: dict[str, Any], given: Sequence[str], folder: SweepFolder) -> list[str]:
     """Return which launcher was chosen now, and how; refuse by name what would make other jobs."""
-    try:
-        parsed = parse_overrides(given)
-    except HYDRA_ERRORS as error:
-        raise as_zoo_error(error, []) from error
+    parsed = parse_overrides(given)
     known = {*_texts(record, "overrides"), *_texts(record, "hydra_overrides")}
     chosen = [str(each.input_line) for each in parsed if _is_of_the_launcher(each)]
     others = [str(each.input_line) for each in parsed if not _is_of_the_launcher(each)]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from zoo.config.fields import build, hyperparameter
 from zoo.config.hydra_internals import parse_overrides
-from zoo.config.mistakes import HYDRA_ERRORS, as_zoo_error
 from zoo.errors import ZooError
 
 SECTION = "sweep"
@@ -38,10 +37,7 @@ def _value_of(override: str) -> tuple[str, object]:
     key, _, text = override.removeprefix(f"{SECTION}.").partition("=")
     if key == "resume" and text:  # a path may have characters that mean something to Hydra
         return key, text.strip("'\"")
-    try:
-        (parsed,) = parse_overrides([override])
-    except HYDRA_ERRORS as error:
-        raise as_zoo_error(error, [SECTION]) from error
+    (parsed,) = parse_overrides([override])
     if parsed.is_sweep_override():
         raise ZooError(f"`{override}`: what is set for the whole sweep has one value")
     return key, parsed.value()

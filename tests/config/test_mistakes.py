@@ -310,39 +310,6 @@ def test_debug_variable_shows_where_the_error_came_from(monkeypatch: pytest.Monk
         status_of(["train"])
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("n_envs: 3\nlogger: {wandb: {project: theirs}}", "`logger` in theirs.yaml"),
-        ("callbacks: {x: {_target_: evil.Foo}}", "`callbacks` in theirs.yaml"),
-        ("hydra: {run: {dir: /}}", "`hydra` in theirs.yaml"),
-        ("seed: ${oc.env:HOME}", "`seed` in theirs.yaml"),
-        ("env: {kwargs: {note: ['${oc.env:HOME}']}}", "`${oc.env:HOME}` in theirs.yaml is an interpolation"),
-        ("env: {kwargs: {'${oc.env:HOME}': 1}}", "`${oc.env:HOME}` in theirs.yaml is an interpolation"),
-        ("defaults: [override /logger: wandb]", "`override /logger` in theirs.yaml"),
-        ("defaults: [evil]", "`evil` in theirs.yaml"),
-        ("defaults: [override /policy: '${oc.env:HOME}']", "'${oc.env:HOME}'}` in theirs.yaml chooses"),
-    ],
-)
-@pytest.mark.parametrize("chosen", [True, False])
-def test_tuned_file_of_others_has_values_alone(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: str,
-    named: str,
-    chosen: bool,
-) -> None:
-    """Be it named by the user, or found in the ``hyperparams`` of the folder."""
-    monkeypatch.chdir(tmp_path)
-    file = Path("theirs.yaml" if chosen else "hyperparams/ppo2/CartPole-v1.yaml")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    assert status_of(["train", *CARTPOLE.split(), *(["tuned=theirs.yaml"] if chosen else [])]) == 2
-    (told,) = capsys.readouterr().err.splitlines()
-    assert named.replace("theirs.yaml", str(file)) in told
-
-
 def test_what_peers_learn_takes_beside_is_told() -> None:
     model = zoo.PPO2("MlpPolicy", "CartPole-v1", compile=False, threads=1)
     for name, expected in (

@@ -470,12 +470,6 @@ def test_no_gradient_steps_are_refused() -> None:
         dqn("CartPole-v1", gradient_steps=0)
 
 
-def test_a_memory_smaller_than_a_batch_is_refused() -> None:
-    with pytest.raises(ZooError, match=r"`algo\.buffer_size=31` .* `algo\.batch_size=32`"):
-        DQN(SMALL, "CartPole-v1", buffer_size=31)
-    assert DQN(SMALL, "CartPole-v1", buffer_size=32).memory.length == 32
-
-
 def test_a_memory_has_at_least_one_place_for_each_environment() -> None:
     envs = make_vec_env("CartPole-v1", 9)
     assert DQN(SMALL, envs, buffer_size=9, batch_size=4).memory.length == 1

@@ -222,10 +222,6 @@ def test_length_of_sequences(n_steps: int, asked: int | None, expected: int) -> 
             {"n_steps": 8, "chunk_length": 4, "batch_size": 2},
             "minibatches of `algo.batch_size=2` steps can't be made of 6 seq",
         ),
-        (
-            {"n_steps": 8, "chunk_length": 4, "batch_size": 28},
-            "minibatches of `algo.batch_size=28` steps can't",
-        ),
         ({"n_steps": 8, "n_minibatches": 4}, "4 minibatches can't be made of 3 sequences of 8 steps"),
         ({"policy": {"net_arch": [8]}, "chunk_length": 4}, "is of recurrent policies"),
     ],

@@ -322,7 +322,8 @@ def numbers(model: Algorithm[Any]) -> dict[str, bytes]:
     """Return everything that the rest of a run depends on, to the bit."""
     arrays, values = split(model.state())
     del values["counts"]["timings"], values["recent_episodes"]
-    values["interaction"].get("envs", {}).pop("seconds", None)
+    for clocked in (values["interaction"], values["interaction"].get("envs", {})):
+        clocked.pop("seconds", None)
     episodes = [(e.env_index, e.episode_return, e.length) for e in model.recent_episodes]
     return {
         **{name: array.tobytes() for name, array in arrays.items()},

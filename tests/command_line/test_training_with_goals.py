@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 import zoo
 from zoo.commands import enjoy, evaluate
 
-HINDSIGHT = {"goal_selection_strategy": "future", "n_sampled_goal": 4}
+HINDSIGHT = {"goal_selection_strategy": "future", "n_sampled_goal": 4, "copy_info_dict": False}
 
 
 @pytest.mark.parametrize("algo", ["dqn", "sac", "td3", "tqc"])

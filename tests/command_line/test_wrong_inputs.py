@@ -35,7 +35,6 @@ gym.register("NoEnv-v0", NoEnv)
 gym.register("Number-v0", lambda: 3)
 gym.register("Mine-v0", CartPoleEnv)
 """,
-    "unimported": "import gymnasium\ngymnasium.register('Forgotten-v0', 'unimported:Env')\n",
 }
 FILES = {
     "typo.yaml": "algo: {learning_rat: 1}",
@@ -82,7 +81,6 @@ WRONG = {
     # Environments, and code of one's own.
     "train algo=ppo2 env=Pong-v5": "'ALE/Pong-v5'",
     "train algo=ppo2 env=CartPole": "CartPole-v1",
-    "train algo=ppo2 env=Forgotten-v0": "'unimported:Forgotten-v0'",
     "train algo=ppo2 env=Nowhere-v0": "unknown environment Nowhere-v0",
     "train algo=ppo2 env=nowhere:Mine-v0": "no module `nowhere`",
     "train algo=ppo2 env=mine:Mine-v3": "mine:Mine-v0",

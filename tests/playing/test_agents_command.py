@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,4 +72,6 @@ def test_card_of_a_stranger_cannot_control_the_terminal(
 def test_card_names_what_would_need_trust(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = run_folder / "best_agent" / "config.yaml"
     config.write_text(config.read_text().replace("id: CartPole-v1", "id: evil:CartPole-v1"))
-    assert "Careful: the agent in" in shown(capsys, agent=str(run_folder))
+    shutil.copytree(run_folder / "best_agent", "theirs")
+    assert "Careful: the agent in" in shown(capsys, agent="theirs")
+    assert "Careful" not in shown(capsys, agent=str(run_folder))

@@ -270,17 +270,17 @@ def forget(module: str) -> None:
 def test_module_of_an_agents_environment_needs_trust_or_to_be_typed(
     module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_agent("runs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0/agent", env=f"{module}:Mine-v0")
+    save_agent("theirs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0/agent", env=f"{module}:Mine-v0")
     forget(module)
     capsys.readouterr()
-    agent = "agent=runs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0"
+    agent = "agent=theirs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0"
 
     message = refusal(agent)
     assert "`env.id: mine_of_enjoy:Mine-v0`, refused because it would import a module" in message
     assert message.endswith("load it with trust=true")
     assert "module imported" not in capsys.readouterr().out
 
-    play("algo=ppo2", f"env={module}:Mine-v0")
+    play(agent, f"env={module}:Mine-v0")
     assert "module imported" in capsys.readouterr().out
     play(agent, "trust=true")
     assert max(returns(capsys.readouterr().out)) <= 5
@@ -298,8 +298,6 @@ def test_hint_that_a_run_prints_can_be_followed(
     forget(module)
     assert status_of([*hint, "n_episodes=1"]) == 0
     assert max(returns(capsys.readouterr().out)) <= 5
-    assert status_of(["agents", hint[1]]) == 0
-    assert "Careful" not in capsys.readouterr().out
 
 
 def test_environment_is_found_under_the_name_of_its_file(
@@ -313,23 +311,6 @@ def test_environment_is_found_under_the_name_of_its_file(
     assert max(returns(capsys.readouterr().out)) <= 5
     agents.run({"env": "Base-v0"})
     assert "20260101-120000_s0" in capsys.readouterr().out
-    forget(module)
-    assert "it would import a module" in refusal("algo=ppo2", "env=Base-v0")
-
-
-def test_run_of_ones_own_vouches_for_its_own_environment_alone(
-    module: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A file conf/env/NAME.yaml in the working folder may be a stranger's, who has read the run's name."""
-    from zoo.cli import status_of
-
-    short = ["n_timesteps=64", "algo.n_steps=32", "compile=false", "logger=none", "progress_bar=false"]
-    assert status_of(["train", "algo=ppo2", "env=CartPole-v1", "tuned=none", *short]) == 0
-    (agent,) = (str(path.parent) for path in Path("runs").glob("*/*/*/best_agent/config.yaml"))
-    Path("conf/env").mkdir(parents=True)
-    Path("conf/env/Base-v0.yaml").write_text(f"id: {module}:Mine-v0")
-    forget(module)
-    assert "it would import a module" in refusal(f"agent={agent}", "env=Base-v0")
 
 
 def test_wrapper_from_elsewhere_needs_trust(module: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,7 +337,7 @@ def test_unknown_names_get_the_nearest(run_folder: Path) -> None:
 
 
 def test_preset_without_an_agent_is_no_unknown_algorithm() -> None:
-    assert "there is no agent of ppo on CartPole-v1" in refusal("algo=ppo", "env=CartPole-v1")
+    assert "there is no agent of ppo on Taxi-v4" in refusal("algo=ppo", "env=Taxi-v4")
 
 
 def test_truncated_tensors_are_one_message(run_folder: Path) -> None:

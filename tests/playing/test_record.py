@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from PIL import Image
 from playing_agents import save_agent
 
-from zoo.cli import status_of
 from zoo.commands import record
 from zoo.config.composing import compose
 from zoo.errors import ZooError
@@ -41,18 +39,6 @@ def test_one_episode_is_filmed_into_the_run(run_folder: Path, capsys: pytest.Cap
     (length,) = (int(number) for number in re.findall(r"in (\d+) steps", out))
     assert frames(video) == length + 1
     assert f"video  {video}  {length + 1} images" in out
-
-
-@pytest.mark.parametrize("command", [["record"], ["enjoy", "record=true"]])
-def test_no_link_is_followed_out_of_somebody_elses_run(
-    run_folder: Path, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("private").mkdir()
-    shutil.copytree(run_folder, "sent")
-    Path("sent/videos").symlink_to(Path("private").absolute())
-    assert status_of([*command, "agent=sent", "n_episodes=1"]) == 2
-    assert "sent/videos is a link, which is not followed" in capsys.readouterr().err
-    assert not list(Path("private").iterdir())
 
 
 def test_mp4_and_gif_of_a_length_stand_where_they_shall(run_folder: Path) -> None:

@@ -52,6 +52,6 @@ def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
 
 
 def test_mistake_in_the_first_task_is_told_once_and_the_other_hangs_nowhere() -> None:
-    failed = srun("algo.batch_size=1000000")
+    failed = srun("policy.features_dim=7")
     assert failed.returncode == 2
-    assert failed.stderr.count("minibatches of `algo.batch_size=1000000`") == 1
+    assert failed.stderr.count("policy.features_dim") == 1

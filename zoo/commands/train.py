@@ -98,7 +98,9 @@ def _conclude(result: Result, experiment: Experiment) -> None:
         say(f"agent   {_shown(result.agent)}")
     run = _shown(result.run.path)
     if result.is_complete:
-        say(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}")
+        runs_dir = experiment.config["runs_dir"]
+        where = "" if runs_dir == "runs" else f" {shlex.quote(f'runs_dir={runs_dir}')}"
+        say(f"watch   zoo enjoy {shlex.quote(f'agent={run}')}{where}")
         say(f"more    {_how_to_go_on(result, experiment, run)}")
     elif result.run.has_checkpoint or algorithm.num_timesteps == 0:
         say(f"resume  zoo train {shlex.quote(f'resume={run}')}")

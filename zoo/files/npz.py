@@ -32,6 +32,7 @@ _DAMAGED = (
     RuntimeError,
     ValueError,
     LookupError,
+    MemoryError,
 )
 """What is raised for archives that are none; objects, which would be unpickled, are a `ValueError`."""
 

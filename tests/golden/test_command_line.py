@@ -148,7 +148,7 @@ MISTAKES = {
     "evaluate agent=nowhere": "nowhere",
     "evaluate agent=damaged": "policy.safetensors",
     "evaluate agent=foreign": "trust",
-    "evaluate algo=ppo2 env=Taxi-v4 runs_dir=nothing": "Acrobot-v1",
+    "evaluate algo=ppo2 env=Taxi-v4 runs_dir=nothing": "Taxi-v4",
     "enjoy agent=empty": "empty",
     "record agent=nowhere": "nowhere",
     "export agent=nowhere": "nowhere",

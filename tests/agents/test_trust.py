@@ -45,7 +45,8 @@ def agent(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """A copy of an agent in an empty working folder, beside a module of somebody else's."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained, "downloaded")
-    Path("evil.py").write_text(EVIL)
+    for name in ("evil", "evil-module"):
+        Path(f"{name}.py").write_text(EVIL)
     return Path("downloaded")
 
 
@@ -82,6 +83,7 @@ def array_of_objects() -> bytes:
 HOSTILE: dict[str, Callable[[Path], None]] = {
     "environment of a module": set_in_config(env={"id": "evil:CartPole-v1"}),
     "module beside it": set_in_config(env={"id": "evil:Anything-v0"}),
+    "module whose name is no identifier": set_in_config(env={"id": "evil-module:Anything-v0"}),
     "wrapper by path": set_in_config(env={"wrappers": ["evil.Class"]}),
     "wrapper by target": set_in_config(env={"wrappers": [{"_target_": "evil.Class"}]}),
     "target of os": set_in_config(env={"wrappers": [{"_target_": "os.mkdir", "path": "ran"}]}),

@@ -24,8 +24,6 @@ TRUSTED_PACKAGES = ("zoo.", "gymnasium.wrappers.")
 HYDRA_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_")
 MASK_FUNCTION = "action_mask_fn"
 
-_MODULE_AND_NAME = re.compile(r"[\w.]*:.*", re.DOTALL)
-
 
 def refuse_foreign_code(config: Mapping[str, Any], origin: str, *, own_env: bool = False) -> None:
     """Raise `ZooError` for the first text in an agent's config that names code of somebody else's.
@@ -64,7 +62,7 @@ def _problem(path: str, key: Any, value: Any) -> str | None:
         return "it could name code to run"
     if any(isinstance(text, str) and "${" in text for text in (key, value)):
         return "it is an interpolation"
-    if path.startswith("env") and isinstance(value, str) and _MODULE_AND_NAME.fullmatch(value):
+    if path.startswith("env") and isinstance(value, str) and ":" in value:
         return "it would import a module"
     names_code = key in ("_target_", MASK_FUNCTION) or re.fullmatch(r"env\.wrappers\[\d+\]", path)
     if names_code and isinstance(value, str) and not _is_known(value):

@@ -32,8 +32,6 @@ Array = NDArray[np.float64]
 Score = Literal["final", "best", "train"]
 Read = TypeVar("Read")
 
-TEXT_LIMIT = 2**20
-
 LAST_EPISODES = 100
 """Episodes at the end of a training of which ``score=train`` is the mean."""
 

@@ -1,6 +1,6 @@
 """What a run's files hold, as arrays: monitors, ``progress.csv`` and ``evaluations.npz``, whoever wrote them.
 
-The bytes are a stranger's: no pickle, nothing larger than a limit, and a row that is none is left out. Each
+No pickle is read, and a row that is none is left out. Each
 function raises `ValueError` in one line for a file that can't be read at all.
 """
 

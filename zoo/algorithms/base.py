@@ -115,7 +115,7 @@ class Algorithm(AgentInEnvs[Config]):
             self._batch_size()
             tell_of_unread_images(self.observation_space, self.policy_config)
 
-    if not TYPE_CHECKING:  # to type checkers there is nothing but what there is
+    if not TYPE_CHECKING:  # type checkers go by the declared attributes alone
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Take another hyperparameter from the next update on. Raises `ZooError` where it can't be."""

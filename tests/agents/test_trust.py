@@ -163,19 +163,19 @@ def test_names_of_zoo_and_gymnasium_are_followed(env: dict[str, Any], agent: Pat
 
 
 def test_trusted_agent_may_name_code(agent: Path) -> None:
-    Path("mine.py").write_text(
+    Path("own_wrapper.py").write_text(
         "import gymnasium\nclass Mine(gymnasium.Wrapper):\n    '''Changes nothing.'''\n"
     )
-    set_in_config(env={"wrappers": ["mine.Mine"]})(agent)
+    set_in_config(env={"wrappers": ["own_wrapper.Mine"]})(agent)
     assert status_of(["evaluate", f"agent={agent}", "n_episodes=1"]) == 2
     assert status_of(["evaluate", f"agent={agent}", "n_episodes=1", "trust=true"]) == 0
 
 
 def test_agent_in_the_users_own_runs_is_the_users_own(agent: Path) -> None:
-    Path("mine.py").write_text(
+    Path("own_wrapper.py").write_text(
         "import gymnasium\nclass Mine(gymnasium.Wrapper):\n    '''Changes nothing.'''\n"
     )
-    set_in_config(env={"wrappers": ["mine.Mine"]})(agent)
+    set_in_config(env={"wrappers": ["own_wrapper.Mine"]})(agent)
     shutil.copytree(agent, "runs/ppo2/CartPole-v1/run/agent")
     assert status_of(["evaluate", "agent=runs/ppo2/CartPole-v1/run/agent", "n_episodes=1"]) == 0
 

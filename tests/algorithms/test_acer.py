@@ -439,7 +439,7 @@ def test_native_cartpole_gives_whole_windows_of_real_steps() -> None:
         ("CartPole-v1", {"trust_region": False, "alpha": 0.9}, "`algo.alpha` is of the trust region, which"),
         ("CartPole-v1", {"memory": {}}, "unknown"),
         ("CartPole-v1", {"use_sde": True}, "unknown key `acer.use_sde`"),
-        ("CartPole-v1", {"rprop_alpha": 0.9}, "`rprop_alpha` is `acer.rms_prop_decay` here"),
+        ("CartPole-v1", {"rprop_alpha": 0.9}, "rms_prop_decay"),
     ],
 )
 def test_what_does_not_fit_is_told_in_one_line(env: str, settings: dict[str, Any], told: str) -> None:

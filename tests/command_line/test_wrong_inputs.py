@@ -6,6 +6,7 @@ what shows only when environments and networks are made.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -98,7 +99,9 @@ WRONG = {
 
 
 @pytest.fixture(autouse=True)
-def written(working_folder: Path) -> None:
+def written(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in MODULES:
+        monkeypatch.delitem(sys.modules, name, raising=False)  # a module of this name of another test
     for name, code in {**{f"{name}.py": code for name, code in MODULES.items()}, **FILES}.items():
         (working_folder / name).parent.mkdir(parents=True, exist_ok=True)
         (working_folder / name).write_text(code)

@@ -4,9 +4,10 @@
     .venv/bin/python scripts/make_docs_tables.py --check
 
 A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->`,
-`<!-- old names -->`, `<!-- scores -->` or `<!-- speed -->`, and `<!-- end -->`. Scores and speed come from
-docs/measured/scores.csv and speed.json, which are copies of what `train_collection.py` and `compare_speed.py`
-wrote. With `--check` nothing is written; the exit status is 1 if a table is not what it should be.
+`<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or `<!-- speed -->`, and `<!-- end -->`.
+Scores and speed come from docs/measured/, where `train_collection.py` and `compare_speed.py` wrote them, and
+from the cards in trained_agents/. With `--check` nothing is written; the exit status is 1 if a table is not
+what it should be.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import csv
 import dataclasses
 import importlib
 import inspect
-import itertools
 import json
 import re
 import statistics
@@ -24,15 +24,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from measure_speed import PEERS, SYSTEMS
 
+from zoo.commands.benchmark import published_of, published_scores
 from zoo.config.aliases import NAMES
+from zoo.envs.ids import folder_name
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED = REPOSITORY / "docs" / "measured"
 TABLE = re.compile(
-    r"<!-- (?P<what>fields|old names|scores|speed)(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->", re.DOTALL
+    r"<!-- (?P<what>fields|old names|scores|collection|speed)(?:: (?P<path>[\w.:]+))? -->\n.*?<!-- end -->",
+    re.DOTALL,
 )
+IN_README = (
+    *("ppo2/CartPole-v1", "a2c/Acrobot-v1", "trpo/MountainCar-v0", "sac/Pendulum-v1", "dqn/LunarLander-v3"),
+    *("tqc/LunarLanderContinuous-v3", "recurrent_ppo/CartPoleNoVel-v1", "her_sac/PandaReach-v3"),
+    *("ars/Swimmer-v5", "tqc/HalfCheetahBulletEnv-v0"),
+)
+"""The scores that README.md shows; docs/collection.md has all."""
+
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -67,7 +78,8 @@ def with_current_tables(text: str) -> str:
 def table_of(what: str, path: str | None) -> str:
     if what == "fields":
         return fields_table(str(path))
-    return {"old names": old_names_table, "scores": scores_table, "speed": speed_table}[what]()
+    tables = {"old names": old_names_table, "scores": scores_table, "speed": speed_table}
+    return collection_sections() if what == "collection" else tables[what]()
 
 
 def fields_table(path: str) -> str:
@@ -123,21 +135,88 @@ def old_names_table() -> str:
     return markdown(("elsewhere", "Zoo"), [(f"`{old}`", f"`{new}`") for old, new in paths.items()])
 
 
+def scores() -> dict[tuple[str, str], list[dict[str, str]]]:
+    """Return the scores that `train_collection.py` measured, a row a seed, by algorithm and environment."""
+    rows = csv.DictReader((MEASURED / "scores.csv").read_text().splitlines())
+    pairs: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        pairs.setdefault((row["algo"], row["env"]), []).append(row)
+    return pairs
+
+
 def scores_table() -> str:
-    """Return the mean over seeds of every agent that `train_collection.py` scored."""
-    file = MEASURED / "scores.csv"
-    rows = list(csv.DictReader(file.read_text().splitlines())) if file.exists() else []
-    by_agent = itertools.groupby(rows, key=lambda row: (row["algo"], row["env"]))
-    return markdown(
-        ("algorithm", "environment", "steps", "mean return over seeds", "each seed"),
-        [(f"`{algo}`", env, *score_columns(list(seeds))) for (algo, env), seeds in by_agent],
-    )
+    """Return the mean over seeds of some agents, beside what others have published."""
+    headings = ("algorithm", "environment", "steps", "mean return over seeds", "each seed", "published")
+    rows = []
+    for (algo, env), seeds in scores().items():
+        if f"{algo}/{env}" in IN_README:
+            mean = statistics.mean(float(seed["mean_return"]) for seed in seeds)
+            beside = "; ".join(published(algo, env)) or "–"
+            rows.append((f"`{algo}`", env, steps_of(seeds), f"{mean:,.1f}", each_seed(seeds), beside))
+    return markdown(headings, sorted(rows, key=lambda row: row[1]))
 
 
-def score_columns(seeds: list[dict[str, str]]) -> tuple[str, str, str]:
-    returns = [float(seed["mean_return"]) for seed in seeds]
-    steps = max(int(seed["timesteps"]) for seed in seeds)
-    return f"{steps:,}", f"{statistics.mean(returns):,.1f}", ", ".join(f"{value:,.1f}" for value in returns)
+def collection_sections() -> str:
+    """Return a section for each environment: its film, its curves, and a table of algorithms."""
+    by_env: dict[str, list[tuple[str, list[dict[str, str]]]]] = {}
+    for (algo, env), seeds in scores().items():
+        by_env.setdefault(env, []).append((algo, seeds))
+    return "\n\n".join(environment_section(env, rows) for env, rows in sorted(by_env.items()))
+
+
+def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str]]]]) -> str:
+    pictures = [
+        f"![{env}: {what}](images/collection/{folder_name(env)}.{kind})"
+        for what, kind in (("the best agent plays", "gif"), ("evaluations during training", "png"))
+        if (REPOSITORY / f"docs/images/collection/{folder_name(env)}.{kind}").exists()
+    ]
+    headings = ("algorithm", "agent", "each seed", "published", "difference", "steps")
+    rows, remarks = [], []
+    for algo, seeds in algorithms:
+        card = REPOSITORY / "trained_agents" / algo / folder_name(env) / "card.json"
+        agent = json.loads(card.read_text()) if card.exists() else None
+        mean = f"{agent['mean_return']:,.1f} ± {agent['std_return']:,.1f}" if agent else "–"
+        beside = "; ".join(published(algo, env)) or "–"
+        rows.append(
+            (f"`{algo}`", mean, each_seed(seeds), beside, difference(algo, env, seeds), steps_of(seeds))
+        )
+        remarks += [f"`{algo}`: {text}" for text in remark(algo, env)]
+    return "\n\n".join([f"## {env}", *pictures, markdown(headings, rows), *remarks])
+
+
+def remark(algo: str, env: str) -> list[str]:
+    """Return what docs/measured/remarks.yaml says of a pair."""
+    text = yaml.safe_load((MEASURED / "remarks.yaml").read_text()).get(f"{algo}/{env}")
+    return [] if text is None else [text]
+
+
+def published(algo: str, env: str) -> list[str]:
+    return [
+        f"{float(row['mean_return']):,.1f} ({row['source'].partition('(')[2].rstrip(')')}"
+        f"{'' if row['env'] == env else ', ' + row['env']})"
+        for row in published_rows(algo, env)
+    ]
+
+
+def published_rows(algo: str, env: str) -> list[dict[str, str]]:
+    base = "ppo2" if algo == "ppo" else algo.removeprefix("her_")
+    return published_of(algo, base, env, published_scores())
+
+
+def difference(algo: str, env: str, seeds: list[dict[str, str]]) -> str:
+    """Return how far the best seed is above the best published score."""
+    others = [float(row["mean_return"]) for row in published_rows(algo, env)]
+    if not others:
+        return "–"
+    return f"{max(float(seed['mean_return']) for seed in seeds) - max(others):+,.1f}"
+
+
+def steps_of(seeds: list[dict[str, str]]) -> str:
+    return f"{max(int(seed['timesteps']) for seed in seeds):,}"
+
+
+def each_seed(seeds: list[dict[str, str]]) -> str:
+    return ", ".join(f"{float(seed['mean_return']):,.1f}" for seed in seeds)
 
 
 def speed_table() -> str:

@@ -77,12 +77,13 @@ def test_what_there_is_instead_is_named(agent: AgentFiles) -> None:
     add(agent, "trained_agents/ppo2/CartPole-v1", "trained_agents/a2c/Acrobot-v1")
     with pytest.raises(ZooError) as caught:
         find_agent("ppo2", "Acrobot-v1")
-    assert str(caught.value) == (
-        "there is no agent of ppo2 on Acrobot-v1, neither among your runs nor in trained_agents;"
-        " ppo2 has: CartPole-v1; on Acrobot-v1 there is: a2c;"
-        " train one: zoo train algo=ppo2 env=Acrobot-v1"
-    )
-    with pytest.raises(ZooError, match=r"ppo2 has: CartPole-v1; did you mean 'CartPole-v1'\?; train one"):
+    for named in (
+        "ppo2 has: CartPole-v1",
+        "on Acrobot-v1 there is: a2c",
+        "zoo train algo=ppo2 env=Acrobot-v1",
+    ):
+        assert named in str(caught.value)
+    with pytest.raises(ZooError, match=r"did you mean 'CartPole-v1'\?"):
         find_agent("ppo2", "CartPol-v1")
     with pytest.raises(ZooError, match=r"neither among your runs nor in trained_agents; train one"):
         find_agent("sac", "Pendulum-v1")

@@ -12,17 +12,25 @@ def zoo(home: Path, *arguments: str) -> str:
     return run([str(home / "venv" / "bin" / "zoo"), *arguments], home)
 
 
+CLASSIC_CONTROL = {
+    "Acrobot-v1",
+    "CartPole-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+}
+"""The environments whose agents a wheel carries; all others stand in a checkout."""
+
+
 def test_wheel_carries_everything_that_users_edit(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         carried = set(archive.namelist())
-    for folder in SHIPPED[1:]:
-        files = {
-            f"zoo/{path.relative_to(REPOSITORY)}"
-            for path in (REPOSITORY / folder).rglob("*")
-            if path.is_file() and path.name != ".gitkeep"
-        }
-        assert files, f"{folder}/ is empty"
-        assert files <= carried
+    users = ["conf/**/*", "hyperparams/**/*", *(f"trained_agents/*/{env}/*" for env in CLASSIC_CONTROL)]
+    files = {path for pattern in users for path in REPOSITORY.glob(pattern) if path.is_file()}
+    assert {path.relative_to(REPOSITORY).parts[0] for path in files} == {*SHIPPED[1:]}
+    assert {f"zoo/{path.relative_to(REPOSITORY)}" for path in files} <= carried
+    agents = {Path(name).parts[3] for name in carried if name.startswith("zoo/trained_agents/")}
+    assert agents <= CLASSIC_CONTROL
 
 
 def test_wheel_has_no_tests_and_no_scripts(wheel: Path) -> None:

@@ -171,7 +171,7 @@ def _nothing_found(algo: str, env: str, folder: str, agents: list[FoundAgent]) -
         message += f"; {algo} has: {', '.join(map(one_line, environments))}{nearest(env, environments)}"
     if algorithms:
         message += f"; on {env} there is: {', '.join(map(one_line, algorithms))}"
-    return f"{message}; train one: zoo train algo={algo} env={env}"
+    return f"{message} (a wheel carries classic control only); train one: zoo train algo={algo} env={env}"
 
 
 def _env_id(agent: FoundAgent) -> str:

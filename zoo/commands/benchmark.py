@@ -9,6 +9,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +39,7 @@ from zoo.plots.tables import Table
 RESULTS, TABLE, ROWS = "benchmark.json", "benchmark.md", "benchmark.csv"
 PUBLISHED = Path(__file__).with_name("published_scores.csv")
 
-OUR_NAMES = {"ppo": "ppo2"}
+OUR_NAMES = {"ppo": "ppo2", "ppo_lstm": "recurrent_ppo"}
 """What published scores call an algorithm that has another name here."""
 
 PLAY = ("n_episodes", "n_envs", "deterministic", "seed")
@@ -272,19 +273,32 @@ class Benchmark:
 
 
 def published_scores() -> dict[tuple[str, str], list[dict[str, str]]]:
-    """Return what others have published, by algorithm (our name) and environment."""
+    """Return what others have published, by algorithm (our name) and environment without its version."""
     scores: dict[tuple[str, str], list[dict[str, str]]] = {}
     with open(PUBLISHED, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             algo = OUR_NAMES.get(row["algo"], row["algo"])
-            scores.setdefault((algo, row["env"]), []).append(row)
+            scores.setdefault((algo, _unversioned(row["env"])), []).append(row)
     return scores
 
 
+def published_of(
+    algo: str, base: str, env: str, scores: Mapping[tuple[str, str], list[dict[str, str]]]
+) -> list[dict[str, str]]:
+    """Return the published scores of a preset, else those of its algorithm, in any version of ``env``."""
+    return scores.get((algo, _unversioned(env))) or scores.get((base, _unversioned(env)), [])
+
+
+def _unversioned(env: str) -> str:
+    return re.sub(r"-v\d+$", "", env)
+
+
 def _published(row: Row, scores: Mapping[tuple[str, str], list[dict[str, str]]]) -> str:
+    algo, env = row["algo"], row["env"]
     return "; ".join(
-        f"{_spread(float(each['mean_return']), float(each['std_return'] or 0))} ({each['source']})"
-        for each in scores.get((str(row.get("base") or row["algo"]), row["env"]), [])
+        f"{_spread(float(each['mean_return']), float(each['std_return'] or 0))}"
+        f" ({each['source']}{'' if each['env'] == env else ', ' + each['env']})"
+        for each in published_of(algo, str(row.get("base") or algo), env, scores)
     )
 
 

@@ -85,7 +85,7 @@ def test_what_there_is_instead_is_named(agent: AgentFiles) -> None:
         assert named in str(caught.value)
     with pytest.raises(ZooError, match=r"did you mean 'CartPole-v1'\?"):
         find_agent("ppo2", "CartPol-v1")
-    with pytest.raises(ZooError, match=r"neither among your runs nor in trained_agents; train one"):
+    with pytest.raises(ZooError, match=r"zoo train algo=sac env=Pendulum-v1"):
         find_agent("sac", "Pendulum-v1")
 
 

@@ -171,7 +171,8 @@ def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str
         if (REPOSITORY / f"docs/images/collection/{folder_name(env)}.{kind}").exists()
     ]
     headings = ("algorithm", "agent", "each seed", "published", "difference", "steps")
-    rows, remarks = [], []
+    rows: list[tuple[str, ...]] = []
+    remarks = []
     for algo, seeds in algorithms:
         card = REPOSITORY / "trained_agents" / algo / folder_name(env) / "card.json"
         agent = json.loads(card.read_text()) if card.exists() else None

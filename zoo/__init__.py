@@ -32,7 +32,7 @@ _HOMES = {
     "make_vec_env": "zoo.envs.vec_env",
     "read_expert": "zoo.memory.expert_files",
     "record_expert": "zoo.training.expert_recording",
-    "train": "zoo.training.train",
+    "train": "zoo.training.experiment",
     "write_expert": "zoo.memory.expert_files",
 }
 """Where each public name is; the algorithms are those of the registry."""
@@ -106,7 +106,7 @@ NAMES_ELSEWHERE = {
     "VecNormalize": "zoo.make_vec_env(env, n_envs, normalize=True)",
     "VecFrameStack": "zoo.make_vec_env(env, n_envs, frame_stack=4)",
     "make_atari_env": "zoo.make_vec_env('ALE/Pong-v5', n_envs)",
-    "EvalCallback": "zoo.training.eval_callback.EvalCallback",
+    "EvalCallback": "zoo.training.callbacks.EvalCallback",
     "CheckpointCallback": "zoo.training.checkpoint.CheckpointCallback",
     "BaseCallback": "zoo.algorithms.callback.Callback",
     "ActionMasker": "zoo.envs.action_masks.ActionMasker",

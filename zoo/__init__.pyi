@@ -62,8 +62,8 @@ from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import ActionNoiseConfig
 from zoo.policies.parameter_noise import ParameterNoiseConfig
 from zoo.training.evaluation import evaluate_policy as evaluate_policy
+from zoo.training.experiment import train as train
 from zoo.training.expert_recording import record_expert as record_expert
-from zoo.training.train import train as train
 from zoo.version import __version__ as __version__
 
 class A2C(_A2C):

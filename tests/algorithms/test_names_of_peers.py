@@ -20,13 +20,13 @@ import zoo
 from zoo.algorithms.callback import Callback
 from zoo.envs.normalize import VecNormalize
 from zoo.errors import ZooError
-from zoo.training.checkpoint import CheckpointCallback
-from zoo.training.eval_callback import EvalCallback
-from zoo.training.stopping import (
+from zoo.training.callbacks import (
+    EvalCallback,
     StopTrainingOnMaxEpisodes,
     StopTrainingOnNoModelImprovement,
     StopTrainingOnRewardThreshold,
 )
+from zoo.training.checkpoint import CheckpointCallback
 
 ENV = "CartPole-v1"
 

@@ -9,11 +9,10 @@ import pytest
 from synthetic_runs import learning, make_run
 
 from zoo.errors import ZooError
-from zoo.plots.curves import CurveChoices, DrawnGroup, curves_figure, curves_of, explanation
-from zoo.plots.drawing import house_style, short
-from zoo.plots.finding import find_runs
+from zoo.plots.curves import CurveChoices, DrawnGroup, curves_of, explanation
+from zoo.plots.figures import curves_figure, house_style, short
 from zoo.plots.groups import grouped
-from zoo.plots.run import read_run
+from zoo.plots.runs import find_runs, read_run
 
 
 def drawn(choices: CurveChoices, by: tuple[str, ...] = ()) -> list[DrawnGroup]:
@@ -70,15 +69,6 @@ def test_figure_says_what_its_lines_and_bands_are() -> None:
         "1 of the runs did not finish",
     ):
         assert words in text
-
-
-def test_title_and_labels_of_strangers_are_text_and_no_formulas() -> None:
-    make_run(Path("runs"), config={"algo": {"name": r"$\\frac{1}{$ \x1b[1m"}, "env": {"id": "$x_$"}})
-    with house_style():
-        figure = curves_figure(drawn(CurveChoices()), CurveChoices(), "$y^$")
-        figure.canvas.draw()
-        titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == ["$x_$"]
 
 
 def test_more_groups_than_can_be_told_apart_are_refused() -> None:

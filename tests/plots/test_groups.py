@@ -9,9 +9,8 @@ import pytest
 from synthetic_runs import learning, make_run, npz, write_monitor
 
 from zoo.errors import ZooError
-from zoo.plots.finding import find_runs
 from zoo.plots.groups import Group, differences, grouped, keys_of
-from zoo.plots.run import read_run
+from zoo.plots.runs import find_runs, read_run
 
 
 def groups_in(root: Path, by: str | None = None) -> list[Group]:
@@ -72,13 +71,6 @@ def test_peers_runs_are_grouped_and_called_by_their_folders(tmp_path: Path) -> N
     ]
 
 
-def test_peers_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
-    make_run(tmp_path / "runs")
-    (tmp_path / "logs" / "ppo2").mkdir(parents=True)
-    write_monitor(tmp_path / "logs" / "ppo2" / "monitor.csv", [1], [1], "CartPole-v1")
-    assert sorted(label for label, *_ in labels(groups_in(tmp_path))) == ["ppo2", "ppo2 (2)"]
-
-
 def test_differences_name_every_key_and_both_sides(tmp_path: Path) -> None:
     first = read_run(make_run(tmp_path, name="a", config=with_rate(0.001)))
     second = read_run(make_run(tmp_path, name="b", seed=7, config={**with_rate(0.01), "n_envs": 8}))
@@ -124,12 +116,6 @@ def test_trials_of_a_study_are_left_out_unless_they_are_named(tmp_path: Path) ->
     assert find_runs([str(study / "trials")]) == [trial]
 
 
-def test_pruned_trial_is_no_finished_run(tmp_path: Path) -> None:
-    run = read_run(make_run(tmp_path, record={"stop_reason": "pruned after 400 steps: 9.3"}))
-    assert not run.is_whole
-    assert run.ending == "was pruned"
-
-
 def test_values_that_mean_the_same_are_one_group(tmp_path: Path) -> None:
     for seed, rate in enumerate(["lin_1e-3", "lin_0.001", "linear_0.0010"]):
         config = {"algo": {"name": "ppo2", "learning_rate": rate, "gamma": 1.0 if seed else 1}}
@@ -147,12 +133,3 @@ def test_a_schedule_in_a_word_and_spelled_out_is_one_group(tmp_path: Path) -> No
     for i, rate in enumerate(rates):
         make_run(tmp_path, seed=i, name=str(i), config={"algo": {"name": "ppo2", "learning_rate": rate}})
     assert sorted(len(group.runs) for group in groups_in(tmp_path)) == [1, 1, 2]
-
-
-def test_labels_spell_values_as_they_are_typed(tmp_path: Path) -> None:
-    for name, every, sizes in (("a", None, [64, None]), ("b", True, {"pi": [8]})):
-        make_run(tmp_path, name=name, config={"extra": {"every": every, "sizes": sizes}})
-    assert [label for label, *_ in labels(groups_in(tmp_path))] == [
-        "ppo2, every=null, sizes=[64,null]",
-        "ppo2, every=true, pi=[8]",
-    ]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from synthetic_runs import learning, make_run, npz
 
-from zoo.plots.run import read_run
-from zoo.plots.run_files import parse_evaluations, parse_monitor, parse_progress
+from zoo.plots.runs import parse_evaluations, parse_monitor, parse_progress, read_run
 
 HEAD = b'#{"t_start": 5.0, "env_id": "CartPole-v1"}\nr,l,t\n'
 
@@ -59,46 +55,11 @@ def test_evaluations_are_sorted_and_those_not_finite_left_out() -> None:
     assert (read.timesteps.tolist(), read.means.tolist()) == ([100, 300], [1.0, 4.0])
 
 
-def test_pickled_evaluations_are_refused_and_not_run(tmp_path: Path) -> None:
-    class Bomb:
-        def __reduce__(self) -> tuple[object, tuple[str]]:
-            return os.mkdir, (str(tmp_path / "ran"),)
-
-    file = io.BytesIO()
-    np.savez(file, timesteps=np.array([1]), results=np.array([Bomb()], dtype=object))
-    with pytest.raises(ValueError, match="Object"):
-        parse_evaluations(file.getvalue())
-    assert not (tmp_path / "ran").exists()
-
-
-def archive(**members: bytes) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as written:
-        for name, content in members.items():
-            written.writestr(f"{name}.npy", content)
-    return file.getvalue()
-
-
-def array_bytes(values: object) -> bytes:
-    file = io.BytesIO()
-    np.save(file, np.asarray(values))
-    return file.getvalue()
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"no zip", archive(timesteps=b"", results=b""), archive(other=b"x")]
-)
+@pytest.mark.parametrize("content", [b"", b"no zip", npz({100: [1.0, 2.0]})[:-50]])
 def test_what_are_no_evaluations_is_refused_in_one_line(content: bytes) -> None:
     with pytest.raises(ValueError, match=r".") as raised:
         parse_evaluations(content)
     assert "\n" not in str(raised.value)
-
-
-def test_truncated_evaluations_are_refused() -> None:
-    whole = npz({100: [1.0, 2.0], 200: [3.0, 4.0]})
-    for end in range(0, len(whole), 97):
-        with pytest.raises(ValueError, match=r"."):
-            parse_evaluations(whole[:end])
 
 
 def test_damaged_files_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -110,8 +71,3 @@ def test_damaged_files_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
     assert run.episodes() is not None
     assert set(run.problems) == {"evaluations.npz", "config.yaml"}
     assert (run.algo, run.env) == ("ppo2", "CartPole-v1")
-
-
-def test_a_million_episodes_are_read() -> None:
-    rows = b"".join(b"%d.5,20,%d.25\n" % (i % 500, i) for i in range(1_000_000))
-    assert len(parse_monitor(HEAD + rows).returns) == 1_000_000

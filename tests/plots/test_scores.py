@@ -13,11 +13,10 @@ from synthetic_runs import make_run
 
 from zoo.errors import ZooError
 from zoo.plots.curves import CurveChoices, curves_of
-from zoo.plots.finding import find_runs
 from zoo.plots.groups import grouped
-from zoo.plots.run import Score, read_run
+from zoo.plots.runs import Score, find_runs, read_run
 from zoo.plots.scores import GroupScore, aggregates, improvements, methods_of, read_references, scored
-from zoo.plots.tables import aggregate_table, duration, profile_table, score_table
+from zoo.plots.tables import aggregate_table, score_table
 
 
 def scores_in(root: Path, kind: Score = "final") -> list[GroupScore]:
@@ -61,12 +60,6 @@ def test_runs_that_did_not_finish_are_counted_and_not_scored(tmp_path: Path) -> 
     assert "2 of 3" in score_table([score]).text("md")
 
 
-def test_one_run_has_neither_std_nor_interval(tmp_path: Path) -> None:
-    with_scores(tmp_path, "ppo2", "CartPole-v1", [5.0])
-    (row,) = score_table(scores_in(tmp_path)).rows
-    assert row[3:6] == ["5.00", "5.00", "5.00"]
-
-
 def test_markdown_and_latex_show_what_a_file_says_and_obey_none_of_it(tmp_path: Path) -> None:
     with_scores(
         tmp_path, "ppo2", "CartPole-v1", [5.0], config={"env": {"id": r"a|b_<script>$x$\input{/etc/x}"}}
@@ -75,19 +68,6 @@ def test_markdown_and_latex_show_what_a_file_says_and_obey_none_of_it(tmp_path: 
     assert r"a\|b_&lt;script>$x$\\input{/etc/x}" in table.text("md")
     latex = r"a|b\_\textless{}script\textgreater{}\$x\$\textbackslash{}input\{/etc/x\}"
     assert latex in table.text("tex")
-
-
-def test_csv_has_no_cell_that_a_spreadsheet_computes(tmp_path: Path) -> None:
-    with_scores(tmp_path, "ppo2", "CartPole-v1", [5.0], config={"algo": {"name": "=HYPERLINK(1)"}})
-    assert "\n'=HYPERLINK(1),CartPole-v1" in score_table(scores_in(tmp_path)).text("csv")
-
-
-def test_labels_that_are_names_of_columns_are_obeyed_no_more_than_cells(tmp_path: Path) -> None:
-    with_scores(tmp_path, "ppo2", "A-v1", [5.0], config={"algo": {"name": "=1|<script>"}})
-    with_scores(tmp_path, "a2c", "A-v1", [6.0])
-    table = profile_table(methods_of(scores_in(tmp_path), {}))
-    assert r"=1\|&lt;script>" in table.text("md").splitlines()[0]
-    assert ",'=1|<script>" in table.text("csv").splitlines()[0]
 
 
 def two_methods(root: Path) -> None:
@@ -130,10 +110,6 @@ def test_groups_without_a_shared_environment_have_no_statistics(tmp_path: Path) 
     with_scores(tmp_path, "two", "B-v1", [1.0])
     with pytest.raises(ZooError, match="no environment has scores of all 2 groups"):
         methods_of(scores_in(tmp_path), {})
-
-
-def test_times_are_written_for_people() -> None:
-    assert [duration(each) for each in (0.01, 0.5, 3.456)] == ["36 s", "30 min", "3.5 h"]
 
 
 def test_seed_that_was_run_twice_counts_once_by_its_newest_finished_run(tmp_path: Path) -> None:

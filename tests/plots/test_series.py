@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from synthetic_runs import make_run, write_monitor
 
-from zoo.plots.run import read_run
-from zoo.plots.series import Series, binned, curve, extremes, rolling_mean, series_of
+from zoo.plots.curves import Series, curve, rolling_mean, series_of
+from zoo.plots.runs import read_run
 
 
 def line(*points: tuple[float, float]) -> Series:
@@ -24,20 +24,6 @@ def test_rolling_mean_is_that_of_the_values_around_each(window: int) -> None:
         values[max(0, i - (window - 1) // 2) : i + window // 2 + 1].mean() for i in range(len(values))
     ]
     assert np.allclose(rolling_mean(values, window), expected, rtol=0, atol=1e-8)
-
-
-def test_rolling_mean_shifts_nothing() -> None:
-    ramp = np.arange(1000.0)
-    assert np.allclose(rolling_mean(ramp, 101)[50:-50], ramp[50:-50])
-
-
-def test_bins_keep_the_mean_of_a_million_points_that_alternate() -> None:
-    series = Series(np.arange(1_000_000.0), np.tile([0.0, 100.0], 500_000))
-    thin = binned(series, 400)
-    assert len(thin.x) == 400
-    assert np.allclose(thin.y, 50)
-    _, low, high = extremes(series, 400)
-    assert (low.max(), high.min()) == (0.0, 100.0)
 
 
 def test_curve_is_mean_over_runs_interpolated_between_their_own_points() -> None:
@@ -55,17 +41,9 @@ def test_longer_run_goes_on_alone_and_without_an_interval() -> None:
     assert np.array_equal(found.low, [0, 0, np.nan], equal_nan=True)
 
 
-def test_curve_begins_where_every_run_has_begun() -> None:
-    assert curve([line((1, 5), (9, 5)), line((4, 7), (9, 7))], "mean", "ci").x.tolist() == [4, 9]
-
-
 def test_runs_of_equal_steps_end_together_though_their_last_episodes_do_not() -> None:
     found = curve([line((0, 0), (980, 1)), line((0, 0), (1000, 1))], "mean", "ci")
     assert (found.x[-1], found.n_runs[-1]) == (980, 2)
-
-
-def test_one_run_has_no_interval() -> None:
-    assert curve([line((0, 0), (1, 1))], "mean", "ci").low is None
 
 
 @pytest.mark.parametrize("interval", ["ci", "std", "minmax"])
@@ -77,12 +55,6 @@ def test_interval_holds_the_center(interval: str) -> None:
     assert found.high is not None
     assert (found.low <= found.center).all()
     assert (found.center <= found.high).all()
-
-
-def test_std_is_that_of_the_runs() -> None:
-    found = curve([line((0, 1)), line((0, 3))], "mean", "std")
-    assert found.high is not None
-    assert found.high[0] == pytest.approx(2 + np.sqrt(2))
 
 
 def test_bootstrap_interval_of_a_curve_is_that_of_its_points() -> None:
@@ -115,11 +87,3 @@ def test_evaluations_and_scalars_are_put_at_their_hours_and_episodes(tmp_path: P
     assert episodes is not None
     assert hours.x.tolist() == [2]
     assert episodes.x.tolist() == [10, 30]
-
-
-@pytest.mark.parametrize("n_more", [0, 500])
-def test_curve_has_a_point_where_the_shortest_run_ends_before_another_begins(n_more: int) -> None:
-    early = Series(np.append(np.linspace(940, 949, n_more), 950.0), np.full(n_more + 1, 1.0))
-    late = Series(np.array([1000.0]), np.array([3.0]))
-    found = curve([early, late], "mean", "ci")
-    assert (found.x.tolist(), found.center.tolist(), found.n_runs.tolist()) == ([1000.0], [3.0], [1])

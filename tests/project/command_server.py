@@ -22,7 +22,7 @@ def main() -> None:
     for module in (
         "agents.agent_folder",
         "config.composing",
-        "training.train",
+        "training.experiment",
         "algorithms.registry",
         "envs",
     ):

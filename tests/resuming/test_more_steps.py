@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,16 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo.algorithms.callback import Callback
 from zoo.cli import status_of
 from zoo.config.composing import compose
 from zoo.errors import ZooError
 from zoo.files.trees import split
-from zoo.training import last_checkpoint
-from zoo.training.checkpoint_files import NEWEST, PREVIOUS
-from zoo.training.experiment import Experiment, Result
-from zoo.training.reproducing import reproduce
-from zoo.training.train import train
+from zoo.training import checkpoint
+from zoo.training.checkpoint import NEWEST, PREVIOUS
+from zoo.training.experiment import Result, train
+from zoo.training.reproduce import reproduce
 
 QUIET = ["verbose=0", "progress_bar=false"]
 USUAL = [
@@ -141,33 +138,11 @@ def test_extension_that_is_killed_goes_on_by_resume_alone() -> None:
     assert_same(longer, trained(*SAC, "n_timesteps=400"))
 
 
-def test_interrupted_run_can_be_given_more_steps_too() -> None:
-    class _Stop(Callback):
-        every = 128
-
-        def on_steps(self, algorithm: Any) -> None:
-            algorithm.request_stop("preempted")
-
-    with Experiment(compose("train", [*PPO2, "n_timesteps=320"])) as experiment:
-        experiment.callbacks.insert(0, _Stop())
-        interrupted = experiment.run_through()
-    assert interrupted.run.read_record()["status"] == "preempted"
-    assert_same(given_more(interrupted, 640), trained(*PPO2, "n_timesteps=640"))
-
-
 def test_end_that_cut_a_collection_short_is_not_gone_on_from(capsys: pytest.CaptureFixture[str]) -> None:
     short = trained(*CUT, "n_timesteps=300")
     longer = given_more(short, 600)
     assert "is of an end that cut the collecting of steps short" in capsys.readouterr().err
     assert_same(longer, trained(*CUT, "n_timesteps=600"))
-
-
-def test_evaluation_at_the_end_alone_is_part_of_what_is_kept() -> None:
-    """Otherwise the best agent would be one that the run has never evaluated."""
-    short = trained(*PPO2, "n_timesteps=320", "callbacks.eval.every=1000", "callbacks.checkpoint.every=64")
-    longer = given_more(short, 640)
-    assert list(np.load(longer.run.evaluations)["timesteps"]) == [320, 640]
-    assert_same(longer, trained(*PPO2, "n_timesteps=640"))
 
 
 @pytest.mark.parametrize(
@@ -262,23 +237,12 @@ def test_small_checkpoint_of_a_finished_run_is_kept_alone_and_a_large_one_is_not
     assert values["timesteps"] == 200
     kept = trained(*SAC, "n_timesteps=200", "callbacks.checkpoint.keep=true").run
     assert (kept.checkpoint / PREVIOUS).exists()
-    monkeypatch.setattr(last_checkpoint, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(checkpoint, "KEPT_BYTES", 1000)
     capsys.readouterr()
     assert status_of(["train", *SAC, "n_timesteps=200", "verbose=1"]) == 0
     assert "MiB is removed; callbacks.checkpoint.keep=true keeps it)" in capsys.readouterr().out
     (large,) = set(Path("runs/sac/Pendulum-v1").iterdir()) - {result.run.path, kept.path}
     assert not (large / "checkpoint").exists()
-
-
-def test_last_line_is_the_command_that_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(["train", *PPO2, "n_timesteps=320", "verbose=1"]) == 0
-    *_, last = capsys.readouterr().out.splitlines()
-    (run,) = Path("runs/ppo2/CartPole-v1").iterdir()
-    assert last == f"more    zoo train resume={run} n_timesteps=640"
-    assert status_of([*last.split()[2:], *QUIET]) == 0
-    assert status_of(["train", *PPO2, "n_timesteps=320", "verbose=1", "algo.learning_rate=lin_1e-3"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("init_with=all")
-    assert os.listdir(run / "checkpoint")
 
 
 CHECKPOINT = ["callbacks=checkpoint", "callbacks.checkpoint.every=320"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.training.checkpoint_files import read_files, read_files_of_worker
+from zoo.training.checkpoint import read_files, read_files_of_worker
 
 pytestmark = pytest.mark.usefixtures("no_job_left_behind")
 
@@ -46,8 +46,8 @@ def test_tasks_of_a_job_are_the_workers_of_one_run() -> None:
     (run,) = Path("runs").glob("*/*/*")
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
     values, _ = read_files(run / "checkpoint")
-    share, _ = read_files_of_worker(run / "checkpoint", 1)
-    assert share["algorithm"]["counts"]["num_timesteps"] == values["timesteps"]
+    share = read_files_of_worker(run / "checkpoint", 1)
+    assert share["counts"]["num_timesteps"] == values["timesteps"]
     assert len(list((run / "monitor").iterdir())) == 2
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import os
 import re
-import shutil
-import signal
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -31,9 +26,9 @@ from zoo.algorithms.sac import SAC
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files.plain_data import to_json
-from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
-from zoo.training.configured_callbacks import make_callbacks
-from zoo.training.eval_callback import EvalCallback
+from zoo.training.callbacks import EvalCallback
+from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore
+from zoo.training.factories import make_callbacks
 from zoo.training.run_folder import RunFolder
 
 SMALL = {"name": "MlpPolicy", "net_arch": [8]}
@@ -95,12 +90,6 @@ def make_prioritized_dqn(run: RunFolder) -> DQN:
     return DQN(SMALL, envs, seed=1, compile=False, memory=MEMORY, **sizes)
 
 
-def make_prioritized_sac(run: RunFolder) -> SAC:
-    envs = make_vec_env("Pendulum-v1", 2, monitor_dir=run.monitor)
-    sizes = {"learning_starts": 64, "buffer_size": 300, "train_freq": 8, "batch_size": 8}
-    return SAC(SMALL, envs, seed=1, compile=False, memory=MEMORY, **sizes)
-
-
 @pytest.mark.parametrize(
     ("make", "env"),
     [
@@ -108,7 +97,6 @@ def make_prioritized_sac(run: RunFolder) -> SAC:
         (make_dqn, "CartPole-v1"),
         (make_sac, "Pendulum-v1"),
         (make_prioritized_dqn, "CartPole-v1"),
-        (make_prioritized_sac, "Pendulum-v1"),
     ],
 )
 def test_resumed_run_ends_as_if_it_had_never_stopped(
@@ -131,44 +119,6 @@ def test_resumed_run_ends_as_if_it_had_never_stopped(
     assert files_without_times(run) == files_without_times(whole)
 
 
-def test_run_killed_while_it_writes_checkpoints_leaves_a_whole_one(tmp_path: Path) -> None:
-    program = """
-import sys
-from zoo.algorithms.dqn import DQN
-from zoo.files.plain_data import to_json
-from zoo.training.checkpoint import CheckpointCallback
-model = DQN("MlpPolicy", "CartPole-v1", seed=0, compile=False, learning_starts=10**9, train_freq=1)
-print("starts", flush=True)
-model.learn(10**9, CheckpointCallback(sys.argv[1], every=1))
-"""
-    for _ in range(2):
-        folder = tmp_path / "checkpoint"
-        with subprocess.Popen(
-            [sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            while not (folder / "checkpoint.json").exists():
-                pass
-            for _ in range(100):
-                assert read_or_retry(folder) > 0
-            os.kill(process.pid, signal.SIGKILL)
-        checkpoint = read_checkpoint(folder)
-        model = DQN("MlpPolicy", "CartPole-v1", compile=False)
-        restore(checkpoint, model)
-        assert model.num_timesteps == checkpoint.timesteps > 0
-
-
-def read_or_retry(folder: Path) -> int:
-    """Read a checkpoint that may be replaced between its two files."""
-    try:
-        return read_checkpoint(folder).timesteps
-    except ZooError as error:
-        if "is missing" not in str(error):
-            raise
-        return read_or_retry(folder)
-
-
 def test_full_disk_loses_no_checkpoint_and_the_run_goes_on(
     tmp_path: Path, ppo2: Callable[..., PPO2], no_larger_files: Limit, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,36 +134,6 @@ def test_full_disk_loses_no_checkpoint_and_the_run_goes_on(
     assert len(lines) == 2
     assert all("the run goes on, and the previous checkpoint, if any, stays" in line for line in lines)
     assert "File too large" in lines[0]
-
-
-def test_checkpoint_on_a_disk_that_really_is_full(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("only root can mount a small disk")
-    try:
-        model = ppo2()
-        model.learn(64, CheckpointCallback(disk / "checkpoint", every=64))
-        with contextlib.suppress(OSError):
-            (disk / "rest").write_bytes(bytes(300_000))
-        model.learn(64, CheckpointCallback(disk / "checkpoint", every=64), reset_num_timesteps=False)
-        assert read_checkpoint(disk / "checkpoint").timesteps == 64
-        assert not list((disk / "checkpoint").glob(".*"))
-        (disk / "rest").unlink()
-        write_checkpoint(disk / "checkpoint", model)
-        assert read_checkpoint(disk / "checkpoint").timesteps == 128
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_unwritable_folder_is_told_and_the_run_goes_on(
-    tmp_path: Path, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "checkpoint").write_text("a file")
-    model = ppo2().learn(64, CheckpointCallback(tmp_path / "checkpoint", every=64))
-    assert model.num_timesteps == 64
-    assert "can't write" in capsys.readouterr().err
 
 
 def test_the_two_newest_checkpoints_are_kept(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
@@ -242,7 +162,7 @@ def newest_arrays(folder: Path) -> Path:
     return folder / str(json.loads((folder / "checkpoint.json").read_text())["tensors"])
 
 
-@pytest.mark.parametrize("place", [0.001, 0.3, 0.999])
+@pytest.mark.parametrize("place", [0.001, 0.6])
 @pytest.mark.parametrize("which", ["arrays", "values"])
 def test_a_flipped_bit_makes_the_run_go_on_from_the_checkpoint_before(
     which: str, place: float, tmp_path: Path, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
@@ -266,18 +186,6 @@ def test_a_flipped_bit_makes_the_run_go_on_from_the_checkpoint_before(
     assert weights(resumed.learn(64, reset_num_timesteps=False)) == weights(whole)
 
 
-@pytest.mark.parametrize("lost", ["checkpoint.json", "arrays"])
-def test_a_lost_file_makes_the_run_go_on_from_the_checkpoint_before(
-    lost: str, tmp_path: Path, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
-) -> None:
-    ppo2().learn(192, CheckpointCallback(tmp_path / "checkpoint", every=64))
-    folder = RunFolder(tmp_path).checkpoint
-    (newest_arrays(folder) if lost == "arrays" else folder / lost).unlink()
-    assert RunFolder(tmp_path).has_checkpoint
-    assert read_checkpoint(folder).timesteps == 128
-    assert "is missing" in capsys.readouterr().err
-
-
 def test_two_damaged_checkpoints_are_told_with_what_can_be_done(
     tmp_path: Path, ppo2: Callable[..., PPO2]
 ) -> None:
@@ -292,51 +200,6 @@ def test_two_damaged_checkpoints_are_told_with_what_can_be_done(
     assert f"Without {folder} the run starts anew" in str(raised.value)
 
 
-def test_a_damaged_checkpoint_does_not_become_the_one_before(
-    tmp_path: Path, ppo2: Callable[..., PPO2]
-) -> None:
-    model = ppo2().learn(128, CheckpointCallback(tmp_path, every=64))
-    (tmp_path / "checkpoint.json").write_text("{")
-    write_checkpoint(tmp_path, model)
-    assert json.loads((tmp_path / "previous.json").read_text())["timesteps"] == 64
-
-
-def test_there_is_a_whole_checkpoint_whenever_a_process_is_killed(
-    tmp_path: Path, ppo2: Callable[..., PPO2], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before and after each change of a name in the folder, and with every one that follows undone."""
-    model = ppo2().learn(128, CheckpointCallback(tmp_path, every=64))
-    found: list[int] = []
-    replace, unlink = os.replace, Path.unlink
-
-    def look() -> None:
-        shutil.copytree(tmp_path, copy := tmp_path.with_name(f"copy {len(found)}"))
-        found.append(read_checkpoint(copy).timesteps)
-
-    def looking_replace(*names: Any) -> None:
-        look()
-        replace(*names)
-        look()
-
-    def looking_unlink(path: Path, **options: Any) -> None:
-        unlink(path, **options)
-        look()
-
-    model.learn(64, reset_num_timesteps=False)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", looking_replace)
-        patched.setattr(Path, "unlink", looking_unlink)
-        write_checkpoint(tmp_path, model)
-    assert found == sorted(found)
-    assert set(found) == {128, 192}
-    assert len(found) >= 7
-
-
-def test_checkpoint_holds_neither_pickle_nor_code(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
-    ppo2().learn(64, CheckpointCallback(tmp_path, every=64))
-    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
-
-
 def test_a_signal_writes_a_checkpoint_at_once(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
     ppo2().learn(640, [CheckpointCallback(tmp_path, every=400), StopAt(128)])
     assert read_checkpoint(tmp_path).timesteps == 128
@@ -347,23 +210,6 @@ def test_checkpoints_by_the_clock(tmp_path: Path, ppo2: Callable[..., PPO2]) -> 
     assert not (tmp_path / "seldom").exists()
     ppo2().learn(256, CheckpointCallback(tmp_path / "often", minutes=1e-9))
     assert read_checkpoint(tmp_path / "often").timesteps == 256
-
-
-def test_checkpoints_change_nothing_of_a_training(tmp_path: Path) -> None:
-    """Neither that there are any nor how often they come, on steps or by the clock."""
-
-    def trained(*callbacks: Callback) -> dict[str, Any]:
-        envs = make_vec_env("CartPole-v1", 2, normalize=True, reseed_every=50)
-        model = PPO2(SMALL, envs, seed=1, compile=False, n_steps=32, n_epochs=1)
-        model.learn(1500, callbacks)
-        episodes = [(each.episode_return, each.length) for each in model.recent_episodes]
-        return {**weights(model), "episodes": episodes, "rng": model.rng.bit_generator.state}
-
-    without = trained()
-    assert without["episodes"]
-    assert trained(CheckpointCallback(tmp_path, every=64)) == without
-    assert trained(CheckpointCallback(tmp_path, every=500)) == without
-    assert trained(CheckpointCallback(tmp_path, minutes=1e-9)) == without
 
 
 class OutOfReach(SyncVectorEnv):
@@ -393,7 +239,7 @@ def test_environments_out_of_reach_are_reset_at_checkpoints_and_the_run_says_so(
         ppo2_out_of_reach().learn(64, CheckpointCallback(tmp_path / "c", minutes=5))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 4, "timesteps": 1}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 4, "timesteps": 1}'])
 def test_damaged_checkpoint_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoint.json").write_text(text)
     with pytest.raises(ZooError, match=r"checkpoint\.json is damaged"):
@@ -409,19 +255,6 @@ def test_checkpoint_of_another_version_is_named(record: dict[str, Any], version:
         record["checksum"] = zlib.crc32(to_json(record).encode())
     (tmp_path / "checkpoint.json").write_text(to_json(record))
     with pytest.raises(ZooError, match=f"by an? {version} version of Zoo, which can go on with it"):
-        read_checkpoint(tmp_path)
-
-
-def test_truncated_arrays_are_named(tmp_path: Path, ppo2: Callable[..., PPO2]) -> None:
-    ppo2().learn(64, CheckpointCallback(tmp_path, every=64))
-    (path,) = tmp_path.glob("*.safetensors")
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ZooError, match=r"safetensors is damaged"):
-        read_checkpoint(tmp_path)
-
-
-def test_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ZooError, match="there is no checkpoint in"):
         read_checkpoint(tmp_path)
 
 
@@ -500,31 +333,3 @@ class DropoutPolicy(OwnSight):
 
     def changed(self, observations: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(observations, 0.3)
-
-
-def test_a_state_from_before_the_first_step_can_be_loaded() -> None:
-    model, other = (PPO2(SMALL, "CartPole-v1", seed=seed, compile=False, n_steps=32) for seed in (1, 2))
-    other.load_state(model.state())
-    assert weights(other.learn(64)) == weights(model.learn(64))
-
-
-def test_a_kept_state_is_not_changed_by_what_follows() -> None:
-    model = PPO2(SMALL, "CartPole-v1", seed=1, compile=False, n_steps=32).learn(64)
-    state = model.state()
-    before = state["tensors"]["policy"].copy()
-    model.learn(64)
-    assert np.array_equal(state["tensors"]["policy"], before)
-
-
-def test_a_signal_during_the_last_evaluation_leaves_the_run_ended(tmp_path: Path) -> None:
-    def ppo2_small() -> PPO2:
-        return PPO2(SMALL, "CartPole-v1", n_envs=2, seed=1, compile=False, n_steps=32, n_epochs=1)
-
-    model = ppo2_small().learn(640, Score(128))
-    model.request_stop(PREEMPTED)
-    write_checkpoint(tmp_path, model)
-    resumed = ppo2_small()
-    restore(read_checkpoint(tmp_path), resumed)
-    assert resumed.learn(512, reset_num_timesteps=False).num_timesteps == 128
-    assert resumed.learn(64, reset_num_timesteps=False).num_timesteps == 192
-    assert model.learn(64, reset_num_timesteps=False).num_timesteps == 192

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 from zoo.algorithms.callback import Callback
-from zoo.config.composing import compose
-from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
+from zoo.training.callbacks import EvalCallback
 from zoo.training.checkpoint import CheckpointCallback
-from zoo.training.configured_callbacks import make_callbacks
-from zoo.training.eval_callback import EvalCallback
-from zoo.training.logging_callback import LoggingCallback
+from zoo.training.factories import make_callbacks
+from zoo.training.loggers import LoggingCallback
 from zoo.training.run_folder import RunFolder
 
 
@@ -32,7 +29,7 @@ def test_callbacks_come_in_the_order_in_which_they_need_each_other(
         "stop_on_reward": {"threshold": 475.0},
         "stop_on_no_improvement": {"max_evaluations": 5, "min_evaluations": 0},
         "stop_on_episodes": {"max_episodes": 100},
-        "own": {"_target_": "zoo.training.stopping.StopTrainingOnMaxEpisodes", "max_episodes": 7},
+        "own": {"_target_": "zoo.training.callbacks.StopTrainingOnMaxEpisodes", "max_episodes": 7},
     }
     config["progress_bar"] = True
     callbacks = make_callbacks(config, run, "CartPole-v1")
@@ -63,25 +60,6 @@ def test_run_is_divided_where_no_interval_is_set(config: dict[str, Any], run: Ru
     }
 
 
-def test_shortest_run_has_intervals_of_one_step(config: dict[str, Any], run: RunFolder) -> None:
-    config["n_timesteps"] = 3
-    config["callbacks"]["eval"]["every"] = config["callbacks"]["checkpoint"]["every"] = None
-    assert all(callback.every >= 1 for callback in make_callbacks(config, run, "CartPole-v1"))
-
-
-def test_everything_can_be_switched_off(config: dict[str, Any], run: RunFolder) -> None:
-    config["callbacks"] = dict.fromkeys(config["callbacks"])
-    config["logger"] |= {"csv": False, "tensorboard": False}
-    assert make_callbacks(config, run, "CartPole-v1") == []
-
-
-def test_config_of_zoo_train_is_understood(run: RunFolder) -> None:
-    composed = compose("train", ["algo=ppo2", "env=CartPole-v1", "n_timesteps=1000"])
-    config: Any = OmegaConf.to_container(composed)
-    callbacks = make_callbacks(config, run, EnvConfig(**config["env"]))
-    assert {"EvalCallback", "LoggingCallback", "CheckpointCallback"} <= set(names(callbacks))
-
-
 def test_stopping_by_evaluations_without_any_is_refused(config: dict[str, Any], run: RunFolder) -> None:
     config["callbacks"] |= {"eval": None, "stop_on_reward": {"threshold": 475.0}}
     with pytest.raises(ZooError, match=r"`callbacks\.stop_on_reward` needs `callbacks\.eval`"):
@@ -93,9 +71,9 @@ def test_stopping_by_evaluations_without_any_is_refused(config: dict[str, Any], 
     [
         ({"_target_": "no_such_module.Mine"}, "can't import `no_such_module`"),
         ({"_target_": "Mine"}, "can't import ``"),
-        ({"_target_": "zoo.training.eval_callback.EvalCallbak"}, "did you mean 'EvalCallback'"),
+        ({"_target_": "zoo.training.callbacks.EvalCallbak"}, "did you mean 'EvalCallback'"),
         ({"_target_": "pathlib.Path"}, "is not a subclass of zoo.algorithms.callback.Callback"),
-        ({"_target_": "zoo.training.stopping.StopTrainingOnMaxEpisodes", "max": 3}, "max_episodes"),
+        ({"_target_": "zoo.training.callbacks.StopTrainingOnMaxEpisodes", "max": 3}, "max_episodes"),
     ],
 )
 def test_wrong_callback_of_ones_own_is_named(
@@ -105,21 +83,6 @@ def test_wrong_callback_of_ones_own_is_named(
     with pytest.raises(ZooError, match=message) as caught:
         make_callbacks(config, run, "CartPole-v1")
     assert "callbacks.mine" in str(caught.value)
-
-
-def test_callback_of_ones_own_is_found_in_the_working_folder(
-    config: dict[str, Any], run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_callbacks.py").write_text(
-        "from zoo.algorithms.callback import Callback\n"
-        "class Mine(Callback):\n"
-        "    def __init__(self, every):\n"
-        "        self.every = every\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    config["callbacks"]["mine"] = {"_target_": "my_callbacks.Mine", "every": 5}
-    (mine,) = [each for each in make_callbacks(config, run, "CartPole-v1") if type(each).__name__ == "Mine"]
-    assert mine.every == 5
 
 
 OWN_CALLBACKS = """

@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.in_process import InProcessVectorEnv
-from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.evaluation import (
@@ -75,25 +74,10 @@ def two_lengths() -> InProcessVectorEnv:
     return InProcessVectorEnv([lambda: Fixed(1), lambda: Fixed(10)])
 
 
-@pytest.mark.parametrize("said", [[], [True], [True, False], [None], [True, None], [None, False]])
-def test_successes_are_there_where_every_episode_says_so(said: list[bool | None]) -> None:
-    infos = [{} if each is None else {"is_success": each} for each in said]
-    evaluation = Evaluation.from_episodes([EpisodeRecord(0, 2.5, 3, 0.1, info) for info in infos])
-    assert evaluation.returns.tolist() == [2.5] * len(said)
-    assert evaluation.lengths.tolist() == [3] * len(said)
-    successes = None if evaluation.successes is None else evaluation.successes.tolist()
-    assert successes == (None if None in said else said)
-
-
 def test_each_env_plays_its_share_so_that_short_episodes_count_no_more_than_long_ones() -> None:
     evaluation = evaluate(Recorder(), two_lengths(), 8)
     assert sorted(evaluation.lengths.tolist()) == [1, 1, 1, 1, 10, 10, 10, 10]
     assert evaluation.mean == 5.5
-
-
-def test_odd_number_of_episodes_is_played_in_full() -> None:
-    assert evaluate(Recorder(), two_lengths(), 5).n_episodes == 5
-    assert evaluate(Recorder(), two_lengths(), 1).n_episodes == 1
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
@@ -157,12 +141,6 @@ def test_evaluate_policy_returns_what_stable_baselines_does(ppo2: Callable[..., 
     assert returns == lengths
 
 
-def test_one_gymnasium_env_is_taken_as_it_is() -> None:
-    env = gym.make("CartPole-v1")
-    assert evaluate(Recorder(), env, 2, seed=0).n_episodes == 2  # type: ignore[arg-type]
-    env.close()
-
-
 def test_given_gymnasium_env_is_stepped_for_its_episodes_alone() -> None:
     class Counted(Fixed):
         n_all_steps = 0
@@ -175,37 +153,6 @@ def test_given_gymnasium_env_is_stepped_for_its_episodes_alone() -> None:
     for n in (1, 2):
         assert evaluate_policy(Recorder(), env, 1) == (9.0, 0.0)
         assert env.n_all_steps == 9 * n
-
-
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Zoo/Masked-v0"])
-def test_each_step_of_an_evaluation_asks_the_workers_once(
-    env_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    envs = make_vec_env(env_id, 3, vectorization="workers", n_workers=2, start_method="fork")
-    asked: list[Any] = []
-    ask_all = envs._ask_all  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        envs, "_ask_all", lambda messages, *more: asked.append(messages) or ask_all(messages, *more)
-    )
-    model = Recorder()
-    evaluate(model, envs, 3, seed=0)
-    assert len(asked) == 1 + len(model.starts)
-    envs.close()
-
-
-def test_each_finished_episode_is_told_as_it_ends() -> None:
-    lengths: list[int] = []
-    evaluate(Recorder(), two_lengths(), 4, on_episode=lambda episode: lengths.append(episode.length))
-    assert lengths == [1, 1, 10, 10]
-
-
-@pytest.mark.parametrize(("n_episodes", "n_envs", "made"), [(4, 1, 1), (4, 3, 3), (2, 3, 2)])
-def test_no_more_environments_are_made_than_there_are_episodes(
-    n_episodes: int, n_envs: int, made: int
-) -> None:
-    model = Recorder()
-    assert evaluate(model, lambda: Fixed(2), n_episodes, n_envs=n_envs).n_episodes == n_episodes
-    assert len(model.starts[0]) == made
 
 
 def test_an_evaluation_of_today_plays_the_episodes_that_it_played_yesterday() -> None:
@@ -253,11 +200,6 @@ def test_an_evaluation_is_the_same_after_a_round_trip_through_json(successes: An
     assert again.as_lists() == evaluation.as_lists()
     assert again.returns.dtype == evaluation.returns.dtype
     assert again.lengths.dtype == evaluation.lengths.dtype
-
-
-def test_interquartile_mean_leaves_out_the_best_and_the_worst_quarter() -> None:
-    assert evaluation_of(-1000, 1, 2, 3, 4, 5, 6, 1000).iqm == 3.5
-    assert evaluation_of(7).iqm == 7
 
 
 def test_interval_holds_the_mean_is_repeatable_and_shrinks_with_more_episodes() -> None:

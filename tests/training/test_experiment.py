@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import gc
 import json
 import logging
 import os
 import re
 import resource
-import shutil
 import signal
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,16 +19,12 @@ import pytest
 import torch
 
 import zoo
-import zoo.envs.workers as workers_module
 from zoo.algorithms.callback import PREEMPTED, Callback
-from zoo.commands.train import run as run_command
 from zoo.errors import ZooError
-from zoo.training import last_checkpoint
+from zoo.training.callbacks import EvalCallback
 from zoo.training.checkpoint import read_checkpoint
-from zoo.training.eval_callback import EvalCallback
-from zoo.training.experiment import Experiment
-from zoo.training.run_folder import FolderWatch, RunFolder
-from zoo.training.train import TrainingInterrupted, train
+from zoo.training.experiment import Experiment, TrainingInterrupted, train
+from zoo.training.run_folder import RunFolder
 
 SHORT = [
     "n_timesteps=256",
@@ -117,15 +110,6 @@ def test_checkpoints_of_a_finished_run_are_dropped_unless_it_is_said_to_keep_the
     assert folder.exists() is keep
 
 
-def test_what_somebody_laid_beside_the_checkpoints_stays() -> None:
-    keep = "callbacks.checkpoint.keep=false"
-    with Experiment(config_of("callbacks.checkpoint.every=64", keep)) as experiment:
-        experiment.run.checkpoint.mkdir()
-        (experiment.run.checkpoint / "thesis.tex").write_text("a year")
-        experiment.run_through()
-    assert [path.name for path in experiment.run.checkpoint.iterdir()] == ["thesis.tex"]
-
-
 def test_parts_can_be_called_alone() -> None:
     whole = zoo.train(config_of()).algorithm.get_parameters()
     with Experiment(config_of("callbacks.eval=null")) as experiment:
@@ -201,49 +185,15 @@ def test_environment_that_fails_after_a_signal_ends_a_preempted_run(
     assert "the simulator is gone" in capsys.readouterr().err
 
 
-def test_two_experiments_in_one_process_equal_each_alone() -> None:
-    first = zoo.train(config_of()).algorithm.get_parameters()
-    other = zoo.train(config_of("seed=4", "threads=2")).algorithm.get_parameters()
-    again = zoo.train(config_of()).algorithm.get_parameters()
-    assert same(first, again)
-    assert not same(first, other)
-
-
-@pytest.mark.parametrize("flushes", [False, True])
-def test_process_is_left_as_it_was(flushes: bool) -> None:
+def test_process_is_left_as_it_was() -> None:
     config = config_of("env.vectorization=workers", "logger=[csv,tensorboard]")
     # Python keeps a server for worker processes from the first one on.
     zoo.train(config)
     torch.set_num_threads(2)
-    torch.set_flush_denormal(flushes)
     before = state_of_the_process()
     zoo.train(config)
     assert state_of_the_process() == before
     torch.set_num_threads(1)
-
-
-def test_process_is_left_as_it_was_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    zoo.train(config_of())
-    before = state_of_the_process()
-    monkeypatch.setattr(Experiment, "save", _fail)
-    with pytest.raises(RuntimeError, match="halfway"):
-        zoo.train(config_of())
-    assert [RunFolder(run).read_record()["status"] for run in runs()].count("failed") == 1
-    assert state_of_the_process() == before
-
-
-def _fail(experiment: Experiment) -> None:
-    raise RuntimeError("halfway")
-
-
-def test_mistake_while_making_leaves_neither_folder_nor_open_environments() -> None:
-    zoo.train(config_of())
-    before, folders = state_of_the_process(), runs()
-    with pytest.raises(ZooError, match=r"needs `callbacks\.eval`"):
-        zoo.train(config_of("callbacks.eval=null", "callbacks.stop_on_reward.threshold=1"))
-    with pytest.raises(ZooError, match="there is no agent"):
-        zoo.train(config_of("init_from=nowhere"))
-    assert (state_of_the_process(), runs()) == (before, folders)
 
 
 # A run that belongs to a job
@@ -286,17 +236,12 @@ def test_requeued_job_goes_on_with_its_own_run(slurm: pytest.MonkeyPatch) -> Non
     assert train(config_of("callbacks.checkpoint.every=64")).run.path != run.path
 
 
-def test_job_that_is_not_requeued_starts_a_run_of_its_own(slurm: pytest.MonkeyPatch) -> None:
-    run = interrupted()
-    assert train(config_of("callbacks.checkpoint.every=64")).run.path != run.path
-
-
 @pytest.mark.parametrize(
     ("environment", "overrides"),
     [
         ({"SLURM_JOB_ID": "72"}, []),
         ({"SLURM_ARRAY_JOB_ID": "71", "SLURM_ARRAY_TASK_ID": "0"}, []),
-        ({}, ["algo.gamma=0.9"]),
+        ({"SLURM_RESTART_COUNT": "0"}, []),
         ({}, ["seed=4"]),
     ],
 )
@@ -317,20 +262,6 @@ def test_named_job_goes_on_with_its_run_and_with_the_seed_that_was_drawn() -> No
     assert result.run.path == run.path
     assert result.algorithm.seed == seed
     assert result.is_complete
-
-
-def test_named_job_may_keep_other_checkpoints() -> None:
-    run = interrupted("job=night")
-    result = train(config_of("job=night", "callbacks.checkpoint.every=128", "callbacks.checkpoint.keep=true"))
-    assert result.run.path == run.path
-    assert result.is_complete
-    assert run.has_checkpoint
-
-
-def test_index_of_an_array_is_a_job_of_its_own(slurm: pytest.MonkeyPatch) -> None:
-    slurm.setenv("SLURM_ARRAY_JOB_ID", "70")
-    slurm.setenv("SLURM_ARRAY_TASK_ID", "1")
-    assert interrupted().read_record()["job"] == "70_1"
 
 
 class GoingWrong(gym.Wrapper[Any, Any, Any, Any]):
@@ -386,43 +317,6 @@ def test_signal_before_the_first_step_is_not_forgotten(monkeypatch: pytest.Monke
     assert same(resumed.algorithm.get_parameters(), whole)
 
 
-class ShowsThreads(gym.ObservationWrapper[Any, Any, Any]):
-    """Adds the number of torch's threads to what is seen, as a simulator that uses torch may depend on it."""
-
-    def observation(self, observation: Any) -> Any:
-        return observation + np.float32(torch.get_num_threads())
-
-
-def test_threads_that_were_chosen_are_in_force_while_environments_are_replayed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    register_wrapped_cartpole("ShowsThreads-v0", ShowsThreads, monkeypatch)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        given = ["env=ShowsThreads-v0", "threads=auto", "callbacks.eval=null", "env.check=false"]
-        with Experiment(config_of(*given)) as experiment:
-            stop = experiment.algorithm.request_stop
-            experiment.callbacks.insert(0, _Between(lambda: stop(PREEMPTED)))
-            run = experiment.run_through().run
-        assert experiment.algorithm.runtime.threads == 1
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert zoo.train(zoo.compose("train", [f"resume={run.path}"])).is_complete
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_intervals_that_are_floats_are_those_of_whole_steps() -> None:
-    class Often(Callback):
-        every = 64.0  # type: ignore[assignment]
-
-    class Seldom(Callback):
-        every = 160
-
-    assert FolderWatch(RunFolder("run"), [Often(), Seldom()]).every == 32
-
-
 # Disks that fill, files and folders that vanish
 
 
@@ -459,33 +353,6 @@ def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixt
         assert {line.count(",") for line in path.read_text().splitlines()[1:]} == {2}
 
 
-def test_folder_that_is_deleted_while_a_run_goes_on_is_told_in_one_line_and_made_again(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = ["callbacks.checkpoint.every=64", "callbacks.eval.every=64"]
-    settings += ["logger.every=64", "logger=[csv,tensorboard]"]
-    whole = zoo.train(config_of(*settings))
-    capsys.readouterr()
-    with Experiment(config_of(*settings)) as experiment:
-        folder = experiment.run.path
-        stop = experiment.algorithm.request_stop
-        experiment.callbacks.insert(0, _Between(lambda: shutil.rmtree(folder), lambda: stop(PREEMPTED)))
-        experiment.run_through()
-    told = capsys.readouterr().err.splitlines()
-    assert [line for line in told if line.startswith("zoo: ")] == [
-        f"zoo: {folder} was deleted while its run goes on: what it held is lost; it begins again here"
-    ]
-    assert not caplog.messages
-    with (folder / "progress.csv").open() as file:
-        assert [row["time/total_timesteps"] for row in csv.DictReader(file)] == ["64", "128", "192"]
-    assert len(list((folder / "tb").iterdir())) == 1
-    result = zoo.train(zoo.compose("train", [f"resume={folder}"]))
-    assert same(result.algorithm.get_parameters(), whole.algorithm.get_parameters())
-    assert len(list(result.run.monitor.iterdir())) == 2
-    assert result.run.read_record()["status"] == "finished"
-    assert result.run.read_record()["seed"] == 3
-
-
 # What a run had decided is not decided again
 
 
@@ -507,20 +374,6 @@ def test_final_evaluation_is_not_made_twice() -> None:
     assert result.run.read_record()["evaluation"] == whole.run.read_record()["evaluation"]
     cards = [json.loads((run.agent / "card.json").read_text()) for run in (result.run, whole.run)]
     assert cards[0]["mean_return"] == cards[1]["mean_return"]
-
-
-def test_run_that_had_decided_to_stop_stops_when_it_is_resumed() -> None:
-    """It is killed, or gets a signal, before anything but its checkpoint says so."""
-    settings = [
-        *("callbacks.eval.every=64", "callbacks.checkpoint.every=64"),
-        "callbacks.stop_on_reward.threshold=1",
-    ]
-    with Experiment(config_of(*settings)) as experiment:
-        experiment.learn()
-    result = zoo.train(zoo.compose("train", [f"resume={experiment.run.path}"]))
-    assert result.is_complete
-    assert result.run.read_record()["timesteps"] == 64
-    assert "has reached the threshold" in result.run.read_record()["stop_reason"]
 
 
 def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_behind(
@@ -552,53 +405,3 @@ def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_b
     assert torch.backends.mkldnn.matmul.fp32_precision == "none"  # type: ignore[attr-defined]
     with pytest.raises(ZooError, match=r"can't take precision=float32 \(the run has bf16\)"):
         zoo.compose("train", [f"resume={run.path}", "precision=float32"])
-
-
-def test_signal_after_a_run_is_recorded_as_finished_changes_nothing_of_that(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It ends what is left to say, but no checkpoint that nothing resumes is left behind."""
-    remove_files, signals = last_checkpoint.remove_files, [signal.SIGINT]
-
-    def remove_files_after_a_signal(folder: Path) -> None:
-        if signals:
-            os.kill(os.getpid(), signals.pop())
-        remove_files(folder)
-
-    monkeypatch.setattr(last_checkpoint, "remove_files", remove_files_after_a_signal)
-    keep = "callbacks.checkpoint.keep=false"
-    assert run_command(config_of("callbacks.checkpoint.every=64", "verbose=1", keep)) is None
-    assert not signals
-    run = RunFolder(runs()[0])
-    assert run.read_record()["status"] == "finished"
-    assert not run.checkpoint.exists()
-
-
-def test_a_run_that_will_learn_nothing_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ["tuned=none", "n_timesteps=150", "algo.learning_starts=100", "algo.train_freq=100"]
-    quiet = ["progress_bar=false", "logger=none", "callbacks=none", "compile=false", "threads=1"]
-    train(zoo.compose("train", ["algo=dqn", "env=CartPole-v1", *settings, *quiet]))
-    told = [line for line in capsys.readouterr().err.splitlines() if "learned" in line]
-    assert told == [
-        "zoo: nothing will be learned in 150 steps: learning_starts=100 and train_freq=100 leave no update"
-    ]
-
-
-class Clinging(gym.Wrapper[Any, Any, Any, Any]):
-    """Can't be closed."""
-
-    def close(self) -> None:
-        raise RuntimeError("still in use")
-
-
-@pytest.mark.parametrize("vectorization", ["sync", "workers"])
-def test_environment_that_cannot_be_closed_is_told_and_the_run_is_finished(
-    vectorization: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(workers_module, "SECONDS_TO_CLOSE", 60.0)  # a busy machine may need them
-    register_wrapped_cartpole("Clinging-v0", Clinging, monkeypatch)
-    given = ["env=Clinging-v0", "env.check=false", "env.start_method=fork", "env.n_workers=2"]
-    assert zoo.train(config_of(*given, f"env.vectorization={vectorization}")).is_complete
-    told = [line for line in capfd.readouterr().err.splitlines() if "close()" in line]
-    of_each = [f"zoo: env {i}: close() raised RuntimeError: still in use" for i in range(2)]
-    assert sorted(told) == sorted([*of_each, *of_each])  # those of the training, those of the evaluation

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -76,26 +73,6 @@ def the_run() -> RunFolder:
     return RunFolder(next(Path("runs").glob("*/*/*/run.json")).parent)
 
 
-def test_hanging_run_ends_also_where_nobody_reads_its_errors(tmp_path: Path) -> None:
-    program = f"""
-        import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import gymnasium as gym
-        import test_hanging_runs as runs
-        import zoo.training.hang_watch
-        zoo.training.hang_watch.PATIENCE = 0.5
-        gym.register("HangingOnce-v0", runs.HangingOnce, max_episode_steps=100)
-        try:
-            runs.train()
-        except KeyboardInterrupt:
-            sys.exit(130)
-    """
-    Path("hang").write_text(str(int(signal.SIGTERM)))
-    child = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, textwrap.dedent(program)]
-    assert subprocess.run(child, timeout=60, cwd=tmp_path).returncode == 130
-    assert the_run().read_record()["status"] == "preempted"
-
-
 WORKERS = ("env.vectorization=workers", "env.n_workers=2", "env.start_method=fork")
 
 
@@ -119,7 +96,7 @@ def test_signal_ends_a_run_whose_env_hangs_and_it_is_resumed(
 ) -> None:
     whole = train(*where).algorithm.get_parameters()
     the_run().path.rename("whole")
-    monkeypatch.setattr("zoo.training.hang_watch.PATIENCE", 0.5)
+    monkeypatch.setattr("zoo.training.signals.PATIENCE", 0.5)
     monkeypatch.setattr("zoo.envs.workers.SECONDS_TO_CLOSE", 0.5)
     Path("hang").write_text(str(int(number)))
     started = time.monotonic()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import zoo
+from zoo.training.experiment import TrainingInterrupted
 from zoo.training.loggers import CsvLogger
-from zoo.training.train import TrainingInterrupted
 
 SHORT: dict[str, Any] = {
     "n_timesteps": 1024,
@@ -57,17 +56,3 @@ def test_signal_ends_a_loop_of_trainings_and_says_how_to_go_on(
     assert repr(result).startswith("<Result: not complete after 64 steps")
     resumed = zoo.train(resume=str(run))
     assert repr(resumed) == f"<Result: complete after 1,024 steps, in {run}>"
-
-
-@pytest.mark.parametrize(
-    ("steps", "has_checkpoint", "goes_on"),
-    [(0, False, True), (0, True, True), (1, False, False), (1, True, True)],
-)
-def test_only_a_run_with_a_checkpoint_or_without_a_step_goes_on(
-    steps: int, has_checkpoint: bool, goes_on: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run: Any = SimpleNamespace(path=Path("runs/1"), has_checkpoint=has_checkpoint)
-    result: Any = SimpleNamespace(run=run, algorithm=SimpleNamespace(num_timesteps=steps))
-    what = "zoo.train(resume='runs/1') goes on" if goes_on else "runs/1 has no checkpoint to go on from"
-    assert str(TrainingInterrupted(result)) == f"training ended by a signal after {steps:,} steps; {what}"

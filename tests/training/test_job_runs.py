@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 import zoo
 from zoo.errors import ZooError
 from zoo.training.experiment import Experiment
-from zoo.training.job_runs import begun_once
+from zoo.training.resume import begun_once
 from zoo.training.run_folder import RunFolder
 
 HOLDING = """
@@ -24,12 +25,12 @@ print("going on", flush=True)
 sys.stdin.read()
 """
 BEGINNING = """
-import sys
+import json, sys
 from zoo.errors import ZooError
-from zoo.training.job_runs import begun_once
+from zoo.training.resume import begun_once
 print("beginning", flush=True)
 try:
-    with begun_once(sys.argv[1], "night", lambda config: config["seed"] == 3):
+    with begun_once(json.loads(sys.argv[1])):
         print("begun")
 except ZooError as error:
     print(error)
@@ -86,9 +87,10 @@ def test_neighbours_with_seeds_that_are_drawn_go_on_side_by_side(tmp_path: Path,
 
 
 def test_of_two_that_begin_at_once_the_second_is_refused(tmp_path: Path, other: Other) -> None:
-    with begun_once(tmp_path, "night", lambda config: True):
-        process = other(BEGINNING, tmp_path)
+    config = {"runs_dir": str(tmp_path), "seed": 3, "job": "night", "callbacks": {}}
+    with begun_once(config):
+        process = other(BEGINNING, json.dumps(config))
         run = RunFolder.create(tmp_path, "ppo2", "CartPole-v1", seed=3)
-        run.write_config({"seed": 3, "job": "night"})
+        run.write_config(config)
     answer, _ = process.communicate()
     assert answer.startswith(f"job night is still going on in {run.path}")

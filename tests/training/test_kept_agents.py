@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +9,9 @@ import pytest
 
 import zoo
 from zoo.agents.agent_folder import read_agent
-from zoo.agents.finding import kept_agents, kept_name
+from zoo.agents.finding import kept_agents
 from zoo.config.composing import compose
-from zoo.files import atomic
-from zoo.training.experiment import Experiment, Result
-from zoo.training.kept_agents import KeepAgentsCallback
-from zoo.training.run_folder import RunFolder
-from zoo.training.train import train
+from zoo.training.experiment import Experiment, Result, train
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_timesteps=512", "n_envs=2", "algo.n_steps=32"),
@@ -61,13 +53,6 @@ def test_agents_are_named_by_their_steps_and_carry_their_score() -> None:
     assert not all(np.array_equal(values, own[name]) for name, values in first.items())
 
 
-def test_none_are_kept_unasked_and_ten_with_the_option() -> None:
-    plain = [each for each in SHORT if not each.startswith("callbacks.agents")]
-    assert not train(compose("train", plain)).run.kept_agents.exists()
-    result = train(compose("train", [*plain, "callbacks=agents", "n_timesteps=1280"]))
-    assert len(kept_agents(result.run.path)) == 10
-
-
 def test_interrupted_run_keeps_the_same_agents_as_one_that_never_stopped() -> None:
     """What was kept after the checkpoint is kept once more; what a kill left half written goes."""
     whole = trained()
@@ -88,72 +73,3 @@ def test_interrupted_run_keeps_the_same_agents_as_one_that_never_stopped() -> No
         each.name for each in kept_agents(whole.run.path).values()
     ]
     assert_same_agents(run, whole.run.path)
-
-
-@pytest.mark.parametrize(("kept_at", "left"), [(None, []), (0, []), (1, [1]), (2, [1, 2]), (9, [1, 2, 3])])
-def test_agents_up_to_the_newest_of_the_checkpoint_stay(
-    tmp_path: Path, kept_at: int | None, left: list[int]
-) -> None:
-    """None: of a callback that has kept none yet."""
-    run = RunFolder.create(tmp_path / "runs", "ppo2", "CartPole-v1", 0)
-    for steps in (1, 2, 3):
-        folder = run.kept_agents / kept_name(steps)
-        folder.mkdir(parents=True)
-        (folder / "policy.safetensors").touch()
-    callback = KeepAgentsCallback(run, every=1)
-    callback.load_state(callback.state() if kept_at is None else {"kept_at": kept_at})
-    assert list(kept_agents(run.path)) == left
-
-
-def test_run_that_starts_anew_drops_what_it_had_kept() -> None:
-    with Experiment(compose("train", [*SHORT, "callbacks.checkpoint=null"])) as experiment:
-        experiment.config["n_timesteps"] = 256
-        experiment.learn()
-    assert kept_agents(experiment.run.path)
-    RunFolder.reopen(experiment.run.path).close()
-    assert not experiment.run.kept_agents.exists()
-
-
-def test_disk_that_is_full_costs_that_agent_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write = atomic._sync_tree
-
-    def full(folder: Path) -> None:
-        if "step-000000256" in folder.name:
-            raise OSError(28, os.strerror(28))
-        write(folder)
-
-    monkeypatch.setattr(atomic, "_sync_tree", full)
-    result = trained()
-    assert result.is_complete
-    assert list(kept_agents(result.run.path)) == [128, 320, 448, 512]
-    assert "the run goes on, and keeps no agent of this step" in capsys.readouterr().err
-
-
-KILLED_WHILE_SAVING = """
-import os, signal
-from zoo.cli import status_of
-from zoo.files import atomic
-sync = atomic._sync_tree
-def killed(folder):
-    if "step-000000320" in folder.name:
-        os.kill(os.getpid(), signal.SIGKILL)
-    sync(folder)
-atomic._sync_tree = killed
-status_of(["train", *{arguments}])
-"""
-
-
-def test_kill_in_the_middle_of_saving_leaves_whole_agents_only() -> None:
-    arguments = [*SHORT, "callbacks.checkpoint.every=64"]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED_WHILE_SAVING.format(arguments=arguments)], check=False
-    )
-    assert done.returncode == -signal.SIGKILL
-    (run,) = Path("runs").glob("*/*/*")
-    assert list(kept_agents(run)) == [128, 256]
-    assert [each.name for each in (run / "agents").iterdir() if each.name.startswith(".step-000000320.")]
-    train(compose("train", [f"resume={run}", "verbose=0", "progress_bar=false"]))
-    assert not [each for each in (run / "agents").iterdir() if each.name.startswith(".")]
-    assert_same_agents(run, trained().run.path)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
@@ -21,11 +20,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.vec_env import make_vec_env
+from zoo.training.callbacks import EvalCallback
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore
-from zoo.training.eval_callback import EvalCallback
-from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger, Report
-from zoo.training.logging_callback import LoggingCallback
-from zoo.training.tensorboard_logger import TensorBoardLogger
+from zoo.training.loggers import ConsoleLogger, CsvLogger, Logger, LoggingCallback, Report
+from zoo.training.trackers import TensorBoardLogger
 
 
 class Keep(Logger):
@@ -63,13 +61,6 @@ class TestLoggingCallback:
             "train/value_loss",
             "train/n_updates",
         } <= keep.reports[-1].scalars.keys()
-
-    def test_means_are_those_of_the_last_hundred_episodes(self, ppo2: Callable[..., PPO2]) -> None:
-        keep = Keep()
-        model = ppo2().learn(4096, LoggingCallback(4096, [keep]))
-        returns = [episode.episode_return for episode in model.recent_episodes]
-        assert len(returns) == 100
-        assert keep.reports[-1].scalars["rollout/ep_rew_mean"] == np.mean(returns)
 
     def test_success_and_numbers_from_infos_are_logged_by_name(self) -> None:
         class Informing(CartPoleEnv):
@@ -117,11 +108,6 @@ class TestLoggingCallback:
         ]
         assert {each.timesteps for each in keep.reports if "train/loss" in each.scalars} == {192, 256}
 
-    def test_last_steps_are_reported_at_the_end(self, ppo2: Callable[..., PPO2]) -> None:
-        keep = Keep()
-        ppo2().learn(192, LoggingCallback(128, [keep]))
-        assert [report.timesteps for report in keep.reports] == [128, 192]
-
     def test_silence_about_episodes_is_explained(self) -> None:
         envs = make_vec_env(lambda: CartPoleEnv(), 2, max_episode_steps=None)
         keep = Keep()
@@ -146,19 +132,6 @@ class TestLoggingCallback:
         assert "progress.csv" in lines[0]
         assert lines[1].startswith("zoo: TensorBoardLogger: ")
 
-    def test_disk_that_is_full_for_the_messages_too_ends_no_run(
-        self, ppo2: Callable[..., PPO2], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A log to which stderr goes often lies on the same disk."""
-        if not Path("/dev/full").exists():
-            pytest.skip("no /dev/full here")
-        full = open("/dev/full", "w")  # noqa: SIM115
-        monkeypatch.setattr(sys, "stderr", full)
-        model = ppo2().learn(256, LoggingCallback(64, [CsvLogger("/dev/full/progress.csv")]))
-        assert model.num_timesteps == 256
-        with pytest.raises(OSError, match="No space left"):
-            full.close()  # what was told is still there
-
     def test_first_report_after_the_checkpoint_is_not_repeated(
         self, ppo2: Callable[..., PPO2], tmp_path: Path
     ) -> None:
@@ -174,25 +147,6 @@ class TestLoggingCallback:
         restore(read_checkpoint(tmp_path / "early"), model, [again])
         model.learn(256, again, reset_num_timesteps=False)
         assert [row["time/total_timesteps"] for row in rows(path)] == ["256", "384"]
-
-    def test_last_report_comes_after_a_resume_at_the_end(
-        self, ppo2: Callable[..., PPO2], tmp_path: Path
-    ) -> None:
-        """A run may be killed between its last checkpoint and its last report."""
-        whole, model = LoggingCallback(256, [CsvLogger(tmp_path / "progress.csv")]), ppo2()
-        model.learn(384, [whole, CheckpointCallback(tmp_path / "checkpoint", 384, [whole])])
-        again, model = LoggingCallback(256, [CsvLogger(tmp_path / "progress.csv")]), ppo2()
-        restore(read_checkpoint(tmp_path / "checkpoint"), model, [again])
-        assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["256"]
-        model.learn(0, again, reset_num_timesteps=False)
-        assert [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")] == ["256", "384"]
-
-    def test_time_goes_on_where_it_was_after_a_resume(self, ppo2: Callable[..., PPO2]) -> None:
-        keep = Keep()
-        callback = LoggingCallback(64, [keep])
-        callback.load_state({"elapsed": 1000.0, "reported": 0, "outputs": {}})
-        ppo2().learn(64, callback)
-        assert 1000 < keep.reports[0].scalars["time/time_elapsed"] < 1100
 
 
 class TestConsole:
@@ -234,12 +188,6 @@ class TestConsole:
 
 
 class TestCsv:
-    def test_rows_are_appended(self, tmp_path: Path) -> None:
-        logger = CsvLogger(tmp_path / "progress.csv")
-        for steps in (1, 2):
-            logger.write(report(steps, train_loss=0.5))
-        assert (tmp_path / "progress.csv").read_text() == "time/total_timesteps,train/loss\n1,0.5\n2,0.5\n"
-
     def test_column_that_appears_later_is_empty_before(self, tmp_path: Path) -> None:
         logger = CsvLogger(tmp_path / "progress.csv")
         logger.write(report(1, train_loss=0.5))
@@ -260,11 +208,6 @@ class TestCsv:
         resumed.load_state(state)
         resumed.write(report(2, train_loss=0.25))
         assert (tmp_path / "progress.csv").read_text() == "time/total_timesteps,train/loss\n1,0.5\n2,0.25\n"
-
-    def test_second_run_of_learn_appends(self, tmp_path: Path) -> None:
-        CsvLogger(tmp_path / "progress.csv").write(report(1, train_loss=0.5))
-        CsvLogger(tmp_path / "progress.csv").write(report(2, train_loss=0.25))
-        assert [row["train/loss"] for row in rows(tmp_path / "progress.csv")] == ["0.5", "0.25"]
 
     def test_full_disk_leaves_whole_rows(self, tmp_path: Path, no_larger_files: Callable[[int], Any]) -> None:
         logger = CsvLogger(tmp_path / "progress.csv")
@@ -292,17 +235,6 @@ class TestCsv:
         resumed.write(report(4000, train_loss=0.25))
         steps = [row["time/total_timesteps"] for row in rows(tmp_path / "progress.csv")]
         assert steps == ["1000", "2000", "4000"]
-
-    def test_file_that_is_gone_begins_anew(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        logger = CsvLogger(tmp_path / "progress.csv")
-        logger.write(report(1, train_loss=0.5))
-        (tmp_path / "progress.csv").unlink()
-        state = logger.state()
-        logger.write(report(2, train_loss=0.25))
-        assert rows(tmp_path / "progress.csv") == [{"time/total_timesteps": "2", "train/loss": "0.25"}]
-        (tmp_path / "progress.csv").unlink()
-        CsvLogger(tmp_path / "progress.csv").load_state(state)
-        assert "progress.csv holds 0 of the 1 reports" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         "damage",
@@ -339,37 +271,12 @@ class TestCsv:
         assert [each.name for each in tmp_path.iterdir()] == ["progress.csv"]
         assert path.read_bytes() == before
 
-    def test_what_a_checkpoint_counts_is_on_the_disk(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        outputs = [CsvLogger(tmp_path / "progress.csv"), TensorBoardLogger(tmp_path / "tb")]
-        callback = LoggingCallback(1, outputs)
-        for output in outputs:
-            output.write(report(1, train_loss=0.5))
-            output.write(report(2, train_loss=0.5))
-        synced: set[str] = set()
-        monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.readlink(f"/proc/self/fd/{file}")))
-        callback._started = 0.0
-        callback._reported_step = 2
-        callback.state()
-        (events,) = (tmp_path / "tb").iterdir()
-        assert synced >= {str(tmp_path / "progress.csv"), str(events)}
-
 
 class TestTensorBoard:
     def scalars(self, folder: Path, tag: str) -> list[tuple[int, float]]:
         events = EventAccumulator(str(folder))
         events.Reload()
         return [(event.step, event.value) for event in events.Scalars(tag)]
-
-    def test_tensorboard_reads_the_scalars(self, tmp_path: Path) -> None:
-        logger = TensorBoardLogger(tmp_path)
-        for steps in (1, 2):
-            logger.write(report(steps, train_loss=steps / 2))
-        assert self.scalars(tmp_path, "train/loss") == [(1, 0.5), (2, 1.0)]
-        logger.close()
-        logger.write(report(3, train_loss=1.5))
-        assert self.scalars(tmp_path, "train/loss") == [(1, 0.5), (2, 1.0), (3, 1.5)]
 
     def test_tensorboard_hides_what_came_after_the_checkpoint(self, tmp_path: Path) -> None:
         logger = TensorBoardLogger(tmp_path)
@@ -386,7 +293,7 @@ class TestTensorBoard:
 
     def test_tensorboard_is_imported_with_the_first_report_only(self) -> None:
         program = (
-            "import sys, zoo.training.configured_callbacks\n"
+            "import sys, zoo.training.factories\n"
             "heavy = {'tensorboard', 'wandb', 'rich.progress', 'pandas', 'matplotlib'}\n"
             "print(sorted(heavy & set(sys.modules)))"
         )

@@ -33,13 +33,12 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return model.save("agent")
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_run_does_not_begin_with_weights_that_are_none(
-    agent: Path, value: float, capfd: pytest.CaptureFixture[str]
+    agent: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     files = read_agent(agent)
     name = next(iter(files.tensors))
-    files.tensors[name].flat[0] = value
+    files.tensors[name].flat[0] = np.nan
     write_agent(agent, files)
     assert status_of([*TRAIN, "init_from=agent"]) == 2
     told = capfd.readouterr().err

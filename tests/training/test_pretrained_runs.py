@@ -22,9 +22,9 @@ from zoo.cli import status_of
 from zoo.envs.config import EnvConfig
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import write_expert
+from zoo.training.experiment import TrainingInterrupted
 from zoo.training.expert_recording import record_expert
 from zoo.training.run_folder import RunFolder
-from zoo.training.train import TrainingInterrupted
 
 SHORT = [
     *("n_timesteps=128", "n_envs=2", "algo.n_steps=32", "algo.batch_size=64", "algo.n_epochs=1"),
@@ -69,27 +69,6 @@ def test_run_starts_as_a_clone_and_leaves_how_the_losses_went(expert: ExpertData
     assert not plain.run.path.joinpath("pretrain.csv").exists()
 
 
-def test_workers_all_start_as_the_clone(expert: ExpertData) -> None:
-    rates = ("pretrain.learning_rate=0.01", "algo.learning_rate=0", "workers=2")
-    result = zoo.train(config_of(*rates, "pretrain.n_epochs=20"))
-    assert result.is_complete
-    assert agreement(result, expert) > 0.9
-    assert len(losses(result.run)) > 1
-
-
-def test_statistics_stay_those_that_the_weights_were_trained_for() -> None:
-    def statistics(result: Any) -> dict[str, Any]:
-        return dict(result.algorithm.normalizer.state()["arrays"])
-
-    settings = ("env.normalize=true", "n_timesteps=64")
-    first = zoo.train(config_of(*settings, "pretrain.dataset=null"))
-    again = (*settings, f"init_from={first.run.path}", "algo.learning_rate=0")
-    alone = zoo.train(config_of(*again, "pretrain.dataset=null"))
-    cloned = zoo.train(config_of(*again, "pretrain.dataset=expert.npz", "pretrain.learning_rate=0"))
-    for name, array in statistics(alone).items():
-        np.testing.assert_array_equal(statistics(cloned)[name], array)
-
-
 class Kill(logging.Handler):
     """Sends a signal to this process once an epoch of pretraining has been told."""
 
@@ -103,7 +82,7 @@ class Kill(logging.Handler):
 
 
 def train_and_kill(config: dict[str, Any], number: int, epoch: int) -> Any:
-    logger, handler = logging.getLogger("zoo.training.configured_pretraining"), Kill(number, epoch)
+    logger, handler = logging.getLogger("zoo.training.pretraining"), Kill(number, epoch)
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -6,12 +6,8 @@ import contextlib
 import errno
 import json
 import os
-import random
 import re
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +20,6 @@ from gymnasium import spaces
 from zoo.algorithms.acer import ACER
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.algorithms.dqn import DQN
-from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic
@@ -33,8 +28,6 @@ from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore
 
 WIDTH = 500
 SMALL = {"name": "MlpPolicy", "net_arch": [8]}
-
-Limit = Callable[[int], contextlib.AbstractContextManager[None]]
 
 
 class StopAt(Callback):
@@ -130,8 +123,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("optimize", [False, True])
-@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize(("n_envs", "optimize"), [(1, True), (3, False)])
 def test_ten_checkpoints_write_the_memory_about_once(
     n_envs: int, optimize: bool, written: list[int], tmp_path: Path
 ) -> None:
@@ -150,15 +142,6 @@ def test_ten_checkpoints_write_the_memory_about_once(
     written.clear()
     write_checkpoint(tmp_path, learned(resumed, 300))
     assert sum(written) < 0.15 * size, "a resumed run goes on with what is there"
-
-
-def test_what_no_checkpoint_names_any_more_is_removed(tmp_path: Path) -> None:
-    """At most two memories stay, where between two checkpoints all that is stored was experienced anew."""
-    model = make(2, 200)
-    for steps in (60, 60, 200, 60, 200, 200):
-        write_checkpoint(tmp_path, learned(model, steps))
-        assert_nothing_else(tmp_path)
-    assert row_bytes(tmp_path) < 2.2 * 200 * 2 * WIDTH
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -180,21 +163,6 @@ def test_resumed_run_ends_as_if_it_had_never_stopped(optimize: bool, tmp_path: P
     assert content(model) == content(straight)
 
 
-def test_a_model_goes_on_with_the_memory_of_a_checkpoint_written_by_hand(tmp_path: Path) -> None:
-    def made() -> DQN:
-        return DQN(SMALL, "CartPole-v1", learning_starts=20, seed=0, compile=False, threads=1)
-
-    straight, later = made(), made()
-    straight.learn(60)
-    write_checkpoint(str(tmp_path), straight)
-    restore(read_checkpoint(str(tmp_path)), later)
-    for model in (straight, later):
-        model.learn(40, reset_num_timesteps=False)
-    assert len(later.memory) == len(straight.memory) == 100
-    ours, theirs = later.get_parameters(), straight.get_parameters()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
-
-
 def test_other_runs_in_the_same_folder_share_nothing(tmp_path: Path) -> None:
     """Not even one that stands at the same step, and goes on from the same checkpoint."""
     one = learned(make(), 120)
@@ -208,11 +176,6 @@ def test_other_runs_in_the_same_folder_share_nothing(tmp_path: Path) -> None:
         restore(read_checkpoint(tmp_path), again)
         assert content(again) == content(model)
     assert content(one) != content(other)
-
-
-def test_a_run_without_a_replay_memory_writes_one_file_of_arrays(tmp_path: Path) -> None:
-    PPO2(SMALL, "CartPole-v1", seed=0, compile=False, n_steps=32).learn(64, CheckpointCallback(tmp_path, 32))
-    assert len(list(tmp_path.iterdir())) == 4
 
 
 # When something goes wrong
@@ -346,105 +309,6 @@ def test_damaged_rows_of_the_newest_make_the_run_go_on_from_the_checkpoint_befor
     last = make()
     restore(read_checkpoint(folder), last)
     assert content(last) == content(run_at_200)
-
-
-def test_damaged_rows_that_both_checkpoints_have_are_named(run_at_200: DQN, tmp_path: Path) -> None:
-    folder = tmp_path / "before"
-    shared = named(folder)["checkpoint.json"][0]
-    assert shared in named(folder)["previous.json"]
-    flip_a_bit(shared)
-    with pytest.raises(ZooError, match=f"no checkpoint is whole: .*{shared.name} is damaged.*init_from="):
-        read_checkpoint(folder)
-
-
-@pytest.mark.parametrize("lose", [Path.unlink, lambda path: os.truncate(path, 5)], ids=["gone", "cut short"])
-def test_lost_rows_are_written_again(lose: Any, run_at_200: DQN, tmp_path: Path) -> None:
-    folder = tmp_path / "before"
-    shared = named(folder)["checkpoint.json"][0]
-    lose(shared)
-    write_checkpoint(folder, run_at_200)
-    assert shared.exists()
-    resumed = make()
-    restore(read_checkpoint(folder), resumed)
-    assert content(resumed) == content(run_at_200)
-
-
-def test_full_disk_keeps_the_checkpoints_that_there_are_and_the_run_goes_on(
-    run_at_200: DQN, no_larger_files: Limit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "before"
-    before = sorted(folder.iterdir())
-    with no_larger_files(4 * WIDTH):
-        run_at_200.learn(80, CheckpointCallback(folder, every=40), reset_num_timesteps=False)
-    assert run_at_200.num_timesteps == 280
-    assert sorted(folder.iterdir()) == before
-    lines = capsys.readouterr().err.splitlines()
-    assert [("File too large" in line, "the previous checkpoint" in line) for line in lines] == [
-        (True, True)
-    ] * 2
-    write_checkpoint(folder, run_at_200)
-    assert_nothing_else(folder)
-    resumed = make()
-    restore(read_checkpoint(folder), resumed)
-    assert content(resumed) == content(run_at_200)
-
-
-def test_a_run_killed_while_it_writes_checkpoints_leaves_what_it_had_stored(tmp_path: Path) -> None:
-    """Of a ring that has begun anew, and the next process goes on with the same files."""
-    program = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_replay_in_checkpoints import WIDTH, make, segments
-from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore
-segments.SMALLEST_SEGMENT = 32 * WIDTH
-model = make()
-if len(sys.argv) > 2:
-    restore(read_checkpoint(sys.argv[1]), model)
-print("starts", flush=True)
-model.learn(10**9, CheckpointCallback(sys.argv[1], every=20), reset_num_timesteps=False)
-"""
-    at, draws = 0, random.Random(3)
-    for resumed in ((), ("resumed",), ("resumed",)):
-        command = [sys.executable, "-c", program, str(tmp_path), *resumed]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            while steps_of(tmp_path) < at + 440:
-                assert process.poll() is None
-                time.sleep(0.01)
-            time.sleep(draws.uniform(0.0, 0.1))
-            process.kill()
-        model = make()
-        restore(read_checkpoint(tmp_path), model)
-        at = model.num_timesteps
-        straight = learned(make(), at)
-        assert rows_of(model) == rows_of(straight)
-
-
-def steps_of(folder: Path) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        return int(json.loads((folder / "checkpoint.json").read_text())["timesteps"])
-    return 0
-
-
-def rows_of(model: DQN) -> dict[str, bytes]:
-    return {name: column.tobytes() for name, column in model.memory.columns.items()}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("used", 10**13),
-        ("sizes", np.array([3 * 10**9, 1])),
-        ("heads", np.array([10**6, 0])),
-        ("sizes", [-5, 1]),
-    ],
-    ids=["more rows than there are", "larger rings", "heads outside", "less than nothing"],
-)
-def test_rings_of_another_memory_are_refused(name: str, value: Any) -> None:
-    state = learned(make(), 100).memory.state()
-    with pytest.raises(ValueError, match="its rings are not those of a memory of"):
-        make().memory.load_state({**state, name: np.array(value) if name != "used" else value})
 
 
 def make_acer(n_envs: int = 2, buffer_size: int = 400) -> ACER:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from zoo.algorithms.callback import PREEMPTED
 from zoo.algorithms.ppo2 import PPO2
 from zoo.errors import ZooError
-from zoo.training.job_runs import unfinished_run
 from zoo.training.run_folder import RunFolder
 
 
@@ -25,22 +23,6 @@ def test_runs_started_in_the_same_second_have_folders_of_their_own(tmp_path: Pat
     assert len(paths) == 24
     assert {path.parent for path in paths} == {tmp_path / "ppo2" / "CartPole-v1"}
     assert all("_s3" in path.name for path in paths)
-
-
-def test_env_id_with_a_slash_is_one_folder(tmp_path: Path) -> None:
-    assert RunFolder.create(tmp_path, "dqn", "ALE/Pong-v5", 0).path.parent == tmp_path / "dqn" / "ALE-Pong-v5"
-
-
-def test_unwritable_place_is_named(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("a file")
-    with pytest.raises(ZooError, match=r"can't make a run's folder in .*runs"):
-        RunFolder.create(tmp_path / "runs", "ppo2", "CartPole-v1", 0)
-
-
-def test_config_comes_back_as_it_was(run: RunFolder) -> None:
-    config = {"algo": {"name": "ppo2", "learning_rate": "lin_3e-4"}, "seed": 3, "callbacks": {"eval": None}}
-    run.write_config(config)
-    assert run.read_config() == config
 
 
 def test_record_of_a_finished_run_says_what_ran_where_and_how_far(
@@ -83,14 +65,6 @@ def test_record_names_the_commit_of_the_working_folder(
     assert run.read_record()["git_changed"] is True
 
 
-def test_record_outside_of_a_repository_has_no_commit(
-    tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run.start(seed=0)
-    assert run.read_record()["git_commit"] is None
-
-
 def test_record_of_a_run_that_raises_says_failed_and_why(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
     with pytest.raises(ZeroDivisionError), run.tracked(ppo2()):
         _ = 1 / 0
@@ -116,35 +90,6 @@ def test_finished_run_is_not_taken_up_again(run: RunFolder, ppo2: Callable[..., 
         RunFolder.reopen(run.path)
 
 
-def test_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ZooError, match="there is no run in"):
-        RunFolder.reopen(tmp_path)
-
-
-def test_run_that_goes_on_in_another_process_is_refused_until_that_is_dead(tmp_path: Path) -> None:
-    program = """
-import sys
-from zoo.training.run_folder import RunFolder
-run = RunFolder.create(sys.argv[1], "ppo2", "CartPole-v1", 0)
-run.start(seed=0)
-print(run.path, flush=True)
-sys.stdin.read()
-"""
-    other = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert other.stdout is not None
-    path = other.stdout.readline().strip()
-    with pytest.raises(ZooError, match="still going on"):
-        RunFolder.reopen(path)
-    other.kill()
-    other.wait()
-    assert RunFolder.reopen(path).read_record()["status"] == "running"
-
-
 def test_run_without_a_checkpoint_is_taken_up_with_empty_logs(run: RunFolder) -> None:
     run.start(seed=0)
     run.monitor.mkdir()
@@ -166,17 +111,6 @@ def test_run_killed_before_its_first_record_is_taken_up(run: RunFolder) -> None:
     assert not again.monitor.exists()
     again.start(seed=3)
     assert again.read_record()["status"] == "running"
-
-
-def test_run_killed_before_its_first_record_is_taken_up_by_its_job(tmp_path: Path) -> None:
-    with_record, without = (RunFolder.create(tmp_path, "ppo2", "CartPole-v1", seed) for seed in (1, 2))
-    for each, job in ((with_record, "sweep_1"), (without, "sweep_2")):
-        each.write_config({"seed": 7, "job": job})
-        each.close()
-    taken_up = unfinished_run(tmp_path, "sweep_2", lambda config: config["seed"] == 7)
-    assert taken_up is not None
-    assert (taken_up[0].path, taken_up[1]["seed"]) == (without.path, 7)
-    assert unfinished_run(tmp_path, "sweep_3", lambda config: True) is None
 
 
 def test_finished_run_that_lost_its_record_keeps_its_logs(run: RunFolder) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import zoo
 from zoo.agents.agent_folder import read_agent
-from zoo.training.starting_weights import differences
+from zoo.training.init_from import differences
 
 SMALL = {"net_arch": [8]}
 

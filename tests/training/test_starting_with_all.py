@@ -11,12 +11,8 @@ import pytest
 
 from zoo.cli import status_of
 from zoo.config.composing import compose
-from zoo.files.trees import lasting_parts, split
 from zoo.training.checkpoint import read_checkpoint
-from zoo.training.checkpoint_files import write_files
-from zoo.training.experiment import Experiment, Result
-from zoo.training.starting_weights import differing_precision
-from zoo.training.train import train
+from zoo.training.experiment import Experiment, Result, train
 
 USUAL = [
     *("tuned=none", "compile=false", "threads=1", "logger=none", "callbacks.eval.n_episodes=1"),
@@ -70,14 +66,6 @@ def test_optimizer_and_statistics_come_along_with_the_weights_of_the_last_checkp
         assert all(np.array_equal(found[name], expected[name]) for name in expected if name != "returns")
 
 
-def test_weights_alone_are_those_of_the_best_agent_and_the_optimizer_is_new() -> None:
-    first = trained(*PPO2)
-    second = begun(*PPO2, f"init_from={first.run.path}")
-    equal = has(second, stored(first))
-    assert not equal["policy.mean"]
-    assert not any(second.algorithm.tensors()["policy.mean"].tolist())
-
-
 @pytest.mark.parametrize(
     "more", [[], ["memory=prioritized"], ["algo.optimize_memory_usage=true", "memory.n_step=2"]]
 )
@@ -111,28 +99,6 @@ def test_what_begins_anew_all_the_same_is_said() -> None:
     calm = ["algo.learning_starts=0", "algo.exploration_initial_eps=0.1"]
     said = begun(*DQN, f"init_from={first.run.path}", "init_with=all", *calm).changed_settings
     assert said == ["algo.learning_starts: 50 → 0", "algo.exploration_initial_eps: 1.0 → 0.1"]
-
-
-def test_another_precision_is_among_what_differs() -> None:
-    first = trained(*PPO2)
-    with Experiment(compose("train", [*PPO2, f"init_from={first.run.path}", "seed=2"])) as experiment:
-        algorithm = experiment.algorithm
-        checkpoint = read_checkpoint(first.run.checkpoint)
-        assert list(differing_precision(algorithm, checkpoint)) == []
-        checkpoint.algorithm["runtime"]["precision"] = "bf16"
-        assert list(differing_precision(algorithm, checkpoint)) == ["precision: bf16 → float32"]
-
-
-def test_workers_begin_with_the_optimizer_too() -> None:
-    first = trained(*PPO2)
-    second = trained(*PPO2, f"init_from={first.run.path}", "init_with=all", "workers=2", "n_timesteps=128")
-    assert second.algorithm.n_updates > 0
-    assert not all(has_equal(second, stored(first)))
-
-
-def has_equal(result: Result, tensors: dict[str, Any]) -> list[bool]:
-    ours = result.algorithm.tensors()
-    return [np.array_equal(ours[name].numpy(), values) for name, values in tensors.items()]
 
 
 def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,71 +149,3 @@ def test_agent_alone_has_no_optimizer(capsys: pytest.CaptureFixture[str]) -> Non
     trained(*DQN).run.agent.rename("alone")
     assert status_of(["train", *DQN, "init_from=alone", "init_with=optimizer"]) == 2
     assert "it is an agent alone, and only a run has more than weights" in capsys.readouterr().err
-
-
-def test_start_says_what_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    dqn, ppo2 = trained(*DQN).run.path, trained(*PPO2).run.path
-    for settings, run, expected in (
-        (DQN, dqn, "weights, optimizer and replay memory of the last checkpoint of"),
-        (PPO2, ppo2, "weights and optimizer of the last checkpoint of"),
-    ):
-        capsys.readouterr()
-        assert status_of(["train", *settings, f"init_from={run}", "init_with=all", "verbose=1"]) == 0
-        assert capsys.readouterr().out.startswith(f"start   with {expected} {run}\n")
-
-
-def change(result: Result, tensors: Any = None, rows: Any = None) -> None:
-    """Write the checkpoint again with other tensors, or other rows in each segment of its memory."""
-    folder = result.run.checkpoint
-    checkpoint = read_checkpoint(folder)
-    algorithm = checkpoint.algorithm
-    if tensors is not None:
-        algorithm["tensors"] = tensors(algorithm["tensors"])
-    if rows is not None:
-        segments = algorithm["memory"]["segments"]
-        algorithm["memory"]["segments"] = {first: rows(dict(each)) for first, each in segments.items()}
-    arrays, values = split(algorithm)
-    write_files(folder, arrays, {"timesteps": checkpoint.timesteps, "algorithm": values}, {})
-
-
-def text_for_one(tensors: dict[str, Any]) -> dict[str, Any]:
-    return {**tensors, sorted(tensors)[0]: "x"}
-
-
-def not_finite(arrays: dict[str, Any]) -> dict[str, Any]:
-    name = next(name for name, array in arrays.items() if array.dtype.kind == "f")
-    return {**arrays, name: np.full_like(arrays[name], np.nan)}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tensors": lambda tensors: "x"}, "not all of its tensors are arrays"),
-        ({"tensors": text_for_one}, "not all of its tensors are arrays"),
-        ({"tensors": not_finite}, "has values that are not finite; init_with=weights"),
-        (
-            {"rows": lambda rows: {**rows, "rewards": rows["rewards"][:1]}},
-            "its replay memory does not fit: its rows are not those of this memory",
-        ),
-    ],
-)
-def test_checkpoint_of_another_form_is_one_line(
-    changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = trained(*DQN)
-    change(first, **changes)
-    capsys.readouterr()
-    status = status_of(["train", *DQN, f"init_from={first.run.path}", "init_with=all"])
-    told = capsys.readouterr().err
-    assert status == 2, told
-    assert message in told
-    assert "Traceback" not in told
-
-
-def test_rows_of_a_memory_get_names_of_their_own() -> None:
-    first = trained(*DQN)
-    second = begun(*DQN, f"init_from={first.run.path}", "init_with=all")
-    theirs = lasting_parts(read_checkpoint(first.run.checkpoint).algorithm).values()
-    ours = lasting_parts(second.algorithm.state()).values()
-    assert {part.name for part in theirs}.isdisjoint(part.name for part in ours)
-    assert theirs

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo.algorithms.callback import Callback, Training
 from zoo.algorithms.ppo2 import PPO2
-from zoo.training.eval_callback import EvalCallback
-from zoo.training.stopping import (
+from zoo.training.callbacks import (
+    EvalCallback,
     StopTrainingOnMaxEpisodes,
     StopTrainingOnNoModelImprovement,
     StopTrainingOnRewardThreshold,
@@ -27,16 +26,6 @@ def evaluation() -> EvalCallback:
     return EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=0)
 
 
-def test_run_ends_with_the_evaluation_that_reaches_the_threshold(
-    ppo2: Callable[..., PPO2], evaluation: EvalCallback
-) -> None:
-    model = ppo2()
-    model.learn(6400, [evaluation, StopTrainingOnRewardThreshold(evaluation, 1.0)])
-    assert model.num_timesteps == 64
-    assert model.stop_reason is not None
-    assert "has reached the threshold 1" in model.stop_reason
-
-
 def test_reaching_the_threshold_exactly_is_enough(
     ppo2: Callable[..., PPO2], evaluation: EvalCallback
 ) -> None:
@@ -48,50 +37,6 @@ def test_reaching_the_threshold_exactly_is_enough(
         again = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=0)
         model = ppo2().learn(128, [again, StopTrainingOnRewardThreshold(again, float(threshold))])
         assert model.num_timesteps == steps
-
-
-def test_before_the_first_evaluation_there_is_nothing_to_compare(
-    ppo2: Callable[..., PPO2], evaluation: EvalCallback
-) -> None:
-    """Callbacks that stand before the evaluation see it at the next one."""
-    threshold = StopTrainingOnRewardThreshold(evaluation, 1.0)
-    no_better = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=0)
-    model = ppo2().learn(6400, [no_better, threshold, evaluation])
-    assert model.num_timesteps == 128
-    assert no_better.state()["n_seen"] == 1
-
-
-def test_an_evaluation_counts_once_however_often_it_is_seen(
-    ppo2: Callable[..., PPO2], evaluation: EvalCallback
-) -> None:
-    no_better = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=5)
-    no_better.load_state(ALREADY_PERFECT)
-    model = ppo2().learn(64, [evaluation, no_better])
-    counted = no_better.state()
-    assert counted == {"n_seen": 1, "n_without": 1, "best": 500.0}
-    no_better.on_steps(model)
-    assert no_better.state() == counted
-
-
-def test_the_first_reason_to_stop_stays(ppo2: Callable[..., PPO2], evaluation: EvalCallback) -> None:
-    class Stopping(Callback):
-        every = 64
-
-        def on_steps(self, algorithm: Training) -> None:
-            algorithm.request_stop("enough")
-
-    no_better = StopTrainingOnNoModelImprovement(evaluation, max_no_improvement_evals=0)
-    no_better.load_state(ALREADY_PERFECT)
-    threshold = StopTrainingOnRewardThreshold(evaluation, 1.0)
-    for stop in (no_better, threshold):
-        model = ppo2().learn(6400, [Stopping(), evaluation, stop])
-        assert (model.num_timesteps, model.stop_reason) == (64, "enough")
-
-
-def test_run_goes_on_below_the_threshold(ppo2: Callable[..., PPO2], evaluation: EvalCallback) -> None:
-    model = ppo2()
-    model.learn(256, [evaluation, StopTrainingOnRewardThreshold(evaluation, 501.0)])
-    assert model.num_timesteps == 256
 
 
 def test_run_ends_after_evaluations_without_a_better_one(
@@ -111,12 +56,6 @@ def test_first_evaluations_do_not_count_for_no_improvement(
     stop.load_state(ALREADY_PERFECT)
     ppo2().learn(6400, [evaluation, stop])
     assert evaluation.n_evaluations == 7
-
-
-def test_count_without_improvement_goes_on_after_a_resume(evaluation: EvalCallback) -> None:
-    stop = StopTrainingOnNoModelImprovement(evaluation, 2)
-    stop.load_state({"n_seen": 4, "n_without": 2, "best": 30.0})
-    assert stop.state() == {"n_seen": 4, "n_without": 2, "best": 30.0}
 
 
 class Level(gym.Env[Any, Any]):

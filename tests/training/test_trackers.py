@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from zoo.algorithms.ppo2 import PPO2
 from zoo.config.composing import compose
 from zoo.errors import ZooError
-from zoo.training.loggers import CsvLogger, Ending, Logger, Report
-from zoo.training.logging_callback import LoggingCallback
-from zoo.training.trackers import Trackers
-from zoo.training.train import train
+from zoo.training.experiment import train
+from zoo.training.loggers import CsvLogger, Ending, Logger, Report, Trackers
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=1", "n_timesteps=256", "algo.n_steps=64"),
@@ -59,34 +56,6 @@ def test_tracker_that_raises_is_told_once_and_switched_off(
     assert line.startswith("zoo: Raising: ")
     assert line.endswith("it is switched off, and the run goes on")
     assert (tmp_path / "progress.csv").read_text().splitlines()[1:] == ["1", "2"]
-
-
-def test_training_with_a_broken_tracker_ends_as_without(
-    ppo2: Callable[..., PPO2], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raising = Raising("write", ValueError("no"))
-    model = ppo2().learn(256, LoggingCallback(64, [raising, CsvLogger(tmp_path / "progress.csv")]))
-    assert model.num_timesteps == 256
-    assert raising.calls == 1
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert len((tmp_path / "progress.csv").read_text().splitlines()) == 5
-
-
-def test_two_trackers_of_one_class_keep_their_own_states() -> None:
-    class Counting(Logger):
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def state(self) -> dict[str, Any]:
-            return {"number": self.number}
-
-        def load_state(self, values: dict[str, Any]) -> None:
-            self.number = values["number"]
-
-    states = Trackers([Counting(1), Counting(2)]).state()
-    again = [Counting(0), Counting(0)]
-    Trackers(again).load_state(states)
-    assert [each.number for each in again] == [1, 2]
 
 
 MODULE = """
@@ -156,15 +125,6 @@ def test_wrong_tracker_is_named_before_anything_starts(module: str, own: list[st
     assert message in str(caught.value)
     assert "logger." in str(caught.value)
     assert not list(Path("runs").glob("*/*/*"))
-
-
-@pytest.mark.parametrize(
-    ("override", "is_on"), [("true", True), ("false", False), ("null", False), ("{histograms: true}", True)]
-)
-def test_tensorboard_is_switched_by_one_word(override: str, is_on: bool) -> None:
-    logger = compose("train", [*SHORT, f"logger.tensorboard={override}"]).logger
-    assert (logger.tensorboard is not None) == is_on
-    assert not is_on or logger.tensorboard.histograms == ("histograms" in override)
 
 
 def test_documented_example_of_a_tracker_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import zoo
-from zoo.config.composing import as_hydra_reads, as_overrides
+from zoo.config.composing import as_hydra_reads
 from zoo.errors import ZooError
 from zoo.files.tensors import read_tensors
 
@@ -82,8 +82,3 @@ def test_values_come_through_as_they_are(value: Any) -> None:
     config = zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", f"env.kwargs.x={as_hydra_reads(value)}"])
     assert config.env.kwargs.x == value
     assert type(config.env.kwargs.x) is type(value) or isinstance(value, list | dict)
-
-
-def test_numbers_and_paths_of_libraries_are_taken() -> None:
-    settings = {"a": np.float64(0.5), "b": np.int64(3), "c": Path("runs/x"), "algo": {"gamma": 0.9}}
-    assert as_overrides(settings) == ["a=0.5", "b=3", "c='runs/x'", "algo.gamma=0.9"]

@@ -12,15 +12,11 @@ import pytest
 
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo2 import PPO2
-from zoo.algorithms.sac import SAC
 from zoo.config.composing import compose
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
-from zoo.training.experiment import Experiment
-from zoo.training.loggers import Logger
-from zoo.training.trackers import Trackers
-from zoo.training.train import train
-from zoo.training.video_callback import VideoCallback
+from zoo.training.callbacks import VideoCallback
+from zoo.training.experiment import Experiment, train
 
 CARTPOLE = EnvConfig(id="CartPole-v1")
 
@@ -56,18 +52,6 @@ def test_run_with_videos_ends_with_the_same_weights_bit_for_bit() -> None:
     ]
     assert all(n_frames(path) == 10 for path in filmed.run.videos.iterdir())
     assert not plain.run.videos.exists()
-
-
-def test_random_actions_in_videos_leave_the_training_of_sac_alone(tmp_path: Path) -> None:
-    def trained(callbacks: list[Callback]) -> dict[str, Any]:
-        options: dict[str, Any] = {"learning_starts": 32, "batch_size": 16, "buffer_size": 500}
-        model = SAC({"net_arch": [8]}, "Pendulum-v1", seed=0, compile=False, threads=1, **options)
-        return model.learn(96, callbacks).get_parameters()
-
-    pendulum = EnvConfig(id="Pendulum-v1")
-    video = VideoCallback(pendulum, tmp_path / "videos", every=32, length=4, deterministic=False)
-    assert same(trained([]), trained([video]))
-    assert len(list((tmp_path / "videos").iterdir())) == 3
 
 
 class Preempt(Callback):
@@ -125,19 +109,6 @@ def test_video_that_cannot_be_written_is_told_once_and_training_goes_on(
     assert line.endswith("the run goes on without it")
 
 
-def test_video_is_handed_to_the_trackers(ppo2: Callable[..., PPO2], tmp_path: Path) -> None:
-    class Keep(Logger):
-        def __init__(self) -> None:
-            self.videos: list[tuple[str, Path, int]] = []
-
-        def video(self, name: str, path: Path, timesteps: int) -> None:
-            self.videos.append((name, path, timesteps))
-
-    keep = Keep()
-    ppo2().learn(128, [VideoCallback(CARTPOLE, tmp_path, every=64, length=3, trackers=Trackers([keep]))])
-    assert keep.videos == [("eval/video", tmp_path / f"step-{steps:09}.mp4", steps) for steps in (64, 128)]
-
-
 def test_what_cannot_be_filmed_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ZooError, match="can't film Zoo/Identity-v0"):
         train(compose("train", [*SHORT, "env=Zoo/Identity-v0", *FILMING]))
@@ -147,9 +118,3 @@ def test_what_cannot_be_filmed_is_refused_before_anything_starts(monkeypatch: py
     with pytest.raises(ZooError, match="moviepy"):
         train(compose("train", [*SHORT, *FILMING]))
     assert not list(Path("runs").glob("*/*/*"))
-
-
-def test_whole_episode_is_filmed_without_a_length(ppo2: Callable[..., PPO2], tmp_path: Path) -> None:
-    env = EnvConfig(id="CartPole-v1", max_episode_steps=8)
-    ppo2().learn(64, [VideoCallback(env, tmp_path, every=64, length=None)])
-    assert n_frames(tmp_path / "step-000000064.mp4") == 9

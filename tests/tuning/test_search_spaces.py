@@ -68,10 +68,6 @@ def test_key_on_the_command_line_is_not_searched() -> None:
     assert plan.base["algo"]["gamma"] == 0.97
 
 
-def test_choosing_a_policy_leaves_its_parts_to_the_search() -> None:
-    assert "policy.net_arch" in plan_for("ppo2", "policy=LnMlpPolicy").space.dimensions
-
-
 def test_space_is_changed_extended_and_shortened_on_the_command_line() -> None:
     new = "space.algo.adam_eps={type: float, low: 1e-8, high: 1e-4, log: true}"
     without = ("~space.algo.vf_coef", "space.algo.ent_coef=null")
@@ -120,19 +116,9 @@ def test_space_that_the_algorithm_refuses_is_told(ppo2: Plan, path: str, values:
         Space(space).check(ppo2.base)
 
 
-def test_dimension_of_another_kind_takes_the_place_of_that_of_the_file() -> None:
-    plan = plan_for("ppo2", "space.algo.vf_coef={type: categorical, choices: [0.25, 0.5]}")
-    assert plan.space.describe()["algo.vf_coef"] == "{type: categorical, choices: [0.25, 0.5]}"
-
-
 def test_batches_are_never_larger_than_the_rollout_they_are_of() -> None:
     for values in drawn(plan_for("ppo2", "n_envs=3"), 50):
         assert values["algo.batch_size"] <= 3 * values["algo.n_steps"]
-
-
-def test_random_steps_leave_most_of_a_trial_to_learn_in() -> None:
-    plan = plan_for("dqn", "n_timesteps=2000")
-    assert max(values["algo.learning_starts"] for values in drawn(plan, 30)) == 400
 
 
 def test_values_of_a_config_can_be_drawn_again() -> None:
@@ -189,12 +175,6 @@ def test_first_trial_can_have_the_values_of_every_tuned_file(algo: str) -> None:
         for place, value in drawn_again.items():
             if isinstance(value, int) and place != "algo.learning_starts":  # of which a short trial has less
                 assert value == value_at(config, place), f"{path.stem}: {place}"
-
-
-def test_values_that_look_each_other_up_in_a_circle_are_refused() -> None:
-    each = {"type": "int", "low": 1, "high": 2}
-    with pytest.raises(ZooError, match="circle"):
-        Space({"algo": {"a": {**each, "at_most": ["algo.b"]}, "b": {**each, "at_most": ["algo.a"]}}})
 
 
 def test_empty_space_is_refused() -> None:

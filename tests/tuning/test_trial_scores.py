@@ -10,8 +10,8 @@ from optuna.trial import create_trial
 from small_studies import plan_of
 
 from zoo.training.evaluation import Evaluation
-from zoo.tuning.finals import Ranked, _score
 from zoo.tuning.objective import Training, steps_to
+from zoo.tuning.reevaluate import Ranked, _score
 from zoo.tuning.report import Result, _source, table
 
 
@@ -37,14 +37,6 @@ def ranked(*samples: list[float]) -> Ranked:
     result = Result(plan, [trial], [found], trial, None, Path("trials.csv"), None, [])
     found.runs = [table(result).splitlines()[1], list(_source(plan, trial, [found], 1))[1]]
     return found
-
-
-def test_one_fresh_seed_has_no_interval() -> None:
-    found = ranked([1.0, 2.0, 3.0])
-    assert found.interval is None
-    in_table, in_file = found.runs
-    assert "2 [n/a]" in in_table
-    assert in_file == "On 1 fresh seed: interquartile mean 2, no interval."
 
 
 def test_several_fresh_seeds_have_one() -> None:

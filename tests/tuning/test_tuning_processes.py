@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -116,45 +115,6 @@ def test_signal_ends_the_study_cleanly_and_the_same_command_goes_on() -> None:
     assert not list(Path(f"{STUDY}/study.db.workers").glob("*-*.lock"))
 
 
-LOSES_SIGNALS = """
-import os
-import signal
-
-import gymnasium as gym
-from gymnasium.envs.classic_control import CartPoleEnv
-
-
-class LosesSignals(CartPoleEnv):
-    made = 0
-
-    def __init__(self):
-        super().__init__()
-        LosesSignals.made += 1
-        if LosesSignals.made == 3:
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-            except KeyboardInterrupt as error:
-                WHAT_BECOMES_OF_IT
-
-
-gym.register("LosesSignals-v0", LosesSignals, max_episode_steps=50)
-"""
-
-
-@pytest.mark.parametrize("what", ['raise RuntimeError("another error") from error', "pass"])
-def test_signal_that_is_lost_on_its_way_ends_the_study_all_the_same(working_folder: Path, what: str) -> None:
-    (working_folder / "loses.py").write_text(LOSES_SIGNALS.replace("WHAT_BECOMES_OF_IT", what))
-    process = started(
-        *("env=loses:LosesSignals-v0", "env.check=false", "n_trials=1", "pruner=none"),
-        *("n_timesteps=10000000", "n_evaluations=1000", "algo.n_steps=16"),
-    )
-    with ended_at_last(process):
-        output = process.communicate(timeout=SECONDS)[0]
-    assert process.returncode == 130, output
-    found = trials(Path("runs/tune/a2c/loses-LosesSignals-v0/default"), "a2c/loses:LosesSignals-v0/default")
-    assert [trial.state.name for trial in found] == ["FAIL", "WAITING"]
-
-
 @pytest.mark.slow
 def test_killed_process_is_replaced_by_another_that_runs_its_trial_again(
     working_folder: Path,
@@ -188,24 +148,3 @@ def test_multirun_of_workers_runs_each_trial_once() -> None:
         output = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == 0, output
     assert [trial.state.name for trial in trials()] == ["COMPLETE"] * 6
-
-
-@pytest.mark.slow
-def test_bad_defaults_are_tuned_to_a_solved_environment() -> None:
-    command = [
-        *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_trials=30", "n_timesteps=50000", "n_envs=8"),
-        *("seed=1", "algo.n_minibatches=4"),
-    ]
-    process = subprocess.run(
-        [sys.executable, "-c", TUNE, "tune", *command], capture_output=True, text=True, check=False
-    )
-    assert process.returncode == 0, process.stderr
-    text = Path("runs/tune/ppo2/CartPole-v1/default/best.yaml").read_text()
-    found = re.search(r"interquartile mean ([\d.]+)", text)
-    assert found is not None
-    assert float(found[1]) >= 490
-    states = optuna.load_study(
-        study_name="ppo2/CartPole-v1/default",
-        storage="sqlite:///runs/tune/ppo2/CartPole-v1/default/study.db",
-    )
-    assert any(trial.state.name == "PRUNED" for trial in states.trials)

@@ -20,14 +20,13 @@ from safetensors.numpy import load_file
 import zoo
 from zoo.cli import status_of
 from zoo.errors import ZooError
-from zoo.training.checkpoint_files import (
+from zoo.training.checkpoint import (
     check_workers,
     read_files,
     read_files_of_worker,
-    write_arrays,
     write_files,
 )
-from zoo.training.job import Task, first_host, slurm_task, tasks_on_nodes
+from zoo.training.slurm import Task, first_host, slurm_task, tasks_on_nodes
 from zoo.training.workers import CONFIG, READY, Crew, config_of
 
 COMMON = [
@@ -122,16 +121,12 @@ def _all_stands_in_one_folder(whole: Path, resumed: Path, n_envs: int) -> None:
     steps = [json.loads((run / "run.json").read_text())["timesteps"] for run in (whole, resumed)]
     assert steps[0] == steps[1] >= 700
     for run in (whole, resumed):
-        values, arrays = read_files(run / "checkpoint")
-        share, others_arrays = read_files_of_worker(run / "checkpoint", 1)
-        assert values["algorithm"]["counts"]["n_episodes"] <= n_episodes
-        assert share["algorithm"]["counts"]["num_timesteps"] == values["timesteps"]
-        tensors = [name for name in arrays if name.startswith("tensors/")]
-        assert tensors
-        assert_equal(
-            {name: arrays[name] for name in tensors}, {name: others_arrays[name] for name in tensors}
-        )
-        generators = values["algorithm"]["generators"]["rng"], share["algorithm"]["generators"]["rng"]
+        values, state = read_files(run / "checkpoint")
+        share = read_files_of_worker(run / "checkpoint", 1)
+        assert state["counts"]["n_episodes"] <= n_episodes
+        assert share["counts"]["num_timesteps"] == values["timesteps"]
+        assert_equal(state["tensors"], share["tensors"])
+        generators = state["generators"]["rng"], share["generators"]["rng"]
         assert generators[0] != generators[1], "workers draw the same numbers"
 
 
@@ -168,10 +163,7 @@ def test_worker_that_dies_ends_the_run_and_its_checkpoint_stays(
     assert record["status"] == "failed"
     assert told[0] in record["error"]
     values, _ = read_files(run / "checkpoint")
-    assert (
-        values["timesteps"]
-        == read_files_of_worker(run / "checkpoint", 1)[0]["algorithm"]["counts"]["num_timesteps"]
-    )
+    assert values["timesteps"] == read_files_of_worker(run / "checkpoint", 1)["counts"]["num_timesteps"]
 
 
 def test_first_worker_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -317,15 +309,15 @@ def test_first_worker_chooses_between_gpus_and_processors_for_all(
     crew = Crew(2, None)
     crew._store = torch.distributed.HashStore()
     crew._store.set(f"{READY}/1", "")
-    crew.start({"device": asked}, Path("/runs/checkpoint"), on_gpus=on_gpus)
-    assert json.loads(crew._store.get(CONFIG)) == [{"device": told}, "/runs/checkpoint"]
+    crew.start({"device": asked}, on_gpus=on_gpus)
+    assert json.loads(crew._store.get(CONFIG)) == {"device": told}
     assert met == [{"n_here": 2, "on_gpus": on_gpus}]
 
 
 def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:
     """A config that somebody has edited does not make another run of this one, with a part of its state."""
-    values = {"timesteps": 8, "algorithm": {}}
-    write_files(tmp_path, {}, values, {}, lambda: lambda: [write_arrays(tmp_path, 8, {}, {})])
+    share = {"tensors": "8-0123abcd.safetensors", "tensors_checksum": 0, "parts": {}, "algorithm": {}}
+    write_files(tmp_path, {}, {"timesteps": 8}, lambda: lambda: [share])
     check_workers(tmp_path, 2)
     for n_workers in (1, 3):
         with pytest.raises(ZooError, match=rf"of workers=2, and can't go on with workers={n_workers}"):

@@ -12,10 +12,9 @@ from zoo.config.plot_settings import CompareSettings
 from zoo.errors import ZooError
 from zoo.files.plain_data import plain
 from zoo.files.printing import one_line, say, show
-from zoo.plots.comparison import Comparison, compared_sides, sentence, two_sides
-from zoo.plots.finding import find_runs
+from zoo.plots.compare import Comparison, compared_sides, sentence, two_sides
 from zoo.plots.groups import as_typed, keys_of
-from zoo.plots.run import Run, Score, problems_of, read_run
+from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
 from zoo.plots.scores import SCORE_NAMES, read_references
 
 DIFFERENCES_SHOWN = 12

@@ -64,7 +64,7 @@ def findings() -> dict[str, Any]:
     """Return what was found out, by subject; what hangs or crashes is a process of its own and says so."""
     from zoo.envs.camera import has_display, render_offscreen
     from zoo.errors import PACKAGES_OF_EXTRAS
-    from zoo.training.run_record import machine
+    from zoo.training.run_folder import machine
     from zoo.version import __version__
 
     with ThreadPoolExecutor() as pool:

@@ -12,8 +12,8 @@ from zoo.config.paths import shown
 from zoo.config.settings import EnjoySettings
 from zoo.errors import ZooError
 from zoo.files.printing import show
+from zoo.training.evaluation import Played
 from zoo.training.opened_agent import OpenedAgent, open_agent
-from zoo.training.played import Played
 
 if TYPE_CHECKING:
     from zoo.envs.stepper import EnvStepper

@@ -14,16 +14,22 @@ from zoo.config.plot_settings import PlotSettings
 from zoo.errors import ZooError, nearest
 from zoo.files import atomic
 from zoo.files.printing import one_line, say, show
-from zoo.plots.curves import CurveChoices, curves_figure, curves_of
-from zoo.plots.drawing import PICTURES, house_style, picture
-from zoo.plots.finding import find_runs
+from zoo.plots.curves import CurveChoices, curves_of, refuse_unknown_scalar
+from zoo.plots.figures import (
+    PICTURES,
+    aggregates_figure,
+    curves_figure,
+    house_style,
+    improvement_figure,
+    picture,
+    profiles_figure,
+    run_figure,
+    scores_figure,
+)
 from zoo.plots.groups import Group, grouped, keys_of
 from zoo.plots.report import run_report, sweep_report
-from zoo.plots.run import Run, Score, problems_of, read_run
-from zoo.plots.run_figure import run_figure
+from zoo.plots.runs import Run, Score, find_runs, problems_of, read_run
 from zoo.plots.scores import GroupScore, Methods, methods_of, read_references, scored
-from zoo.plots.series import refuse_unknown_scalar
-from zoo.plots.statistic_figures import aggregates_figure, improvement_figure, profiles_figure, scores_figure
 from zoo.plots.tables import TEXTS, aggregate_table, improvement_table, profile_table, score_table
 
 if TYPE_CHECKING:

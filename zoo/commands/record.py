@@ -11,8 +11,8 @@ from zoo.config.paths import shown
 from zoo.config.recording import RecordSettings
 from zoo.errors import ZooError
 from zoo.files.printing import show
+from zoo.training.evaluation import Played
 from zoo.training.opened_agent import OpenedAgent, open_agent
-from zoo.training.played import Played
 
 
 def run(config: Mapping[str, Any]) -> None:

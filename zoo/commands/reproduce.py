@@ -15,7 +15,7 @@ from zoo.files.plain_data import with_finite_numbers
 from zoo.files.printing import one_line, show
 
 if TYPE_CHECKING:
-    from zoo.training.reproducing import Reproduction
+    from zoo.training.reproduce import Reproduction
 
 DIFFERENT = 1
 """Exit status where the runs are not equal."""
@@ -26,7 +26,7 @@ def run(config: Mapping[str, Any]) -> int:
 
     Returns 0 if all that can be compared is equal, 1 if not, 130 if the new run was interrupted.
     """
-    from zoo.training.reproducing import reproduce
+    from zoo.training.reproduce import reproduce
 
     settings = build(ReproduceSettings, config, "")
     if settings.run is None:

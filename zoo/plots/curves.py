@@ -2,29 +2,259 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
-from zoo.plots.drawing import caption, look, new_figure, shorten_ticks, title
 from zoo.plots.groups import Group
-from zoo.plots.series import Curve, binned, curve, series_of, smoothed
+from zoo.plots.runs import ELAPSED, STEPS, Run
+from zoo.training import statistics
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+Array = NDArray[np.float64]
 
-PANELS_LIMIT = 60
-LINES_LIMIT = 28
+Y_AXES = ("train", "eval", "length")
 
-X_LABELS = {"steps": "environment steps", "episodes": "episodes", "hours": "hours"}
-Y_LABELS = {"train": "return in training", "eval": "return in evaluation", "length": "episode length"}
+USUAL_WINDOW = 100
+"""Episodes of which a training curve shows the mean, or a tenth of them where there are fewer than 1,000."""
+N_POINTS = 400
+"""Points of a curve that several runs share, and bins into which longer series are put."""
+
+SAME_LENGTH = 0.93
+"""Runs are as long as each other where the shortest has this share of the longest."""
+
+_RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points in the order of x."""
+
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What several runs have in common, at shared values of x."""
+
+    x: Array
+    center: Array
+    low: Array | None
+    high: Array | None
+    n_runs: NDArray[np.int64]
+    """How many runs have got to each x."""
+
+
+def series_of(run: Run, x: str, y: str) -> Series | None:
+    """Return the points of one run: y is ``train``, ``eval``, ``length``, or a scalar of ``progress.csv``.
+
+    None where the run has no such points.
+    """
+    if y in ("train", "length"):
+        return _episodes(run, x, y)
+    if y == "eval":
+        evaluations = run.evaluations()
+        return None if evaluations is None else _at_steps(run, x, evaluations.timesteps, evaluations.means)
+    progress = run.progress()
+    if y not in progress or STEPS not in progress:
+        return None
+    return _at_steps(run, x, progress[STEPS], progress[y])
+
+
+def _episodes(run: Run, x: str, y: str) -> Series | None:
+    episodes = run.episodes()
+    if episodes is None:
+        return None
+    values = episodes.returns if y == "train" else episodes.lengths
+    if x == "episodes":
+        return Series(np.arange(1.0, len(values) + 1), values)
+    return _ordered(episodes.ends if x == "steps" else episodes.seconds / 3600, values)
+
+
+def _at_steps(run: Run, x: str, steps: Array, values: Array) -> Series | None:
+    """Return values that are known by their steps, at these steps, or at the episodes or hours until then."""
+    if x == "steps":
+        return _ordered(steps, values)
+    ruler = _ruler(run, x)
+    if ruler is None:
+        return None
+    return _ordered(np.interp(steps, *ruler), values)
+
+
+def _ruler(run: Run, x: str) -> tuple[Array, Array] | None:
+    """Return steps, and the episodes or hours that had gone by at each."""
+    progress = run.progress()
+    name, unit = (ELAPSED, 3600.0) if x == "hours" else ("time/episodes", 1.0)
+    if name in progress and STEPS in progress:
+        known = np.isfinite(progress[name]) & np.isfinite(progress[STEPS])
+        steps, gone_by = progress[STEPS][known], progress[name][known] / unit
+    else:
+        episodes = run.episodes()
+        if episodes is None:
+            return None
+        steps = episodes.ends
+        gone_by = episodes.seconds / 3600 if x == "hours" else np.arange(1.0, len(steps) + 1)
+    if not len(steps):
+        return None
+    order = np.argsort(steps, kind="stable")
+    return np.concatenate([[0.0], steps[order]]), np.concatenate([[0.0], gone_by[order]])
+
+
+def _ordered(x: Array, y: Array) -> Series | None:
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    if not len(x):
+        return None
+    order = np.argsort(x, kind="stable")
+    return Series(x[order], y[order])
+
+
+def known_scalars(runs: Sequence[Run]) -> list[str]:
+    """Return the names of all scalars that these runs have logged."""
+    return sorted({name for run in runs for name in run.progress()})
+
+
+def refuse_unknown_scalar(y: str, runs: Sequence[Run]) -> None:
+    """Raise `ZooError` if no run has logged a scalar of this name."""
+    if y in Y_AXES:
+        return
+    names = known_scalars(runs)
+    if y not in names:
+        there = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise ZooError(
+            f"y={one_line(y)}: no run has logged that{nearest(y, [*Y_AXES, *names])} (train, eval, length"
+            f"{', or a scalar such as ' + there if names else ''})"
+        )
+
+
+def smoothed(series: Series, smooth: int | str, y: str) -> Series:
+    """Return the series with each y the mean of the ``smooth`` points around it.
+
+    ``auto``: `USUAL_WINDOW` for episodes, nothing for evaluations and scalars.
+    """
+    if smooth == "auto":
+        is_episodes = y in ("train", "length")
+        smooth = max(1, min(USUAL_WINDOW, len(series.y) // 10)) if is_episodes else 1
+    return Series(series.x, rolling_mean(series.y, int(smooth)))
+
+
+def rolling_mean(values: Array, window: int) -> Array:
+    """Return the mean of the ``window`` values around each; at the ends, of those of them that there are.
+
+    Centred, so that nothing is shifted, and nothing is made up beyond the ends.
+    """
+    if window <= 1 or len(values) < 2:
+        return values
+    middle = values.mean()
+    sums = np.concatenate([[0.0], np.cumsum(values - middle)])
+    places = np.arange(len(values))
+    first = np.maximum(places - (window - 1) // 2, 0)
+    last = np.minimum(places + window // 2 + 1, len(values))
+    means: Array = middle + (sums[last] - sums[first]) / (last - first)
+    return means
+
+
+def binned(series: Series, n_bins: int = N_POINTS) -> Series:
+    """Return at most ``n_bins`` points: the means of x and of y in bins of equal width."""
+    if len(series.x) <= n_bins:
+        return series
+    places, counts = _bins(series.x, n_bins)
+    filled = counts > 0
+    x = np.bincount(places, series.x, n_bins)[filled] / counts[filled]
+    y = np.bincount(places, series.y, n_bins)[filled] / counts[filled]
+    return Series(x, y)
+
+
+def extremes(series: Series, n_bins: int = N_POINTS) -> tuple[Array, Array, Array]:
+    """Return x, lowest and highest y in at most ``n_bins`` bins of equal width."""
+    if len(series.x) <= n_bins:
+        return series.x, series.y, series.y
+    places, counts = _bins(series.x, n_bins)
+    low, high = np.full(n_bins, np.inf), np.full(n_bins, -np.inf)
+    np.minimum.at(low, places, series.y)
+    np.maximum.at(high, places, series.y)
+    filled = counts > 0
+    x = np.bincount(places, series.x, n_bins)[filled] / counts[filled]
+    return x, low[filled], high[filled]
+
+
+def _bins(x: Array, n_bins: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    width = max(x[-1] - x[0], np.finfo(float).tiny)
+    places = np.minimum(((x - x[0]) / width * n_bins).astype(np.int64), n_bins - 1)
+    return places, np.bincount(places, minlength=n_bins)
+
+
+def curve(all_series: Sequence[Series], aggregate: str, interval: str) -> Curve:
+    """Return the mean or IQM over runs with its interval, on a grid of x that all share.
+
+    The grid begins where every run has begun, and each x has the runs that have got there. Between their own
+    points runs are interpolated, never beyond them. A single run has no interval.
+    """
+    thinned = [binned(series) for series in all_series]
+    start = max(series.x[0] for series in thinned)
+    end = max(start, _end([series.x[-1] for series in thinned]))
+    points = np.unique(np.concatenate([series.x for series in thinned]))
+    if len(points) <= N_POINTS:
+        grid = points[(points >= start) & (points <= end)]
+    else:
+        grid = np.linspace(start, end, N_POINTS) if end > start else np.array([start])
+    values = np.array([np.interp(grid, each.x, each.y, right=np.nan) for each in thinned])
+    return _aggregated(grid, values, aggregate, interval)
+
+
+def _end(last: Sequence[float]) -> float:
+    """Return where the grid ends: with the longest run, or with the shortest where all are about as long.
+
+    Runs of equal steps differ by the end of the last episode.
+    """
+    return min(last) if min(last) >= SAME_LENGTH * max(last) else max(last)
+
+
+def _aggregated(grid: Array, values: Array, aggregate: str, interval: str) -> Curve:
+    there = np.isfinite(values)
+    n_runs = there.sum(axis=0)
+    reached = n_runs > 0
+    grid, values, there, n_runs = grid[reached], values[:, reached], there[:, reached], n_runs[reached]
+    center, low, high = (np.full(len(grid), np.nan) for _ in range(3))
+    patterns, which = np.unique(there, axis=1, return_inverse=True)
+    for number, pattern in enumerate(patterns.T):
+        columns = np.flatnonzero(which.reshape(-1) == number)
+        present = values[np.ix_(pattern, columns)].T
+        center[columns] = _center(present, aggregate)
+        if len(present.T) > 1:
+            low[columns], high[columns] = _band(present, aggregate, interval)
+    has_band = interval != "none" and bool(np.isfinite(low).any())
+    return Curve(grid, center, low if has_band else None, high if has_band else None, n_runs)
+
+
+def _center(values: Array, aggregate: str) -> Array:
+    """Return mean or IQM over the last axis."""
+    center: Array = statistics.iqm(values) if aggregate == "iqm" else values.mean(axis=-1)
+    return center
+
+
+def _band(values: Array, aggregate: str, interval: str) -> tuple[Array, Array]:
+    """Return the band's ends for values (n_points, n_runs)."""
+    if interval == "minmax":
+        return values.min(axis=1), values.max(axis=1)
+    if interval == "std":
+        center, std = _center(values, aggregate), values.std(axis=1, ddof=1)
+        return center - std, center + std
+    if interval == "none":
+        return np.full(len(values), np.nan), np.full(len(values), np.nan)
+    return _bootstrapped_band(values, aggregate)
+
+
+def _bootstrapped_band(values: Array, aggregate: str) -> tuple[Array, Array]:
+    """Return the 95 % interval at each point; whole runs are drawn, the same ones for all points."""
+    n_runs = values.shape[1]
+    drawn = np.random.default_rng(0).integers(n_runs, size=(_RESAMPLES, n_runs))
+    ends = np.array([statistics.interval(_center(point[drawn], aggregate)) for point in values])
+    return ends[:, 0], ends[:, 1]
 
 
 @dataclass(frozen=True)
@@ -65,88 +295,6 @@ def curves_of(groups: Sequence[Group], choices: CurveChoices) -> list[DrawnGroup
         why = missing.get(choices.y, f"none has logged {one_line(choices.y)}")
         raise ZooError(f"nothing to draw from {sum(len(group.runs) for group in groups)} runs: {why}")
     return drawn
-
-
-def curves_figure(drawn: Sequence[DrawnGroup], choices: CurveChoices, heading: str | None = None) -> Figure:
-    """Draw the curves; within `house_style`. Raises `ZooError` for more than anybody could tell apart."""
-    envs = list(dict.fromkeys(each.group.env for each in drawn))
-    labels = list(dict.fromkeys(each.group.label for each in drawn))
-    _refuse_too_many(envs, labels)
-    n_columns = min(3, len(envs))
-    n_rows = math.ceil(len(envs) / n_columns)
-    legend_rows = math.ceil(len(labels) / (2 if len(labels) > 4 else 1)) if len(labels) > 1 else 1
-    size = (6.4, 4.1) if len(envs) == 1 else (3.7 * n_columns, 2.9 * n_rows)
-    figure = new_figure(size[0], size[1] + 0.22 * legend_rows + 0.3)
-    panels = figure.subplots(n_rows, n_columns, squeeze=False)
-    scale, x_label = x_unit(choices.x, max(float(each.curve.x[-1]) for each in drawn))
-    looks = {label: look(number) for number, label in enumerate(labels)}
-    handles: dict[str, Artist] = {}
-    for axes, env in zip(panels.flat, envs, strict=False):
-        for each in (each for each in drawn if each.group.env == env):
-            handles[each.group.label] = _draw(axes, each.curve, scale, **looks[each.group.label])
-        title(axes, env)
-        shorten_ticks(axes.xaxis)
-        shorten_ticks(axes.yaxis)
-        axes.set_xlim(left=0)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(one_line(Y_LABELS.get(choices.y, choices.y), 60))
-    for axes in panels.flat[len(envs) :]:
-        axes.set_axis_off()
-    names = [f"{label} ({_runs(drawn, label)})" for label in labels]
-    figure.legend(
-        [handles[label] for label in labels],
-        names,
-        loc="outside upper left",
-        ncols=2 if len(labels) > 4 else 1,
-    )
-    if heading:
-        figure.suptitle(one_line(heading, 100), x=0.01, ha="left", fontsize=12, fontweight="bold")
-    caption(figure, explanation(drawn, choices))
-    return figure
-
-
-def x_unit(x: str, largest: float) -> tuple[float, str]:
-    """Return by what to multiply x, and what it then is: hours of short runs are minutes, or seconds."""
-    if x != "hours" or largest >= 1.5:
-        return 1.0, X_LABELS[x]
-    return (60.0, "minutes") if largest >= 1.5 / 60 else (3600.0, "seconds")
-
-
-def _refuse_too_many(envs: list[str], labels: list[str]) -> None:
-    if len(envs) > PANELS_LIMIT:
-        raise ZooError(
-            f"{len(envs)} environments don't fit into one figure (at most {PANELS_LIMIT}): name fewer runs"
-        )
-    if len(labels) > LINES_LIMIT:
-        raise ZooError(
-            f"{len(labels)} groups can't be told apart in one figure (at most {LINES_LIMIT});"
-            " by=[algo] puts all of an algorithm together"
-        )
-
-
-def _draw(axes: Axes, drawn: Curve, scale: float, *, color: str, linestyle: Any) -> Artist:
-    """Draw a curve, dotted where some runs have ended, and return what a legend shows."""
-    x = drawn.x * scale
-    if drawn.low is not None and drawn.high is not None:
-        axes.fill_between(x, drawn.low, drawn.high, color=color, alpha=0.18, linewidth=0)
-    is_full = drawn.n_runs == drawn.n_runs.max()
-    last_full = int(np.flatnonzero(is_full)[-1])
-    marker = "o" if len(drawn.x) == 1 else ("." if len(drawn.x) <= 12 else "")
-    (handle,) = axes.plot(
-        x[: last_full + 1],
-        drawn.center[: last_full + 1],
-        linestyle=linestyle,
-        color=color,
-        marker=marker,
-    )
-    axes.plot(x[last_full:], drawn.center[last_full:], linestyle=":", color=color, linewidth=1.2)
-    return handle
-
-
-def _runs(drawn: Sequence[DrawnGroup], label: str) -> str:
-    counts = sorted({each.n_runs for each in drawn if each.group.label == label})
-    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{number} run{'' if counts[-1] == 1 else 's'}"
 
 
 def explanation(drawn: Sequence[DrawnGroup], choices: CurveChoices) -> str:

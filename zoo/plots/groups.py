@@ -13,7 +13,7 @@ from typing import Any
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 from zoo.optim import schedules
-from zoo.plots.run import Run
+from zoo.plots.runs import Run
 
 NOT_COMPARED = (
     "callbacks.checkpoint",
@@ -31,7 +31,6 @@ NOT_COMPARED = (
 
 KEYS_IN_LABEL = 3
 _LABEL_LIMIT = 70
-_DEPTH = 20
 
 
 @dataclass(frozen=True)
@@ -115,14 +114,10 @@ def differences(first: Iterable[Run], second: Iterable[Run]) -> dict[str, tuple[
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Give every value of a config with its dotted key.
-
-    An empty section is a value, and so are a very deep one and a schedule.
-    """
+    """Give every value of a config with its dotted key; an empty section is a value, and so is a schedule."""
     for key, value in config.items():
         path = f"{prefix}{key}"
-        is_section = isinstance(value, Mapping) and value and not ("start" in value and _schedule(value))
-        if is_section and path.count(".") < _DEPTH:
+        if isinstance(value, Mapping) and value and not ("start" in value and _schedule(value)):
             yield from flat(value, f"{path}.")
         else:
             yield path, value

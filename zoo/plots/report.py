@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -14,19 +15,21 @@ import jinja2
 from zoo.errors import ZooError
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import decimal, one_line, printable
-from zoo.plots.curves import CurveChoices, curves_figure, curves_of
-from zoo.plots.drawing import house_style, picture
-from zoo.plots.groups import Group, as_typed, differences
-from zoo.plots.run import Run, number, problems_of
-from zoo.plots.run_figure import run_figure
-from zoo.plots.scores import SCORE_NAMES, GroupScore, Methods
-from zoo.plots.statistic_figures import (
+from zoo.plots.curves import CurveChoices, curves_of
+from zoo.plots.figures import (
     aggregates_figure,
+    curves_figure,
+    house_style,
     improvement_figure,
     normalisation,
+    picture,
     profiles_figure,
+    run_figure,
     scores_figure,
 )
+from zoo.plots.groups import Group, as_typed, differences
+from zoo.plots.runs import Run, number, problems_of
+from zoo.plots.scores import SCORE_NAMES, GroupScore, Methods
 from zoo.plots.tables import aggregate_table, duration, improvement_table, score_table
 from zoo.version import __version__
 
@@ -114,9 +117,7 @@ def _image(content: bytes, kind: str, text: str) -> dict[str, str]:
 
 
 def _curves(groups: Sequence[Group], choices: CurveChoices, y: str) -> dict[str, str]:
-    these = CurveChoices(
-        choices.x, y, choices.smooth if y == choices.y else "auto", choices.aggregate, choices.interval
-    )
+    these = replace(choices, y=y, smooth=choices.smooth if y == choices.y else "auto")
     return _drawn(lambda: curves_figure(curves_of(groups, these), these), f"Learning curves, {y}")
 
 
@@ -188,22 +189,15 @@ def _card(run: Run) -> tuple[str, str] | None:
 
 def _videos(run: Run, out: Path) -> list[dict[str, str]]:
     """Return the newest video, inside the page if it is small enough, and links to the others."""
-    try:
-        names = sorted(
-            name
-            for name in os.listdir(run.path / "videos")
-            if name.endswith((".mp4", ".gif")) and name[0] != "."
-        )
-    except OSError:
-        return []
-    return [_video(run, name, out, inside=name == names[-1]) for name in reversed(names[-10:])]
-
-
-def _video(run: Run, name: str, out: Path, *, inside: bool) -> dict[str, str]:
-    path = run.path / "videos" / name
-    if inside and path.stat().st_size <= VIDEO_LIMIT:
-        return _image(path.read_bytes(), path.suffix[1:], name)
-    return {"href": quote(os.path.relpath(path.absolute(), out.absolute().parent)), "text": name}
+    paths = sorted(path for kind in ("mp4", "gif") for path in (run.path / "videos").glob(f"[!.]*.{kind}"))
+    found = []
+    for path in reversed(paths[-10:]):
+        if path == paths[-1] and path.stat().st_size <= VIDEO_LIMIT:
+            found.append(_image(path.read_bytes(), path.suffix[1:], path.name))
+        else:
+            address = quote(os.path.relpath(path.absolute(), out.absolute().parent))
+            found.append({"href": address, "text": path.name})
+    return found
 
 
 def _told_apart(groups: Sequence[Group]) -> list[tuple[list[str], list[list[str]]]]:

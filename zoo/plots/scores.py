@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from zoo.errors import ZooError
 from zoo.files.plain_data import parse_yaml
 from zoo.files.printing import one_line
 from zoo.plots.groups import Group
-from zoo.plots.run import Run, Score, number
+from zoo.plots.runs import Run, Score, number
 from zoo.training import statistics
 
 Array = NDArray[np.float64]
@@ -104,11 +105,9 @@ def scored_group(group: Group, kind: Score) -> GroupScore:
 def _why_without_score(run: Run, kind: Score) -> str:
     if not run.is_whole:
         return run.ending
-    return (
-        "no episode has ended"
-        if kind == "train"
-        else "it was not evaluated (score=train takes training episodes)"
-    )
+    if kind == "train":
+        return "no episode has ended"
+    return "it was not evaluated (score=train takes training episodes)"
 
 
 def _median(values: Sequence[float | None]) -> float | None:
@@ -152,14 +151,13 @@ def methods_of(group_scores: Sequence[GroupScore], given: Mapping[str, Any]) -> 
         )
     references, is_found = _references(envs, by_label, given)
     scores = {
-        label: [_normalised(of_label[env], references[env]) for env in envs]
-        for label, of_label in by_label.items()
+        label: [_normalised(found[env], *references[env]) for env in envs]
+        for label, found in by_label.items()
     }
     return Methods(envs, scores, references, is_found, [env for env in every if env not in envs])
 
 
-def _normalised(scores: Array, reference: tuple[float, float]) -> Array:
-    low, high = reference
+def _normalised(scores: Array, low: float, high: float) -> Array:
     return (scores - low) / (high - low)
 
 
@@ -180,12 +178,12 @@ def _references(
 
 
 def _checked_reference(env: str, value: Any) -> tuple[float, float]:
-    ends = [number(each) for each in value] if isinstance(value, list | tuple) else []
-    if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] == ends[1]:
-        raise ZooError(
-            f"reference of {one_line(env)}: {one_line(value, 60)} is not [low, high], two different returns"
-        )
-    return ends[0], ends[1]
+    match [number(each) for each in value] if isinstance(value, list | tuple) else None:
+        case [float(low), float(high)] if low != high:
+            return low, high
+    raise ZooError(
+        f"reference of {one_line(env)}: {one_line(value, 60)} is not [low, high], two different returns"
+    )
 
 
 def read_references(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -193,20 +191,16 @@ def read_references(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
     if given is None:
         return {}
     if isinstance(given, Mapping):
-        return {str(env): value for env, value in given.items()}
-    path = Path(given).expanduser()
+        return dict(given)
     try:
-        return {str(env): value for env, value in parse_yaml(path.read_bytes()).items()}
-    except FileNotFoundError as error:
-        raise ZooError(
-            f"there is no file {one_line(given)} with references (YAML: CartPole-v1: [0, 500])"
-        ) from error
+        return parse_yaml(Path(given).expanduser().read_bytes())
     except (OSError, ValueError) as error:
-        raise ZooError(f"can't read the references in {one_line(given)}: {one_line(error)}") from error
+        raise ZooError(
+            f"can't read the references in {one_line(given)} (YAML: CartPole-v1: [0, 500]): {one_line(error)}"
+        ) from error
 
 
-@dataclass(frozen=True)
-class Aggregate:
+class Aggregate(NamedTuple):
     """One statistic of one method over all environments."""
 
     name: str
@@ -233,8 +227,7 @@ def aggregates(methods: Methods) -> dict[str, list[Aggregate]]:
     }
 
 
-@dataclass(frozen=True)
-class Improvement:
+class Improvement(NamedTuple):
     """How likely a run of the first method beats one of the second."""
 
     first: str
@@ -245,25 +238,12 @@ class Improvement:
 
 def improvements(methods: Methods) -> list[Improvement]:
     """Return the probability of improvement of every pair of methods, with its 95 % interval."""
-    labels = list(methods.scores)
     found = []
-    for place, first in enumerate(labels):
-        for second in labels[place + 1 :]:
-            a, b = methods.scores[first], methods.scores[second]
-            found.append(
-                Improvement(
-                    first,
-                    second,
-                    float(statistics.probability_of_improvement(a, b)),
-                    statistics.bootstrap_interval(
-                        statistics.probability_of_improvement,
-                        a,
-                        b,
-                        n_resamples=2_000,
-                        width=max(len(scores) for scores in [*a, *b]),
-                    ),
-                )
-            )
+    for first, second in itertools.combinations(methods.scores, 2):
+        a, b = methods.scores[first], methods.scores[second]
+        statistic, width = statistics.probability_of_improvement, max(map(len, [*a, *b]))
+        ci95 = statistics.bootstrap_interval(statistic, a, b, n_resamples=2_000, width=width)
+        found.append(Improvement(first, second, float(statistic(a, b)), ci95))
     return found
 
 

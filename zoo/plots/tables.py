@@ -15,23 +15,15 @@ from zoo.training.statistics import performance_profile
 
 TEXTS = ("md", "tex", "csv")
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "…": r"\dots{}",
-    "–": "--",
-}
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "…": r"\dots{}", "–": "--"}
+)
+
+
+_SCORE_FIELDS = ["algo", "env", "runs", "runs_left_out", "mean", "std", "iqm", "iqm_low", "iqm_high"]
+_SCORE_FIELDS += ["best", "steps", "hours"]
 
 
 @dataclass(frozen=True)
@@ -71,20 +63,7 @@ def score_table(group_scores: Sequence[GroupScore]) -> Table:
     return Table(
         ["algorithm", "environment", "runs", "mean ± std", "IQM [95 % interval]", "best", "steps", "time"],
         rows,
-        [
-            "algo",
-            "env",
-            "runs",
-            "runs_left_out",
-            "mean",
-            "std",
-            "iqm",
-            "iqm_low",
-            "iqm_high",
-            "best",
-            "steps",
-            "hours",
-        ],
+        _SCORE_FIELDS,
         values,
         2,
     )
@@ -96,16 +75,8 @@ def aggregate_table(methods: Methods) -> Table:
     found = aggregates(methods)
     for label, statistics in found.items():
         rows.append([label, *(_with_interval(each.value, each.ci95) for each in statistics)])
-        values.append(
-            [
-                label,
-                *(
-                    each_value
-                    for each in statistics
-                    for each_value in (each.value, *(each.ci95 or (None, None)))
-                ),
-            ]
-        )
+        ends = [(each.value, *(each.ci95 or (None, None))) for each in statistics]
+        values.append([label, *(number for numbers in ends for number in numbers)])
     names = [each.name for each in next(iter(found.values()))]
     fields = [f"{name.replace(' ', '_').lower()}{end}" for name in names for end in ("", "_low", "_high")]
     return Table(["algorithm", *names], rows, ["algo", *fields], values, 1)
@@ -169,8 +140,7 @@ def _latex(table: Table) -> str:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    escaped = ("".join(_LATEX.get(character, character) for character in one_line(cell)) for cell in cells)
-    return " & ".join(escaped) + r" \\"
+    return " & ".join(one_line(cell).translate(_LATEX) for cell in cells) + r" \\"
 
 
 def _csv(table: Table) -> str:

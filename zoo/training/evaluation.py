@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -21,9 +21,13 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
+from zoo.files.printing import decimal, show
 from zoo.memory.experience import Experience
 from zoo.training import statistics
 from zoo.training.problems import tell
+
+if TYPE_CHECKING:
+    from zoo.envs.monitor import EpisodeRecord
 
 LONG_EPISODE = 100_000
 """Steps after which an episode that does not end is spoken of."""
@@ -151,32 +155,6 @@ EVALUATE_POLICY = ("n_eval_episodes", "deterministic", "seed", "return_episode_r
 """Its arguments beside model and env."""
 
 
-@overload
-def evaluate_policy(
-    model: Predictor,
-    env: Env,
-    n_eval_episodes: int = ...,
-    deterministic: bool = ...,
-    *,
-    seed: int | None = ...,
-    return_episode_rewards: Literal[False] = ...,
-    n_envs: int = ...,
-) -> tuple[float, float]: ...
-
-
-@overload
-def evaluate_policy(
-    model: Predictor,
-    env: Env,
-    n_eval_episodes: int = ...,
-    deterministic: bool = ...,
-    *,
-    seed: int | None = ...,
-    return_episode_rewards: Literal[True],
-    n_envs: int = ...,
-) -> tuple[list[float], list[int]]: ...
-
-
 def evaluate_policy(
     model: Predictor,
     env: Env,
@@ -187,7 +165,7 @@ def evaluate_policy(
     return_episode_rewards: bool = False,
     n_envs: int = 1,
     **unknown: Any,
-) -> tuple[float, float] | tuple[list[float], list[int]]:
+) -> tuple[Any, Any]:
     """Return mean and standard deviation of the episodes' returns; see `evaluate`, which returns more.
 
     With ``return_episode_rewards`` the returns and lengths themselves.
@@ -302,3 +280,28 @@ class Play:
 def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:
     """Return seeds for ``n`` environments, drawn from ``seed``."""
     return [int(number) >> 1 for number in np.random.SeedSequence(seed).generate_state(n)]
+
+
+class Played:
+    """Episodes that are played for somebody to see, each told as it ends."""
+
+    def __init__(self) -> None:
+        self.episodes: list[EpisodeRecord] = []
+
+    def add(self, episode: EpisodeRecord) -> None:
+        """Take an episode and print a line about it."""
+        self.episodes.append(episode)
+        success = ""
+        if "is_success" in episode.info:
+            success = ", success" if episode.info["is_success"] else ", no success"
+        number, gained = len(self.episodes), decimal(episode.episode_return)
+        show(f"episode {number}: return {gained} in {episode.length:,} steps{success}", flush=True)
+
+    def summary(self) -> str:
+        """Return one line about all of them."""
+        if not self.episodes:
+            return "no episode was finished"
+        done = Evaluation.from_episodes(self.episodes)
+        success = "" if done.success_rate is None else f", success {done.success_rate:.0%}"
+        episodes = f"{done.n_episodes} episodes{success}"
+        return f"mean return {decimal(done.mean)} in {done.mean_length:,.1f} steps, {episodes}"

@@ -1,45 +1,79 @@
-"""Running a config: environments and algorithm are made, an agent learns, is evaluated and saved.
+"""An experiment: environments and algorithm are made by a config, an agent learns, is evaluated and saved.
 
-`zoo train` is a recipe around this; so is whatever else trains by a config, in a process of its own or in one
-that goes on to other things: afterwards torch, signals, files and environments are as they were before.
+Afterwards torch, signals, files and environments are as they were before.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
 from zoo.config.algorithm_names import asked_for
+from zoo.config.composing import as_overrides, compose
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import build
 from zoo.config.interrupts import interrupts_kept
+from zoo.config.paths import shown
 from zoo.config.resuming import FREE_OF_CHECKPOINTS, SHOWN_ONLY
 from zoo.errors import ZooError
-from zoo.training.checkpoint import go_back, refuse_unfit_barriers
-from zoo.training.job import is_requeued, slurm_job
-from zoo.training.job_runs import begun_once, is_same_run, unfinished_run
-from zoo.training.last_checkpoint import drop, kept_bytes, leave_last
-from zoo.training.loggers import Ending
+from zoo.training.callbacks import EvalCallback
+from zoo.training.checkpoint import CheckpointCallback, drop, go_back, kept_bytes, refuse_unfit_barriers
+from zoo.training.loggers import Ending, LoggingCallback
 from zoo.training.problems import tell, warnings_in_one_line
-from zoo.training.run_folder import FINISHED, FolderWatch, RunFolder
+from zoo.training.resume import begun_once, extended, unfinished_run, what_follows_the_length, write_extended
+from zoo.training.run_folder import FINISHED, RunFolder
 from zoo.training.signals import stop_on_signals
-from zoo.training.workers import LEARN, Crew, config_of
+from zoo.training.slurm import is_requeued, slurm_job
+from zoo.training.workers import LEARN, Crew, config_of, crew_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from zoo.algorithms.base import Algorithm
     from zoo.algorithms.callback import Callback
-    from zoo.training.eval_callback import EvalCallback
     from zoo.training.evaluation import Evaluation
 
 Config = dict[str, Any]
+
+
+def train(config: Mapping[str, Any] | str | None = None, *overrides: str, **settings: Any) -> Result:
+    """Train as ``zoo train`` does with these overrides, tuned values included, and leave a run's folder.
+
+    ``zoo.train("algo=ppo2", "env=CartPole-v1", n_timesteps=20_000, algo={"gamma": 0.98})``: ``settings`` are
+    overrides with values of Python's. Or by a whole config, which `zoo.compose("train", …)` returned.
+
+    A config that names an interrupted run in ``resume``, or its ``job``, goes on with it. SIGINT and SIGTERM
+    end the training after the update under way; when all is saved, `TrainingInterrupted` is raised. With
+    ``workers`` this process is the first of them; in the other tasks of a Slurm job this function does not
+    return: they exit as the run ends. Raises `ZooError` for what does not go together.
+    """
+    if isinstance(config, Mapping):
+        if overrides or settings:
+            raise ZooError("a whole config takes no overrides: give them to zoo.compose")
+    else:
+        given = [] if config is None else [config]
+        config = compose("train", [*given, *overrides, *as_overrides(settings)])
+    with Experiment(config) as experiment:
+        result = experiment.run_through()
+    if result.algorithm.stop_reason == PREEMPTED and not result.is_complete:
+        raise TrainingInterrupted(result)
+    return result
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """A signal ended a training, which is saved as far as it came; ``result`` is what came out."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        run, steps = shown(Path(result.run.path).absolute()), result.algorithm.num_timesteps
+        goes_on = result.run.has_checkpoint or steps == 0
+        how = f"zoo.train(resume={run!r}) goes on" if goes_on else f"{run} has no checkpoint to go on from"
+        super().__init__(f"training ended by a signal after {steps:,} steps; {how}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,17 +141,14 @@ class Experiment:
         finally:
             self._closing.close()
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the run is recorded as finished; whatever is left to do changes nothing of that."""
-        return hasattr(self, "run") and self.run.status == FINISHED
+    # -- the run ------------------------------------------------------------------------------------------
 
     def run_through(self) -> Result:
         """Learn, evaluate, save, and record in the run's folder, and wherever it is tracked, how it went."""
+        forward = None if self._crew is None else self._crew.forward
         try:
-            forward = None if self._crew is None else self._crew.forward
             with (
-                self.run.tracked(self.algorithm, job=self.job),
+                self.run.tracked(self.algorithm, job=self.config["job"] or slurm_job()),
                 stop_on_signals(self.algorithm, forward=forward),
             ):
                 try:
@@ -129,7 +160,7 @@ class Experiment:
                     # A signal to the whole group may have ended what an environment needs.
                     tell(f"after the signal: {error}; the run can be resumed from its last checkpoint")
         finally:
-            self._conclude_tracking()
+            self._conclude_logging()
         self._sync_logs()
         self._drop_checkpoints()
         return self.result()
@@ -139,7 +170,9 @@ class Experiment:
             return
         self.learn()
         is_evaluated = self.algorithm.stop_reason != PREEMPTED and self.evaluate()
-        leave_last(self.callbacks, self.algorithm, self._kept_bytes, is_outdated=is_evaluated)
+        for each in self.callbacks:
+            if isinstance(each, CheckpointCallback):
+                each.leave_last(self.algorithm, self._kept_bytes, is_outdated=is_evaluated)
         stop_reason = self.algorithm.stop_reason
         self.save()
         self._sync_logs()
@@ -160,18 +193,64 @@ class Experiment:
         Return whether there was anything to do. A signal that comes meanwhile leaves a checkpoint from which
         only the evaluation is done again.
         """
-        from zoo.training.logging_callback import LoggingCallback
-
         evaluation = self._evaluation
         if evaluation is None or evaluation.evaluated_at == self.algorithm.num_timesteps:
             return False
         with self.algorithm.runtime.in_force(), contextlib.suppress(InterruptedCallbackError):
             evaluation.on_steps(self.algorithm)
-        evaluation.on_training_end(self.algorithm)
-        for each in self.callbacks:
-            if isinstance(each, LoggingCallback):
-                each.on_training_end(self.algorithm)
+        for each in (evaluation, *self._logging):
+            each.on_training_end(self.algorithm)
         return True
+
+    def save(self) -> None:
+        """Write the agent as it is now, with its score if it was evaluated."""
+        evaluation = self._evaluation
+        card = {} if evaluation is None else evaluation.card_at(self.algorithm.num_timesteps)
+        self.algorithm.save(self.run.agent, card=card)
+
+    def result(self) -> Result:
+        """Return what came out so far."""
+        evaluation = self._evaluation
+        if evaluation is None:
+            return Result(self.run, self.algorithm, None, None)
+        return Result(self.run, self.algorithm, evaluation.last, evaluation.best_mean)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is recorded as finished; whatever is left to do changes nothing of that."""
+        return hasattr(self, "run") and self.run.status == FINISHED
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether an earlier run goes on to more steps than it was begun with."""
+        return self.n_timesteps_before not in (None, self.config["n_timesteps"])
+
+    @property
+    def can_be_extended(self) -> bool:
+        """Whether nothing of the run depends on its number of steps, and it did not end by itself before."""
+        return self.algorithm.stop_reason is None and not what_follows_the_length(self.algorithm, self.config)
+
+    @property
+    def _evaluation(self) -> EvalCallback | None:
+        return next((each for each in self.callbacks if isinstance(each, EvalCallback)), None)
+
+    @property
+    def _logging(self) -> list[LoggingCallback]:
+        return [each for each in self.callbacks if isinstance(each, LoggingCallback)]
+
+    def _conclude_logging(self) -> None:
+        """Tell the loggers what stands in the run's record and which agent came out."""
+        with contextlib.suppress(ZooError):  # a record that can't be read has been told
+            record, result = self.run.read_record(), self.result()
+            ending = Ending(
+                status=record["status"],
+                timesteps=self.algorithm.num_timesteps,
+                evaluation=record.get("evaluation") or {},
+                best_mean=result.best_mean,
+                agent=result.agent if result.agent.exists() else None,
+            )
+            for each in self._logging:
+                each.conclude(ending)
 
     def _sync_logs(self) -> None:
         """See to it that the last rows are on the disk before the run is recorded as finished."""
@@ -179,24 +258,6 @@ class Experiment:
             self.run.sync_logs()
         except OSError as error:
             tell(f"the last rows of the logs may not be on the disk: {error}")
-
-    def _conclude_tracking(self) -> None:
-        """Tell the trackers what stands in the run's record and which agent came out."""
-        from zoo.training.logging_callback import LoggingCallback
-
-        with contextlib.suppress(ZooError):  # a record that can't be read has been told
-            record, result = self.run.read_record(), self.result()
-            agent = result.agent if result.agent.exists() else None
-            ending = Ending(
-                status=record["status"],
-                timesteps=self.algorithm.num_timesteps,
-                evaluation=record.get("evaluation") or {},
-                best_mean=result.best_mean,
-                agent=agent,
-            )
-            for each in self.callbacks:
-                if isinstance(each, LoggingCallback):
-                    each.conclude(ending)
 
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
@@ -208,125 +269,65 @@ class Experiment:
         """What the checkpoint of a finished run may take."""
         return kept_bytes((self.config["callbacks"].get("checkpoint") or {}).get("keep", False))
 
-    def save(self) -> None:
-        """Write the agent as it is now, with its score if it was evaluated."""
-        from zoo.training.eval_callback import score_for_card
+    def _causes_told(self) -> contextlib.AbstractContextManager[None]:
+        """Within the block, the error of another worker is told in the place of that it is gone."""
+        return contextlib.nullcontext() if self._crew is None else self._crew.causes_told()
 
-        evaluation = self._evaluation
-        is_evaluated = evaluation is not None and evaluation.evaluated_at == self.algorithm.num_timesteps
-        last = evaluation.last if evaluation is not None and is_evaluated else None
-        self.algorithm.save(self.run.agent, card=score_for_card(last) if last is not None else {})
-
-    def result(self) -> Result:
-        """Return what came out so far."""
-        evaluation = self._evaluation
-        if evaluation is None:
-            return Result(self.run, self.algorithm, None, None)
-        return Result(self.run, self.algorithm, evaluation.last, evaluation.best_mean)
-
-    @property
-    def job(self) -> str | None:
-        """The job to which the run belongs: the config's, else Slurm's."""
-        return self.config["job"] or slurm_job()
-
-    @property
-    def _evaluation(self) -> EvalCallback | None:
-        from zoo.training.eval_callback import EvalCallback
-
-        return next((each for each in self.callbacks if isinstance(each, EvalCallback)), None)
+    # -- making it ----------------------------------------------------------------------------------------
 
     def _make(self, closing: contextlib.ExitStack) -> None:
         from zoo.envs.config import EnvConfig
         from zoo.envs.seeds import random_seed
-        from zoo.training.configured_algorithm import make_algorithm, watch_episodes
-        from zoo.training.configured_callbacks import make_callbacks
-        from zoo.training.configured_pretraining import pretrain
+        from zoo.training.factories import make_algorithm, make_callbacks, watch_episodes
+        from zoo.training.init_from import take_from
+        from zoo.training.pretraining import pretrain
 
         n_workers = self.config.get("workers", 1)
         if n_workers > 1:
-            from zoo.training.worker_process import crew_of
-
             self._crew = crew_of(n_workers)
             closing.callback(self._crew.close)
         run = self._interrupted_run()
+        before: Config | None = None
         if run is not None:
             closing.callback(run.close)
-            self.is_resumed = True
-            self.n_timesteps_before = run.read_config().get("n_timesteps")
-        only_job = self._only_job
-        if run is None and self.config["seed"] is None:
+            self.is_resumed, before = True, _plain(run.read_config())
+            self.n_timesteps_before = before.get("n_timesteps")
+        is_seed_given = self.config["seed"] is not None
+        if run is None and not is_seed_given:
             self.config["seed"] = random_seed()
-        config = self.config
-        crew = self._crew
-        own_config = config if crew is None else config_of(config, crew.n_here, 0, crew.task)
+        config, crew = self.config, self._crew
         env = build(EnvConfig, config["env"], "env")
+        own_config = config if crew is None else config_of(config, crew.n_here, 0, crew.task)
         self.algorithm = make_algorithm(own_config, env, closing)
         has_checkpoint = run is not None and run.has_checkpoint
         if config["init_from"] is not None and not has_checkpoint:
-            from zoo.training.starting_weights import take_from
-
             self.changed_settings = take_from(self.algorithm, config["init_from"], config)
-        refuse_unfit_barriers(self.algorithm, config, None if run is None else _plain(run.read_config()))
-        goes_further = has_checkpoint and self.is_extended
-        if goes_further:
-            config = self.config = self._extended(run)
+        refuse_unfit_barriers(self.algorithm, config, before)
         if run is None:
-            with begun_once(config["runs_dir"], only_job, partial(is_same_run, config)):
+            with begun_once(config) if is_seed_given else contextlib.nullcontext():
                 run = _new_run(config)
             closing.callback(run.close)
         self.run = run
+        goes_further = has_checkpoint and self.is_extended
+        if goes_further:
+            config = self.config = extended(self.algorithm, run, config, self.n_timesteps_before)
         with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
-            callbacks = make_callbacks(config, run, env)
-            self.callbacks = [FolderWatch(run, callbacks), *callbacks]
+            self.callbacks = make_callbacks(config, run, env)
             closing.callback(_close_all, self.callbacks)
             watch_episodes(self.algorithm, run, env, closing, n_workers=n_workers)
             if not has_checkpoint:
                 self.resumes_pretraining = run.has_pretraining
                 pretrain(self.algorithm, config.get("pretrain"), run)
-            if self._crew is not None and self.algorithm.stop_reason != PREEMPTED:
+            if crew is not None and self.algorithm.stop_reason != PREEMPTED:
                 on_gpus = self.algorithm.device.type == "cuda"
-                self.algorithm.join(self._crew.start(config, run.checkpoint, on_gpus=on_gpus))
-                closing.callback(self._part)
+                self.algorithm.join(crew.start(config, on_gpus=on_gpus))
+                closing.callback(self.algorithm.leave)
+                closing.callback(crew.close)
         if has_checkpoint:
             with self._causes_told():
                 go_back(self.algorithm, run.checkpoint, self.callbacks, for_more_steps=goes_further)
         if self.is_extended:
-            from zoo.training.extending import write_extended
-
             self.config = write_extended(run, self.config, self.algorithm)
-
-    @property
-    def is_extended(self) -> bool:
-        """Whether an earlier run goes on to more steps than it was begun with."""
-        return self.n_timesteps_before not in (None, self.config["n_timesteps"])
-
-    @property
-    def can_be_extended(self) -> bool:
-        """Whether nothing of the run depends on its number of steps, and it did not end by itself before."""
-        from zoo.training.extending import what_follows_the_length
-
-        algorithm = self.algorithm
-        reasons = what_follows_the_length(algorithm, self.config)
-        return not reasons and algorithm.stop_reason is None
-
-    def _extended(self, run: RunFolder | None) -> Config:
-        """Return the config for more steps. Raises `ZooError` if what was computed depends on them."""
-        from zoo.training.extending import extended, refuse_what_follows_the_length
-
-        assert run is not None
-        refuse_what_follows_the_length(self.algorithm, run, self.config)
-        before = {**self.config, "n_timesteps": self.n_timesteps_before}
-        return extended(before, self.config["n_timesteps"])
-
-    def _causes_told(self) -> contextlib.AbstractContextManager[None]:
-        """Within the block, the error of another worker is told in the place of that it is gone."""
-        return contextlib.nullcontext() if self._crew is None else self._crew.causes_told()
-
-    def _part(self) -> None:
-        """End the other workers."""
-        assert self._crew is not None
-        self._crew.close()
-        self.algorithm.leave()
 
     def _interrupted_run(self) -> RunFolder | None:
         """Return the run to go on with, that of ``resume`` or of the job, whose config is then taken."""
@@ -335,10 +336,7 @@ class Experiment:
             is_longer = before not in (None, self.config["n_timesteps"])
             return RunFolder.reopen(self.config["resume"], for_more_steps=is_longer)
         job = self.config["job"] or (slurm_job() if is_requeued() else None)
-        if job is None:
-            return None
-        is_same = partial(is_same_run, self.config)
-        found = unfinished_run(self.config["runs_dir"], job, is_same, is_only_one=self._only_job is not None)
+        found = None if job is None else unfinished_run(self.config, job)
         if found is None:
             return None
         run, config = found
@@ -348,11 +346,6 @@ class Experiment:
         if checkpoint is not None:
             checkpoint |= {key: given["callbacks"]["checkpoint"][key] for key in FREE_OF_CHECKPOINTS}
         return run
-
-    @property
-    def _only_job(self) -> str | None:
-        """The job of which there is to be one run at a time: one that is named, of a seed that is given."""
-        return self.config["job"] if self.config["seed"] is not None else None
 
 
 @interrupts_kept()
@@ -378,7 +371,7 @@ def _no_folder_after_a_mistake(run: RunFolder, *, is_new: bool) -> Iterator[None
         raise
 
 
-def _close_all(callbacks: Sequence[Callback]) -> None:
+def _close_all(callbacks: list[Callback]) -> None:
     """Close what callbacks keep open, which they do themselves only if the training comes to its end."""
     for each in callbacks:
         if (close := getattr(each, "close", None)) is not None:

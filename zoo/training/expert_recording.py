@@ -30,7 +30,6 @@ from zoo.memory.expert_problems import (
     TOLERANCE,
     converted_to,
     first_outside,
-    forbidden_actions,
     in_shape_of,
 )
 from zoo.training.evaluation import Env, Play, Predictor, refuse_not_finite, seeds_of
@@ -177,13 +176,8 @@ class _Recorder:
         columns["rewards"] = outcome.rewards
         if "action_masks" in experience.columns:
             columns["action_masks"] = experience.columns["action_masks"]
-        counted = [
-            self._goes_on(index) and (outcome.valid is None or bool(outcome.valid[index]))
-            for index in range(self.envs.num_envs)
-        ]
-        self._refuse_forbidden(columns, np.array(counted))
         for index, steps in enumerate(self._steps):
-            if counted[index]:
+            if self._goes_on(index) and (outcome.valid is None or outcome.valid[index]):
                 steps.append(transform(lambda array: np.array(array[index]), columns))  # noqa: B023
         for episode in outcome.episodes:
             self._end(episode, bool(outcome.terminated[episode.env_index]))
@@ -263,20 +257,6 @@ class _Recorder:
         if not all("is_success" in episode.info for episode in episodes):
             return None
         return np.array([bool(episode.info["is_success"]) for episode in episodes])
-
-    def _refuse_forbidden(self, columns: dict[str, Column], counted: np.ndarray) -> None:
-        """Raise `ZooError` for an action that the environment's mask forbids."""
-        masks = columns.get("action_masks")
-        if masks is None:
-            return
-        forbidden = forbidden_actions(self.envs.action_space, columns["actions"], masks) & counted
-        if forbidden.any():
-            index = int(forbidden.argmax())
-            action = transform(lambda array: array[index].tolist(), columns["actions"])
-            raise ZooError(
-                f"the expert's action {action} at step {len(self._steps[index])} of an episode is one that"
-                f" environment {index} forbids by its mask; env.mask_actions=false leaves masks out"
-            )
 
     def _tell_of_wrappers(self, raw_return: float, rewards: np.ndarray) -> None:
         """Warn once where the rewards that are recorded do not add up to what evaluations tell."""

@@ -1,8 +1,10 @@
-"""An agent of Stable-Baselines3 as one of Zoo's: the same actions for the same observations."""
+"""Importing an agent of Stable-Baselines3: the same actions for the same observations."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +14,19 @@ import numpy as np
 from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
-from zoo.agents.sb3_zip import Sb3Files, read_sb3, read_vecnormalize
+from zoo.agents.sb3_zip import (
+    Moments,
+    Sb3Files,
+    VecNormalizeStatistics,
+    is_pickled,
+    read_sb3,
+    read_vecnormalize,
+)
 from zoo.algorithms.registry import algorithm_class
 from zoo.algorithms.saving import agent_config
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
+from zoo.envs.normalize import SINGLE, Normalizer
 from zoo.envs.spaces import channels_first, describe, is_image, spaces_differ
 from zoo.errors import ZooError, nearest
 from zoo.files.damaged import UNREADABLE
@@ -25,7 +35,6 @@ from zoo.files.tensors import Arrays
 from zoo.memory.config import memory_config
 from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
 from zoo.policies.networks import activation_class
-from zoo.training.sb3_hyperparameters import hyperparameters
 from zoo.training.sb3_names import (
     LAYERS,
     NAMES,
@@ -36,7 +45,6 @@ from zoo.training.sb3_names import (
     widths,
     with_joined_critic,
 )
-from zoo.training.sb3_normalization import normalization, normalize_section
 
 Space = spaces.Space[Any]
 
@@ -55,10 +63,6 @@ _MODULES = {
     "sb3_contrib.common.maskable.policies": ("ppo2",),
 }
 """Which algorithms the policies of a module of SB3 belong to."""
-
-_ELSEWHERE = {
-    "sb3_contrib.crossq.policies": "CrossQ",
-}
 
 _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
 
@@ -93,10 +97,9 @@ def import_sb3(
         return _imported(files, algo, env, env_spaces, normalize, activation)
     except ZooError as error:
         raise ZooError(f"can't import {files.origin}: {error}") from error
-    except (*UNREADABLE, MemoryError) as error:
-        raise ZooError(
-            f"can't import {files.origin}: it is of another form ({type(error).__name__}: {one_line(error)})"
-        ) from error
+    except UNREADABLE as error:
+        form = f"{type(error).__name__}: {one_line(error)}"
+        raise ZooError(f"can't import {files.origin}: it is of another form ({form})") from error
 
 
 def _imported(
@@ -153,16 +156,16 @@ def _algorithm(files: Sb3Files, given: str | None) -> str:
     module = files.printed("policy_class").get("__module__")
     if not isinstance(module, str):
         raise ZooError("it does not say which algorithm it is of; give algo=NAME")
-    if module in _ELSEWHERE:
-        raise ZooError(f"it is an agent of {_ELSEWHERE[module]}, which Zoo does not have")
     known = _MODULES.get(module)
     if known is None:
         raise ZooError(
-            f"its policy is a class of somebody's own, in {one_line(module, 80)};"
-            " if it computes as SB3's does, say of which algorithm it is: algo=NAME"
+            f"its policy is a class that Zoo does not know, in {one_line(module, 80)};"
+            " if it computes as one of SB3's does, say of which algorithm it is: algo=NAME"
         )
     if known == ("ppo2", "a2c", "trpo"):
-        return _actor_critic(files)
+        if "clip_range" in files.data:
+            return "ppo2"
+        return "trpo" if "cg_max_steps" in files.data else "a2c"
     if known == ("td3", "ddpg"):
         is_twin = any(name.startswith("critic.qf1.") for name in files.tensors)
         return "td3" if is_twin or (files.plain("policy_delay") or 1) != 1 else "ddpg"
@@ -181,12 +184,6 @@ def _recurrent_preset(files: Sb3Files, given: str | None) -> str | None:
     if given == RECURRENT:
         raise ZooError("its policy has no memory; if it is of PPO, say algo=ppo")
     return None
-
-
-def _actor_critic(files: Sb3Files) -> str:
-    if "clip_range" in files.data:
-        return "ppo2"
-    return "trpo" if "cg_max_steps" in files.data else "a2c"
 
 
 # Spaces
@@ -237,19 +234,15 @@ def _check_spaces(name: str, files: Sb3Files, observation_space: Space, action_s
             continue
         if not reads_images:
             raise ZooError(f"it flattens images, {describe(part)}, which SB3 and Zoo do in different orders")
-        if _policy_kwargs(files).get("normalize_images", True) is not True:
+        if files.printed("policy_kwargs").get("normalize_images", True) is not True:
             raise ZooError("it reads images that are not divided by 255 (normalize_images=False)")
 
 
 # Networks
 
 
-def _policy_kwargs(files: Sb3Files) -> Mapping[str, Any]:
-    return files.printed("policy_kwargs")
-
-
 def _policy(name: str, files: Sb3Files, observation_space: Space, activation: str | None) -> PolicyConfig:
-    kwargs, tensors = _policy_kwargs(files), files.tensors
+    kwargs, tensors = files.printed("policy_kwargs"), files.tensors
     extractor = _class_name(kwargs.get("features_extractor_class", "FlattenExtractor'>"))
     if extractor not in _EXTRACTORS:
         raise ZooError(
@@ -327,3 +320,145 @@ def _log_ent_coef(variables: Arrays) -> np.ndarray[Any, Any]:
     if "ent_coef_tensor" in variables and np.all(variables["ent_coef_tensor"] > 0):
         return np.log(variables["ent_coef_tensor"]).reshape(1)
     return np.zeros(1, np.float32)
+
+
+_OTHERWISE_HERE: dict[str, dict[str, Any]] = {
+    "dqn": {"double": False, "dueling": False},
+    "ddpg": {"actor_learning_rate": None},
+    "trpo": {"max_grad_norm": None},
+}
+"""What SB3 has no name for, and Zoo does otherwise by default."""
+
+_PER_DIMENSION = {"trpo": ("target_kl", "cg_damping")}
+"""What SB3-Contrib holds against the mean over action dimensions, and Zoo against their sum."""
+
+_CONSTANT = re.compile(r"(?:FloatSchedule\()?ConstantSchedule\(val=([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)+")
+
+
+def hyperparameters(name: str, files: Sb3Files, action_space: Space) -> tuple[Any, list[str]]:
+    """Return the config as far as the file says it, and what it does not say."""
+    config_class = algorithm_class(name).config_class
+    values = {**_OTHERWISE_HERE.get(name, {}), **(_rms_prop(files) if name == "a2c" else {})}
+    is_vector, unknown = isinstance(action_space, spaces.Box | spaces.MultiBinary), []
+    for each in dataclasses.fields(config_class):
+        if each.name in values or each.name not in files.data:
+            continue
+        value = _value(files.data[each.name])
+        if each.name in _PER_DIMENSION.get(name, ()) and isinstance(value, float):
+            value *= math.prod(action_space.shape or ()) if is_vector else 1
+        try:
+            build(config_class, {each.name: value}, "algo")
+        except ZooError:
+            unknown.append(each.name)
+        else:
+            values[each.name] = value
+    if name == "ars":
+        values |= _searched(files, action_space)
+    return build(config_class, {**values, **_sizes(name, files, action_space)}, "algo"), unknown
+
+
+def _searched(files: Sb3Files, action_space: Space) -> dict[str, Any]:
+    """Return what an agent of ARS has under other names, or in its policy."""
+    kwargs = files.printed("policy_kwargs")
+    has_layers = bool(widths(files.tensors, "action_net")) or "net_arch" in kwargs  # as MlpPolicy has
+    is_box = isinstance(action_space, spaces.Box)
+    std = _value(files.data.get("delta_std_schedule"))
+    return {
+        **({"delta_std": std} if isinstance(std, float) else {}),
+        "with_bias": any(tensor.endswith("bias") for tensor in files.tensors),
+        "squash_output": is_box and kwargs.get("squash_output", has_layers) is True,
+    }
+
+
+def _value(value: Any) -> Any:
+    """Return a plain value, or the number of a printed constant schedule; else what no config takes."""
+    if not is_pickled(value):
+        return value
+    match = _CONSTANT.fullmatch(str(value.get("value_schedule", "")))
+    return object() if match is None else float(match[1])
+
+
+def _rms_prop(files: Sb3Files) -> dict[str, Any]:
+    """Return which optimizer an agent of A2C has: the file only says of what class, and with what values."""
+    kwargs = files.printed("policy_kwargs")
+    optimizer, given = str(kwargs.get("optimizer_class", "")), kwargs.get("optimizer_kwargs")
+    given = given if isinstance(given, Mapping) else {}
+    names = {"rms_prop_decay": "alpha", "rms_prop_eps": "eps"}
+    return {
+        "use_rms_prop": "RMSprop" in optimizer,
+        "rms_prop_tensorflow": "RMSpropTFLike" in optimizer,
+        **{ours: given[theirs] for ours, theirs in names.items() if isinstance(given.get(theirs), float)},
+    }
+
+
+def _sizes(name: str, files: Sb3Files, action_space: Space) -> dict[str, int]:
+    """Return what tensors' shapes say: the numbers of critics and of quantiles."""
+    critics = {found[1] for tensor in files.tensors if (found := re.match(r"critic\.qf(\d+)\.", tensor))}
+    sizes = {"n_critics": len(critics)} if name in ("sac", "td3", "tqc") else {}
+    if name == "tqc":
+        sizes["n_quantiles"] = _outputs(files.tensors, "critic.qf0")
+    if name == "qrdqn":
+        assert isinstance(action_space, spaces.Discrete)
+        sizes["n_quantiles"] = _outputs(files.tensors, "quantile_net.quantile_net") // int(action_space.n)
+    return sizes
+
+
+def _outputs(tensors: Arrays, prefix: str) -> int:
+    found = [
+        (int(match[1]), len(tensor))
+        for name, tensor in tensors.items()
+        if (match := re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.bias", name)) and tensor.ndim == 1
+    ]
+    if not found:
+        raise ZooError(f"it has no `{prefix}`")
+    return max(found)[1]
+
+
+def normalize_section(statistics: VecNormalizeStatistics) -> dict[str, Any]:
+    """Return the section ``normalize`` of the environment's config that stands for the statistics."""
+    keys = [key for key in statistics.observations if key is not None]
+    return {
+        "observations": bool(statistics.observations),
+        "rewards": statistics.rewards,
+        **statistics.settings,
+        "keys": keys or None,
+    }
+
+
+def normalization(
+    statistics: VecNormalizeStatistics, observation_space: Space
+) -> tuple[Arrays, dict[str, Any]]:
+    """Return the state of our normaliser, as an agent's files have it.
+
+    Raises `ZooError` for statistics of other observations.
+    """
+    parts: dict[str | None, Space] = {None: observation_space}
+    if isinstance(observation_space, spaces.Dict):
+        parts = dict(observation_space.items())
+    arrays: Arrays = {"returns": np.zeros(1), **_arrays("return", statistics.returns)}
+    for key, moments in statistics.observations.items():
+        part = parts.get(key)
+        if part is None or not isinstance(part, spaces.Box) or part.shape != moments.mean.shape:
+            where = "" if key is None else f" of `{one_line(key, 40)}`"
+            raise ZooError(
+                f"the statistics{where} in the file of normalize= have shape {list(moments.mean.shape)},"
+                f" but its observations are {describe(observation_space)}"
+            )
+        if is_image(part):
+            raise ZooError("its images are normalised by running statistics, which Zoo does not do")
+        arrays |= _arrays("observations" if key is None else f"observations/{key}", moments)
+    values = {
+        "keys": [SINGLE if key is None else key for key in statistics.observations],
+        "rewards": statistics.rewards,
+        **statistics.settings,
+    }
+    state = Normalizer.from_state({"arrays": arrays, "values": values}).state()
+    return state["arrays"], state["values"]
+
+
+def _arrays(name: str, moments: Moments) -> Arrays:
+    return {
+        f"{name}.mean": moments.mean,
+        f"{name}.squares": moments.var * moments.count,
+        f"{name}.count": np.array(moments.count),
+    }

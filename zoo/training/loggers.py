@@ -1,21 +1,28 @@
-"""Where a run's scalars go: what a logger is, and the two that everybody needs, console and progress.csv."""
+"""Logging: reports, the console, progress.csv, the callback that reports, and the progress bar."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import itertools
+import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
+import numpy as np
+
+from zoo.algorithms.callback import Callback, Training, named
+from zoo.envs.monitor import EpisodeRecord
+from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.cells import csv_lines
 from zoo.files.damaged import move_aside
-from zoo.files.printing import one_line, show
+from zoo.files.printing import decimal, duration, one_line, show
 from zoo.training.problems import tell
 
 STEPS = "time/total_timesteps"
@@ -166,12 +173,14 @@ class CsvLogger(Logger):
 
     def write(self, report: Report) -> None:
         columns = self._known_columns()
-        new = sorted(report.scalars.keys() - columns)
+        new = report.scalars.keys() - columns
         if new:
             columns = [STEPS, *sorted({*columns, *new} - {STEPS})]
-            self._rewrite(columns, [*self._rows(), dict(report.scalars)])
+            self._rewrite(columns, [*self._rows(), report.scalars])
         else:
-            self._append(columns, report.scalars)
+            with open(self.path, "ab", buffering=0) as file:
+                header = [] if file.tell() else [columns]
+                atomic.append(file, _as_csv(header, columns, [report.scalars]).encode())
         self._n_rows += 1
 
     def state(self) -> dict[str, Any]:
@@ -201,9 +210,11 @@ class CsvLogger(Logger):
         return self._columns
 
     def _rows(self, columns: Sequence[str] = (STEPS,), limit: int | None = None) -> list[dict[str, str]]:
-        """Return the first rows of the file, by ``columns`` and others; none, if it can't be read."""
+        """Return the first whole rows of the file, by ``columns`` and others; none, if it can't be read."""
         try:
-            table = csv.DictReader(self._lines(None if limit is None else limit + 1))
+            with open(self.path, "rb") as file:
+                lines = list(itertools.islice(file, None if limit is None else limit + 1))
+            table = csv.DictReader(line.decode() for line in lines if line.endswith(b"\n"))
             rows = list(table)
             if not set(columns) <= set(table.fieldnames or columns):
                 raise ValueError("columns are missing")
@@ -214,29 +225,341 @@ class CsvLogger(Logger):
             return []
         except (ValueError, csv.Error) as error:
             aside = move_aside(self.path)
-            tell(
-                f"{self.path} is damaged ({one_line(error)}): it is {aside.name} now, and another one begins"
-            )
+            tell(f"{self.path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
             return []
         return rows
 
-    def _lines(self, limit: int | None) -> Iterator[str]:
-        """Give the first whole lines of the file, one at a time."""
-        with open(self.path, "rb") as file:
-            for line in itertools.islice(file, limit):
-                if not line.endswith(b"\n"):
-                    return
-                yield line.decode()
-
-    def _rewrite(self, columns: list[str], rows: list[Any]) -> None:
+    def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
         atomic.write_text(self.path, _as_csv([columns], columns, rows))
         self._columns = columns
 
-    def _append(self, columns: list[str], row: Mapping[str, Any]) -> None:
-        with open(self.path, "ab", buffering=0) as file:
-            header = [] if file.tell() else [columns]
-            atomic.append(file, _as_csv(header, columns, [row]).encode())
 
-
-def _as_csv(header: list[list[str]], columns: list[str], rows: list[Mapping[str, Any]]) -> str:
+def _as_csv(header: list[list[str]], columns: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return csv_lines([*header, *([row.get(column) for column in columns] for row in rows)])
+
+
+class Trackers:
+    """Hands on what is to be tracked; a tracker that raises is told once and switched off.
+
+    One that ``keeps_trying`` is asked again, after `OSError` and `ZooError`. ``folder`` and ``config`` are
+    those of the run, if there is one.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Logger],
+        folder: Path | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.outputs = outputs
+        self._folder, self._config = folder, config or {}
+        self._started: set[int] = set()
+        self._failing: set[int] = set()
+        self._off: set[int] = set()
+
+    def write(self, report: Report) -> None:
+        """Hand on a report."""
+        self._each("write", report)
+
+    def video(self, name: str, path: Path, timesteps: int) -> None:
+        """Hand on a video."""
+        self._each("video", name, path, timesteps)
+
+    def histograms(self, tensors: Mapping[str, Any], timesteps: int) -> None:
+        """Hand on the policy's parameters."""
+        self._each("histograms", tensors, timesteps)
+
+    def flush(self) -> None:
+        """Let nothing wait."""
+        self._each("flush")
+
+    def conclude(self, ending: Ending) -> None:
+        """Hand on how the run ended."""
+        self._each("conclude", ending)
+
+    def close(self) -> None:
+        """Close all, also those that were switched off."""
+        self._off.clear()
+        self._each("close")
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of each, by name. Raises `OSError` where a log does not reach the disk."""
+        states = {}
+        for number, (name, output) in enumerate(self._named()):
+            if number in self._off:
+                continue
+            try:
+                states[name] = output.state()
+            except Exception as error:
+                if output.keeps_trying:
+                    raise
+                self._complain(number, error)
+        return states
+
+    def load_state(self, states: Mapping[str, Any]) -> None:
+        """Let each go back to where it was, also in its files."""
+        for number, (name, output) in enumerate(self._named()):
+            if name in states:
+                try:
+                    output.load_state(states[name])
+                except Exception as error:
+                    if output.keeps_trying:
+                        raise
+                    self._complain(number, error)
+
+    def _named(self) -> Iterator[tuple[str, Logger]]:
+        """Give each a name: that of its class, and a number if it is not the first of its class."""
+        return named(self.outputs)  # type: ignore[arg-type, return-value]
+
+    def _each(self, method: str, *arguments: Any) -> None:
+        for number, output in enumerate(self.outputs):
+            if number in self._off:
+                continue
+            try:
+                if self._folder is not None and number not in self._started and method != "close":
+                    self._started.add(number)
+                    output.start(self._folder, self._config)
+                getattr(output, method)(*arguments)
+            except Exception as error:
+                self._complain(number, error)
+            else:
+                if method == "write":
+                    self._failing.discard(number)
+
+    def _complain(self, number: int, error: Exception) -> None:
+        output = self.outputs[number]
+        is_passing = output.keeps_trying and isinstance(error, OSError | ZooError)
+        if number not in self._failing:
+            off, waits = (
+                "it is switched off, and the run goes on",
+                "the run goes on, and logs again when it can",
+            )
+            tell(f"{_reason(output, error)}; {waits if is_passing else off}")
+            if os.environ.get("ZOO_DEBUG") == "1":
+                traceback.print_exception(error)
+        self._failing.add(number)
+        if not is_passing:
+            self._off.add(number)
+
+
+def _reason(output: Logger, error: Exception) -> str:
+    if isinstance(error, ZooError):
+        return one_line(error, 500)
+    kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
+    return one_line(f"{type(output).__name__}: {kind}{error}", 500)
+
+
+class LoggingCallback(Callback):
+    """Makes a report every ``every`` environment steps and hands it to each of ``outputs``.
+
+    The scalars have Stable-Baselines3's names. With ``stays_open`` the outputs are not closed with the
+    training, because a run goes on with them (`conclude`): whoever asks for that closes.
+    """
+
+    def __init__(self, every: int, outputs: Sequence[Logger] | Trackers, *, stays_open: bool = False) -> None:
+        self.every = every
+        self.trackers = outputs if isinstance(outputs, Trackers) else Trackers(outputs)
+        self.stays_open = stays_open
+        self._elapsed_before = 0.0
+        self._reported_before: int | None = None
+        self._longest = 0
+
+    @property
+    def outputs(self) -> Sequence[Logger]:
+        """Where the reports go."""
+        return self.trackers.outputs
+
+    def on_training_start(self, algorithm: Training) -> None:
+        self._started = self._reported = time.perf_counter()
+        self._compiled_before = algorithm.runtime.compile_clock.seconds
+        self._first_step = algorithm.num_timesteps
+        reported, self._reported_before = self._reported_before, None
+        self._reported_step = algorithm.num_timesteps if reported is None else reported
+        self._timings = dict(algorithm.timings)
+
+    def on_steps(self, algorithm: Training) -> None:
+        """Report; evaluations at steps before come first, each as a row of its own."""
+        self._write_rows(algorithm, before=algorithm.num_timesteps)
+        self.trackers.write(self._report(algorithm))
+
+    def on_training_end(self, algorithm: Training) -> None:
+        """Report what came since the last report, an evaluation after the training too; close the outputs."""
+        if algorithm.num_timesteps > self._reported_step:
+            self.on_steps(algorithm)
+        self._write_rows(algorithm, before=algorithm.num_timesteps + 1)
+        now = time.perf_counter()
+        self._elapsed_before += now - self._started
+        self._started = now
+        self.trackers.flush()
+        if not self.stays_open:
+            self.close()
+
+    def conclude(self, ending: Ending) -> None:
+        """Tell the outputs how the run ended."""
+        self.trackers.conclude(ending)
+
+    def close(self) -> None:
+        self.trackers.close()
+
+    def state(self) -> dict[str, Any]:
+        elapsed = self._elapsed_before + time.perf_counter() - self._started
+        return {"elapsed": elapsed, "reported": self._reported_step, "outputs": self.trackers.state()}
+
+    def load_state(self, values: dict[str, Any]) -> None:
+        self._elapsed_before, self._reported_before = values["elapsed"], values["reported"]
+        self.trackers.load_state(values["outputs"])
+
+    def _write_rows(self, algorithm: Training, *, before: int) -> None:
+        for timesteps, scalars in algorithm.read_rows(before).items():
+            self.trackers.write(Report(timesteps, {STEPS: timesteps, **scalars}))
+
+    def _report(self, algorithm: Training) -> Report:
+        now = time.perf_counter()
+        seconds = now - self._started
+        self._longest = max(self._longest, _longest_unfinished(algorithm))
+        scalars = rollout_scalars(algorithm.recent_episodes)
+        scalars["time/episodes"] = algorithm.n_episodes
+        scalars["time/fps"] = self._speed(algorithm, seconds)
+        scalars["time/time_elapsed"] = round(self._elapsed_before + seconds, 3)
+        scalars[STEPS] = algorithm.num_timesteps
+        scalars["train/n_updates"] = algorithm.n_updates
+        scalars.update(algorithm.read_metrics())
+        spent = self._spent(algorithm, now - self._reported)
+        report = Report(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
+        self._reported, self._reported_step = now, algorithm.num_timesteps
+        self._timings = dict(algorithm.timings)
+        return report
+
+    def _speed(self, algorithm: Training, seconds: float) -> float:
+        """Return the steps per second so far, without what was compiled meanwhile: that is done once."""
+        compiling = algorithm.runtime.compile_clock.seconds - self._compiled_before
+        return round((algorithm.num_timesteps - self._first_step) / max(seconds - compiling, 1e-9), 1)
+
+    def _spent(self, algorithm: Training, seconds: float) -> dict[str, float]:
+        """Return what the last ``seconds`` were spent on."""
+        spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
+        return {**spent, "other": max(0.0, seconds - sum(spent.values()))}
+
+    def _note(self, algorithm: Training) -> str | None:
+        if algorithm.n_episodes or not self._longest:  # without a step there is nothing to wait for
+            return None
+        note = f"no episode has finished yet (longest: {self._longest:,} steps); set a time limit?"
+        return f"{note} (env.max_episode_steps)"
+
+
+def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
+    """Return the means over finished episodes: return, length, success, and numeric values of their infos."""
+    records = list(episodes)
+    if not records:
+        return {}
+    scalars = {
+        "rollout/ep_rew_mean": float(np.mean([record.episode_return for record in records])),
+        "rollout/ep_len_mean": float(np.mean([record.length for record in records])),
+    }
+    values: dict[str, list[float]] = {}
+    for record in records:
+        for key, value in record.info.items():
+            if isinstance(value, bool | int | float):
+                values.setdefault(key, []).append(float(value))
+    for key, numbers in values.items():
+        name = "rollout/success_rate" if key == "is_success" else f"rollout/{key}_mean"
+        scalars[name] = float(np.mean(numbers))
+    return scalars
+
+
+def _longest_unfinished(algorithm: Training) -> int:
+    return 0 if algorithm.envs is None else algorithm.envs.longest_unfinished_episode()
+
+
+class ProgressBarCallback(Callback):
+    """A bar with steps per second, time left and mean return; without a terminal, a line now and then.
+
+    ``seconds`` is the time between two refreshes of the bar, ``line_seconds`` that between two lines.
+    """
+
+    every = 50
+    looks_often = True
+
+    def __init__(
+        self, *, seconds: float = 0.2, line_seconds: float = 30.0, stream: TextIO | None = None
+    ) -> None:
+        self.stream = stream or sys.stderr
+        self.is_terminal = self.stream.isatty()
+        self.seconds = seconds if self.is_terminal else line_seconds
+        self._bar: Any = None
+        self._shown_step: int | None = None
+
+    def on_training_start(self, algorithm: Training) -> None:
+        self._shown = time.perf_counter()
+        self._started = self._clock(algorithm)
+        self._shown_step = None
+        self._first_step = algorithm.num_timesteps
+        if self.is_terminal:
+            self._bar = _bar(self.stream)
+            self._task = self._bar.add_task(
+                algorithm.name, total=algorithm.total_timesteps, completed=algorithm.num_timesteps, facts=""
+            )
+            self._bar.start()
+
+    def on_steps(self, algorithm: Training) -> None:
+        now = time.perf_counter()
+        if now - self._shown >= self.seconds:
+            self._shown = now
+            self._show(algorithm)
+
+    def on_training_end(self, algorithm: Training) -> None:
+        """Show where the run ended, unless the last line has said it."""
+        if self._bar is not None or self._shown_step != algorithm.num_timesteps:
+            self._show(algorithm)
+        self.close()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _show(self, algorithm: Training) -> None:
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=algorithm.num_timesteps, facts=", ".join(self._facts(algorithm))
+            )
+            self._bar.refresh()
+            return
+        self._shown_step = algorithm.num_timesteps
+        done, total = algorithm.num_timesteps, algorithm.total_timesteps
+        share = f" ({min(1.0, done / total):.0%})" if total else ""
+        line = ", ".join([f"{done:,}/{total:,} steps{share}", *self._facts(algorithm)])
+        with contextlib.suppress(OSError):  # it may go to a disk that is full
+            show(line, file=self.stream, flush=True)
+
+    def _facts(self, algorithm: Training) -> list[str]:
+        steps = algorithm.num_timesteps - self._first_step
+        speed = steps / max(self._clock(algorithm) - self._started, 1e-9)
+        facts = [f"{speed:,.0f} steps/s" if speed >= 10 else f"{speed:.2g} steps/s"]
+        left = algorithm.total_timesteps - algorithm.num_timesteps
+        if steps and left > 0:
+            facts.append(f"{duration(left / speed)} left")
+        if algorithm.recent_episodes:
+            mean = np.mean([episode.episode_return for episode in algorithm.recent_episodes])
+            facts.append(f"mean return {decimal(float(mean))}")
+        return facts
+
+    def _clock(self, algorithm: Training) -> float:
+        """Return the time, which stands still while something is compiled: that is done once."""
+        return time.perf_counter() - algorithm.runtime.compile_clock.seconds
+
+
+def _bar(stream: TextIO) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        console=Console(file=stream),
+        auto_refresh=False,
+        # What is printed meanwhile appears above the bar, unless it goes elsewhere.
+        redirect_stdout=sys.stdout.isatty(),
+    )

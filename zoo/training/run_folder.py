@@ -1,39 +1,38 @@
-"""The folder of one run: where everything that a run leaves behind stands, and what state the run is in."""
+"""The folder of one run: its paths, its record ``run.json`` and its lock."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import math
+import fcntl
 import os
 import platform
 import shlex
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.agents.card import versions
 from zoo.agents.finding import KEPT
-from zoo.algorithms.callback import PREEMPTED, Callback, Training
+from zoo.algorithms.callback import PREEMPTED
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.damaged import move_aside
-from zoo.files.plain_data import parse_yaml, plain, to_json, to_yaml, with_finite_numbers
+from zoo.files.free_memory import usable_cores
+from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
-from zoo.training.checkpoint_files import has_checkpoint
-from zoo.training.problems import tell, told
-from zoo.training.run_record import git_state, machine, parse_record
-from zoo.training.speed import Speed
+from zoo.training.checkpoint import has_checkpoint
+from zoo.training.problems import tell
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
 
 CHECKPOINT_FOLDER = "checkpoint"
-
-PRETRAINING_FOLDER, PRETRAINING_CURVES = "pretraining", "pretrain.csv"
 
 FINISHED = "finished"
 """The status of a run that ended by itself."""
@@ -63,14 +62,13 @@ class RunFolder:
         self.best_agent = self.path / "best_agent"
         self.kept_agents = self.path / KEPT
         self.checkpoint = self.path / CHECKPOINT_FOLDER
-        self.pretraining = self.path / PRETRAINING_FOLDER
+        self.pretraining = self.path / "pretraining"
         """Where a pretraining stands that a signal has ended, until it goes on and ends."""
-        self.pretraining_curves = self.path / PRETRAINING_CURVES
+        self.pretraining_curves = self.path / "pretrain.csv"
         self.videos = self.path / "videos"
         self.status: str | None = None
         """What this process has last written of ``status`` into the record."""
         self._lock: BinaryIO | None = None
-        self._written: dict[Path, bytes] = {}
 
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
@@ -107,13 +105,14 @@ class RunFolder:
         run._take_lock()
         for agent in (run.agent, run.best_agent):
             atomic.recover_folder(agent)
-        for path in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
-            atomic.remove_unfinished(path)
+        for each in (run.agent, run.best_agent, run.config, run.record, run.progress, run.evaluations):
+            atomic.remove_unfinished(each)
         atomic.recover_folders(run.kept_agents)
         if not run.has_checkpoint:
-            run._remove_logs()
-        if run.config.is_file():
-            run._written[run.config] = run.config.read_bytes()
+            for folder in (run.monitor, run.tensorboard, run.kept_agents):
+                shutil.rmtree(folder, ignore_errors=True)
+            for file in (run.progress, run.evaluations):
+                file.unlink(missing_ok=True)
         return run
 
     @property
@@ -126,10 +125,9 @@ class RunFolder:
         """Whether a signal has ended the run's pretraining, which it can go on with."""
         return has_checkpoint(self.pretraining)
 
-    def write_config(self, config: Mapping[str, Any]) -> bytes:
-        """Write the whole resolved config, and return what now stands there."""
-        self._write(self.config, to_yaml(config))
-        return self._written[self.config]
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write the whole resolved config."""
+        atomic.write_text(self.config, to_yaml(config))
 
     def read_config(self) -> dict[str, Any]:
         """Return what `write_config` wrote. Raises `ZooError` if it is missing or damaged."""
@@ -141,7 +139,7 @@ class RunFolder:
     def read_record(self) -> dict[str, Any]:
         """Return ``run.json``. Raises `ZooError` if there is no run here."""
         try:
-            return parse_record(self.record.read_bytes())
+            return parse_json(self.record.read_bytes())
         except FileNotFoundError as error:
             raise ZooError(f"there is no run in {self.path}: it has no run.json") from error
         except (OSError, ValueError) as error:
@@ -150,25 +148,13 @@ class RunFolder:
     def update_record(self, **values: Any) -> None:
         """Write these values into ``run.json`` beside those that stand there."""
         record = with_finite_numbers(plain(self._record_so_far() | values))
-        self._write(self.record, to_json(record))
+        atomic.write_text(self.record, to_json(record))
 
     def close(self) -> None:
         """Let other processes take up the run."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def make_again_if_deleted(self) -> None:
-        """Make a folder that was deleted while its run goes on again, with config and record, and say so."""
-        if self._lock is None or os.fstat(self._lock.fileno()).st_nlink:
-            return
-        tell(f"{self.path} was deleted while its run goes on: what it held is lost; it begins again here")
-        with told("the run goes on"):
-            atomic.make_folder(self.path)
-            self.close()
-            self._take_lock()
-            for path, content in self._written.items():
-                atomic.write_bytes(path, content)
 
     def start(self, *, seed: int, command: Sequence[str] | None = None, job: str | None = None) -> None:
         """Record that the run is going on: who, where, with what. ``command`` is `sys.argv` if not given.
@@ -216,17 +202,26 @@ class RunFolder:
         The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
         ``finished``. A run that is resumed has been restored before.
         """
-        speed = Speed(algorithm)
+        first_step, started = algorithm.num_timesteps, _clock(algorithm)
+
+        def reached() -> dict[str, Any]:
+            seconds = max(_clock(algorithm) - started, 1e-9)
+            return {
+                "timesteps": algorithm.num_timesteps,
+                "steps_per_second": round((algorithm.num_timesteps - first_step) / seconds, 1),
+                "stop_reason": algorithm.stop_reason,
+                "seconds": _spent(algorithm),
+            }
+
         try:
             self.start(seed=algorithm.seed, command=command, job=job)
             yield
-            status = "preempted" if algorithm.stop_reason == PREEMPTED else FINISHED
-            self.end(status, **speed.summary())
+            self.end("preempted" if algorithm.stop_reason == PREEMPTED else FINISHED, **reached())
         except BaseException as error:
             preempted = isinstance(error, KeyboardInterrupt)
             message = {} if preempted else {"error": f"{type(error).__name__}: {error}"}
             with contextlib.suppress(ZooError):
-                self.end("preempted" if preempted else "failed", **message, **speed.summary())
+                self.end("preempted" if preempted else "failed", **message, **reached())
             raise
 
     def _refuse_what_is_done(self, record: Mapping[str, Any], *, for_more_steps: bool) -> None:
@@ -246,28 +241,18 @@ class RunFolder:
                 f" {one_line(record['stop_reason'])}; with more n_timesteps it would have, too; {anew}"
             )
 
-    def _write(self, path: Path, text: str) -> None:
-        self._written[path] = text.encode()
-        atomic.write_bytes(path, self._written[path])
-
     def _record_so_far(self) -> dict[str, Any]:
         """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
+        if not self.record.exists():
+            return {}
         try:
-            return parse_record(self.record.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise ZooError(f"can't read the run's record {self.record}: {error}") from error
-        except ValueError as error:
+            return self.read_record()
+        except ZooError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
             aside = move_aside(self.record)
-            tell(f"{self.record} is damaged ({error}): it is {aside.name} now, and another one begins")
+            tell(f"{self.record} is damaged ({error.__cause__}): it is {aside.name} now; another one begins")
             return {}
-
-    def _remove_logs(self) -> None:
-        for folder in (self.monitor, self.tensorboard, self.kept_agents):
-            shutil.rmtree(folder, ignore_errors=True)
-        for file in (self.progress, self.evaluations):
-            file.unlink(missing_ok=True)
 
     def _take_lock(self) -> None:
         """Hold a lock for as long as this process lives.
@@ -276,39 +261,16 @@ class RunFolder:
         does not hold it.
         """
         try:
-            import fcntl
-        except ImportError:
-            return
-        try:
-            flags = os.O_RDWR | os.O_CREAT
-            self._lock = os.fdopen(os.open(self.lock, flags, 0o644), "r+b", buffering=0)
+            descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise ZooError(f"can't write in {self.path}: {error.strerror or error}") from error
+        self._lock = os.fdopen(descriptor, "r+b", buffering=0)
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             raise StillGoingError(f"the run in {self.path} is still going on in another process") from error
-        except OSError:
-            # A file system without locks.
+        except OSError:  # a file system without locks
             return
-
-
-class FolderWatch(Callback):
-    """Sees to it that a run has its folder whenever another callback writes to it."""
-
-    looks_often = True
-
-    def __init__(self, run: RunFolder, others: Sequence[Callback]) -> None:
-        self.run = run
-        self.every = math.gcd(*(int(each.every) for each in others))
-
-    def on_steps(self, algorithm: Training) -> None:
-        """Look whether it is still there."""
-        self.run.make_again_if_deleted()
-
-    def on_training_end(self, algorithm: Training) -> None:
-        """Look once more."""
-        self.run.make_again_if_deleted()
 
 
 def _made_anew(parent: Path, name: str) -> Path:
@@ -325,3 +287,49 @@ def _made_anew(parent: Path, name: str) -> Path:
 
 def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _clock(algorithm: Algorithm[Any]) -> float:
+    """Return the time, which stands still during evaluations and while something is compiled."""
+    left_out = algorithm.timings["evaluation"] + algorithm.runtime.compile_clock.seconds
+    return time.perf_counter() - left_out
+
+
+def _spent(algorithm: Algorithm[Any]) -> dict[str, float]:
+    """Return what the whole run's seconds were spent on; this process compiled within its updates."""
+    spent = dict(algorithm.timings)
+    compiling = min(algorithm.runtime.compile_clock.seconds, spent["update"])
+    spent["update"] -= compiling
+    return {name: round(seconds, 3) for name, seconds in {**spent, "compiling": compiling}.items()}
+
+
+def machine() -> dict[str, Any]:
+    """Return system, processor and number of cores."""
+    return {"system": platform.platform(), "cpu": _cpu_name(), "cores": usable_cores()}
+
+
+def _cpu_name() -> str:
+    """Return what the processor calls itself."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def git_state() -> dict[str, Any]:
+    """Return the commit checked out in the working folder, and whether files differ from it."""
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return {"git_commit": None}
+    return {"git_commit": commit, "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git prints, or None where it can't answer."""
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

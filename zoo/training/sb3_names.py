@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -93,12 +92,6 @@ LAYERS |= {"ppo2": LAYERS["a2c"], "trpo": LAYERS["a2c"], "tqc": LAYERS["sac"], "
 WITH_OUTPUT = ("q_net.q_net", "quantile_net.quantile_net", "critic.qf0", "actor.mu", "action_net")
 """Those whose last layer is the network's output, not a hidden one."""
 
-NAME_LIMIT = 1_000
-"""Characters that a tensor's name may have; patterns take long for a stranger's longer ones."""
-
-JOINED_LIMIT = 2**20
-"""Numbers that two layers joined to one may have even if there are fewer in the file."""
-
 _ENCODER = re.compile(
     r"(?P<before>.*encoder\.)(?:extractors\.(?P<key>.+)\.)?(?P<layer>cnn\.[024]|linear\.0)\.(?P<kind>\w+)"
 )
@@ -133,8 +126,7 @@ def renamed(algo: str, tensors: Mapping[str, object], layout: Layout) -> dict[st
     table = {re.compile(layout.filled(theirs)): layout.filled(ours) for theirs, ours in NAMES[algo].items()}
     names = {}
     for name in tensors:
-        is_name = len(name) <= NAME_LIMIT
-        pattern = next((each for each in table if each.fullmatch(name)), None) if is_name else None
+        pattern = next((each for each in table if each.fullmatch(name)), None)
         if pattern is None:
             raise ZooError(f"its policy has `{one_line(name, 80)}`, which {algo} does not have here")
         ours = pattern.sub(table[pattern], name) if table[pattern] else ""
@@ -171,12 +163,7 @@ def widths(tensors: Arrays, prefix: str) -> list[int]:
             f"its `{prefix}` has more than linear layers with a non-linearity between them,"
             f" which Zoo does not build: layers {sorted(found)}"
         )
-    shapes = [found[index] for index in sorted(found)]
-    # Before a network of these widths is built: each layer reads what the one before it gives.
-    is_chain = all(below[0] == above[1] for below, above in itertools.pairwise(shapes))
-    if not is_chain or not all(rows and columns for rows, columns in shapes):
-        raise ZooError(f"its `{prefix}` has layers that do not fit each other")
-    sizes = [rows for rows, _ in shapes]
+    sizes = [found[index][0] for index in sorted(found)]
     return sizes[:-1] if prefix in WITH_OUTPUT else sizes
 
 
@@ -204,26 +191,9 @@ def with_joined_critic(tensors: Arrays) -> Arrays:
     first = "mlp_extractor.value_net.0" if "mlp_extractor.value_net.0.weight" in tensors else "value_net"
     joined = {name: tensor for name, tensor in tensors.items() if not name.startswith("critic.")}
     weight, bias = (tensors[f"{first}.{kind}"].astype(np.float64) for kind in ("weight", "bias"))
-    if not _fits(tensors, weight.shape, bias.shape):
-        raise ZooError("its `critic` does not fit its LSTM, or the layer after it")
-    # Two thin layers make a thick one, of any size.
-    size = bias.size * tensors["critic.weight"].shape[1]
-    if size > max(JOINED_LIMIT, sum(tensor.size for tensor in tensors.values())):
-        raise ZooError("its `critic`, joined with the layer after it, has more numbers than there are in it")
     joined[f"{first}.weight"] = weight @ tensors["critic.weight"]
     joined[f"{first}.bias"] = bias + weight @ tensors["critic.bias"]
     return joined
-
-
-def _fits(tensors: Arrays, weight: tuple[int, ...], bias: tuple[int, ...]) -> bool:
-    """Whether the critic's linear layer is as wide as an LSTM there, and this layer can follow it."""
-    nothing = np.zeros(0)
-    lstm = [tensors.get(f"lstm_actor.weight_{each}_l0", nothing).shape[1:] for each in ("hh", "ih")]
-    if any(len(shape) != 1 for shape in (*lstm, bias)):
-        return False
-    (given,), (read,) = lstm
-    shapes = tensors["critic.weight"].shape, tensors["critic.bias"].shape, weight
-    return shapes == ((given, read), (given,), (*bias, given))
 
 
 def has_critic_encoder(tensors: Arrays) -> bool:

@@ -1,32 +1,33 @@
-"""The workers of a run, as the first of them starts and ends them: here, or as the tasks of a Slurm job.
-
-Here they are processes that this one starts. In a Slurm job whose step has several tasks, each task runs the
-same command, and becomes one of the workers. A worker that fails leaves word of it in the store where they
-have met; so the run ends with the traceback of what failed, in whichever process that was.
-"""
+"""The workers of a run, as the first of them starts and ends them: here, or as the tasks of a Slurm job."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import json
+import os
+import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from zoo.config.fields import build
 from zoo.config.sweeps.processes import death
-from zoo.errors import ZooError
+from zoo.errors import INTERRUPTED, ZooError
 from zoo.files.free_memory import usable_cores
 from zoo.files.printing import one_line
-from zoo.training.job import LOOPBACK, Task, slurm_task
 from zoo.training.problems import tell
-from zoo.training.process_limits import refuse_too_many_workers
-from zoo.training.worker_folder import WorkerFolder
+from zoo.training.slurm import LOOPBACK, Task, slurm_task
 
 if TYPE_CHECKING:
     from zoo.optim.workers import Store, Workers
@@ -39,6 +40,11 @@ SECONDS_TO_COME = 60.0
 
 SECONDS_TO_END = 5.0
 """What they have to end in, before they are killed."""
+
+SECONDS_LEFT = 3.0
+"""What a worker has to end in by itself once the first one is gone."""
+
+FAILURE = 1
 
 LEARN = "learn"
 """The order to learn."""
@@ -140,6 +146,17 @@ def _listening(port: int) -> int:
         return listening.detach()
 
 
+# -- the first one ----------------------------------------------------------------------------------------
+
+
+def crew_of(n_workers: int) -> Crew:
+    """Return the other workers, to be started; in a task of a job that is not the first, be one, and exit."""
+    task = task_of(n_workers)
+    if task is not None and task.rank:
+        sys.exit(_follow(open_store(task), task.rank, task.size, task.rank_here, task.n_here, task))
+    return Crew(n_workers, task)
+
+
 class Crew:
     """The other workers of a run; ``size`` counts the first one, this process, too."""
 
@@ -150,18 +167,15 @@ class Crew:
         self._has_called = False
         self._workers: Workers | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._folder: WorkerFolder | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._store: Store | None = None
-        if task is None:
-            refuse_too_many_workers(size)
-        else:  # from now on the others see whether this one lives
+        if task is not None:  # from now on the others see whether this one lives
             self._store = open_store(task)
 
-    def start(self, config: Mapping[str, Any], checkpoint: Path, *, on_gpus: bool = False) -> Workers:
+    def start(self, config: Mapping[str, Any], *, on_gpus: bool = False) -> Workers:
         """Start the others with this config, or meet them, and return this one. Raises what they raise.
 
-        They write their shares of checkpoints into the folder ``checkpoint``, and nowhere else. Where
-        ``device`` is auto, this one has chosen for all, on whatever nodes they are.
+        Where ``device`` is auto, this one has chosen for all, on whatever nodes they are.
         """
         from zoo.optim.workers import Workers
 
@@ -169,7 +183,7 @@ class Crew:
             self._store = self._start_processes()
         if config["device"] == "auto":
             config = {**config, "device": "cuda" if on_gpus else "cpu"}
-        self._store.set(CONFIG, json.dumps([config, str(checkpoint.absolute())]))
+        self._store.set(CONFIG, json.dumps(config))
         self._has_called = True
         with self.causes_told():
             self._wait_until_ready()
@@ -182,20 +196,12 @@ class Crew:
         cores = usable_cores()
         if self.size > cores:
             tell(f"{self.size} workers share {cores} core{'s' if cores > 1 else ''}: fewer may be faster")
-        self._folder = WorkerFolder()
-        path = str(self._folder.path / "store")
+        self._folder = tempfile.TemporaryDirectory(prefix="zoo-workers-", ignore_cleanup_errors=True)
+        path = f"{self._folder.name}/store"
         store = dist.FileStore(path, self.size)  # type: ignore[attr-defined]
         for rank in range(1, self.size):
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-c", _code(path, rank, self.size)], stdin=subprocess.PIPE
-                )
-            except OSError as error:
-                self.close()
-                raise ZooError(
-                    f"worker {rank} of {self.size} can't be started: {error.strerror or error}; fewer may fit"
-                ) from error
-            self._processes.append(process)
+            command = [sys.executable, "-c", _code(path, rank, self.size)]
+            self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
         return store
 
     def _wait_until_ready(self) -> None:
@@ -255,19 +261,15 @@ class Crew:
 
     def _failure(self) -> Exception | None:
         """Return why another worker has ended, if one has that was not merely left alone by another one."""
-        dead = [
-            (rank, process.returncode)
-            for rank, process in enumerate(self._processes, 1)
-            if process.poll() is not None
-        ]
+        ends = [(rank, process.poll()) for rank, process in enumerate(self._processes, 1)]
         for rank in range(1, self.size):
             report = self._word(FAILED, rank)
             if report is not None:
                 kind, text = json.loads(report)
                 error = ZooError if kind == "mistake" else RuntimeError
                 return error(f"worker {rank}: {text}")
-        for rank, status in dead:
-            if self._word(LOST, rank) is None:
+        for rank, status in ends:
+            if status is not None and self._word(LOST, rank) is None:
                 return ZooError(f"worker {rank} of {self.size} {death(status)}")
         return None
 
@@ -298,7 +300,7 @@ class Crew:
             process.stdin.close()
         self._processes, self._store = [], None
         if self._folder is not None:
-            self._folder.remove()
+            self._folder.cleanup()
 
     def _send_home(self) -> None:
         """Tell the other tasks of a job that there is no run, which some may ask for only now."""
@@ -316,5 +318,80 @@ def _code(path: str, rank: int, size: int) -> str:
         f"import sys; sys.path[:] = {sys.path!r};"
         " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
         " signal.signal(signal.SIGTERM, signal.SIG_DFL);"
-        f" from zoo.training.worker_process import main; main({path!r}, {rank}, {size})"
+        f" from zoo.training.workers import main; main({path!r}, {rank}, {size})"
     )
+
+
+# -- the others -------------------------------------------------------------------------------------------
+
+
+def main(path: str, rank: int, size: int) -> NoReturn:
+    """Be a worker that the first one has started on this machine, and exit."""
+    import torch.distributed as dist
+
+    folder = Path(path).parent
+    threading.Thread(target=_end_with_the_first, args=(folder,), daemon=True).start()
+    store = dist.FileStore(path, size)  # type: ignore[attr-defined]
+    status = _follow(store, rank, size, rank, size)
+    if select.select([sys.stdin], [], [], 0)[0]:  # the first one is gone, and can't remove it
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(status)
+
+
+def _end_with_the_first(folder: Path) -> None:
+    """Wait until the first worker's end of our standard input closes, which means that it is gone."""
+    select.select([sys.stdin], [], [])
+    time.sleep(SECONDS_LEFT)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(FAILURE)
+
+
+def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int, task: Task | None = None) -> int:
+    """Learn by the config in the store until the first worker says that it is over; return an exit status."""
+    from zoo.envs.config import EnvConfig
+    from zoo.optim.workers import Workers, means_loss
+    from zoo.training.checkpoint import CHECKPOINT, RESTORE, restore_share, write_share
+    from zoo.training.factories import make_algorithm
+    from zoo.training.signals import stop_on_signals
+
+    try:
+        config = json.loads(store.get(CONFIG))
+    except RuntimeError:  # it has ended before
+        return FAILURE
+    if config is None:  # it has found a mistake, and told it
+        store.set(f"{READY}/{rank}", "")
+        return FAILURE
+    try:
+        with contextlib.ExitStack() as closing:
+            warnings.simplefilter("ignore")  # the first one has told
+            env = build(EnvConfig, {**config["env"], "check": False}, "env")  # the first one has checked it
+            algorithm = make_algorithm(config_of(config, n_here, rank_here, task), env, closing)
+            closing.enter_context(stop_on_signals(algorithm, leads=False))
+            store.set(f"{READY}/{rank}", "")
+            on_gpus = algorithm.device.type == "cuda"
+            workers = Workers(rank, size, store, n_here=n_here, on_gpus=on_gpus)
+            closing.callback(workers.close)
+            algorithm.join(workers)
+            orders = algorithm.team.orders
+            orders[LEARN] = lambda steps: algorithm.learn(steps, reset_num_timesteps=False)
+            orders[CHECKPOINT] = lambda folder: workers.gathered(write_share(Path(folder), algorithm))
+            orders[RESTORE] = lambda folder: workers.gathered(restore_share(Path(folder), algorithm, rank))
+            workers.follow(orders)
+        return 0
+    except KeyboardInterrupt:
+        _leave_word(store, f"{FAILED}/{rank}", ["mistake", "it was interrupted"])
+        return INTERRUPTED
+    except Exception as error:
+        if means_loss(error):
+            _leave_word(store, f"{LOST}/{rank}", [])
+        elif isinstance(error, ZooError):
+            _leave_word(store, f"{FAILED}/{rank}", ["mistake", str(error)])
+        else:
+            text = "".join(traceback.format_exception(error)).rstrip()
+            _leave_word(store, f"{FAILED}/{rank}", ["bug", f"{type(error).__name__}: {error}\n{text}"])
+        return FAILURE
+
+
+def _leave_word(store: Store, name: str, word: list[str]) -> None:
+    with contextlib.suppress(RuntimeError):  # the store may be gone with the first worker
+        store.set(name, json.dumps(word))

@@ -16,7 +16,7 @@ import optuna
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.callback import Training as Algorithm
 from zoo.errors import ZooError, nearest
-from zoo.training.eval_callback import EvalCallback
+from zoo.training.callbacks import EvalCallback
 from zoo.training.evaluation import Evaluation
 from zoo.training.experiment import Experiment
 from zoo.training.run_folder import RunFolder

@@ -21,8 +21,8 @@ from zoo.files import atomic
 from zoo.files.cells import csv_lines
 from zoo.files.plain_data import to_yaml
 from zoo.files.printing import one_line
-from zoo.tuning.finals import Ranked, best_trials, ranking, values_of
 from zoo.tuning.plan import Plan
+from zoo.tuning.reevaluate import Ranked, best_trials, ranking, values_of
 from zoo.tuning.space import put_at, value_at
 from zoo.tuning.study import DIED, REASON, SharedStudy, counted, goes_on_from, quiet_optuna
 

@@ -222,15 +222,14 @@ FirstTrials = list[tuple[dict[str, Any], str]]
 """The parameters that the queue of a study begins with, each with where they are from."""
 
 
-def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
-    """Begin the study, or go on with it; return it, what to say of that, and whether its folder is new too.
+def open_study(plan: Plan) -> tuple[SharedStudy, list[str]]:
+    """Begin the study, or go on with it; return it, and what to say of that.
 
     Raises `ZooError` for a storage that can't be reached, and for a study that was begun with other settings.
     """
     with quiet_optuna():
         # Before there is anything: a mistake in it is told each time, and leaves nothing behind.
-        was_there = plan.folder.exists()
-        early = None if was_there else _warm_start(plan)
+        early = None if plan.folder.exists() else _warm_start(plan)
         storage = open_storage(plan.config["storage"], plan.folder, plan.config["heartbeat"])
         with storage.mistakes_told(), storage.turn(plan.full_name):
             study = existing_study(plan.full_name, storage)
@@ -238,15 +237,13 @@ def open_study(plan: Plan) -> tuple[SharedStudy, list[str], bool]:
                 # Nothing was tried: perhaps for a mistake that is mended now.
                 optuna.delete_study(study_name=plan.full_name, storage=storage.optuna)
                 study = None
-            is_new = study is None and not was_there
             if study is None:
                 first, remarks = early or _warm_start(plan)
                 study = _begin(plan, storage, first)
             else:
                 _check_settings(plan, study)
                 remarks = [f"goes on: {n_ended(study)} of {plan.config['n_trials']} trials are done"]
-                remarks += _unused_warm_start(study, plan)
-            return SharedStudy(study, storage, plan.config["n_trials"]), remarks, is_new
+            return SharedStudy(study, storage, plan.config["n_trials"]), remarks
 
 
 def join_study(plan: Plan, storage: Storage) -> SharedStudy:
@@ -330,17 +327,6 @@ def _check_settings(plan: Plan, study: Study) -> None:
 
 
 # -- warm starts ------------------------------------------------------------------------------------------
-
-
-def _unused_warm_start(study: Study, plan: Plan) -> list[str]:
-    """Return what to say where a study was begun without the warm start that is asked for."""
-    place = plan.config["warm_start"]
-    if not isinstance(place, str):
-        return []
-    origins = [str(trial.user_attrs.get(ORIGIN)) for trial in study.get_trials(deepcopy=False)]
-    if any(origin.endswith(f" of {place}") for origin in origins):
-        return []
-    return [f"warm_start={without_password(place)}: only a new study has one"]
 
 
 def _warm_start(plan: Plan) -> tuple[FirstTrials, list[str]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from zoo.config.environment_values import resolved
-from zoo.errors import ZooError
 from zoo.tuning.plan import Plan
 from zoo.tuning.report import Result, result_of
-from zoo.tuning.study import SharedStudy, has_begun, open_study
+from zoo.tuning.study import SharedStudy, open_study
 from zoo.tuning.worker import Pool
 
 if TYPE_CHECKING:
@@ -26,14 +22,12 @@ if TYPE_CHECKING:
 class Search:
     """A study that was begun or found, whose storage is closed at the end of a block of it.
 
-    ``remarks`` are what to say of how it begins. One that is new is removed again if it comes to nothing
-    before its first trial.
+    ``remarks`` are what to say of how it begins.
     """
 
     plan: Plan
     shared: SharedStudy
     remarks: list[str]
-    is_new: bool = False
 
     def __enter__(self) -> Self:
         return self
@@ -44,19 +38,7 @@ class Search:
     def run(self) -> bool:
         """Run what is left of it; return False if a signal ended that. Raises `ZooError`."""
         with self.shared.storage.mistakes_told():
-            try:
-                return Pool(self.plan, self.shared).run()
-            except ZooError:
-                if self.is_new and not has_begun(self.shared.study):
-                    self._forget()
-                raise
-
-    def _forget(self) -> None:
-        """Remove the study's folder, in which nothing was tried, and the folders around it that are empty."""
-        self.shared.storage.close()
-        shutil.rmtree(self.plan.folder, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.removedirs(self.plan.folder.parent)
+            return Pool(self.plan, self.shared).run()
 
     def result(self) -> Result:
         """Return what came out so far, and write it into the study's folder."""

@@ -29,7 +29,6 @@ from zoo.errors import INTERRUPTED, MISTAKE, ZooError
 from zoo.files.file_lock import FileLock
 from zoo.files.free_memory import usable_cores
 from zoo.files.printing import one_line, say, show, without_password
-from zoo.tuning.finals import Finals, join_finals
 from zoo.tuning.objective import (
     TOP_RUNS,
     TRIALS,
@@ -41,6 +40,7 @@ from zoo.tuning.objective import (
     try_small,
 )
 from zoo.tuning.plan import Plan
+from zoo.tuning.reevaluate import Finals, join_finals
 from zoo.tuning.study import (
     DIED,
     REASON,

@@ -1,8 +1,4 @@
-"""Cloning an expert before a run's first step, as its section ``pretrain`` says.
-
-A signal ends it after the epoch under way, and leaves where it stands in the run's folder: the run goes on
-from there exactly.
-"""
+"""Cloning an expert before a run's first step, as its section ``pretrain`` says."""
 
 from __future__ import annotations
 
@@ -20,9 +16,7 @@ from zoo.errors import ZooError
 from zoo.files.atomic import write_text
 from zoo.files.cells import csv_lines
 from zoo.files.printing import one_line
-from zoo.files.trees import join, split
-from zoo.training.checkpoint import misfits_told
-from zoo.training.checkpoint_files import read_files, remove_files, write_files
+from zoo.training.checkpoint import misfits_told, read_files, remove_files, write_files
 from zoo.training.problems import tell, told, warnings_in_one_line
 from zoo.training.run_folder import RunFolder
 from zoo.training.signals import stop_on_signals
@@ -64,9 +58,8 @@ def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run:
 def _go_back(pretraining: Pretraining, run: RunFolder) -> None:
     """Go back to where a signal has ended it; what is damaged is told, and begins again."""
     try:
-        values, arrays = read_files(run.pretraining)
-        state = join(arrays, values["pretraining"])
-    except (ZooError, KeyError) as error:
+        _, state = read_files(run.pretraining)
+    except ZooError as error:
         tell(f"where the pretraining was can't be read: {error}; it begins again")
         return
     with misfits_told(f"the pretraining in {run.pretraining} does not fit this run"):
@@ -76,9 +69,8 @@ def _go_back(pretraining: Pretraining, run: RunFolder) -> None:
 
 def _keep(pretraining: Pretraining, run: RunFolder) -> None:
     """Write where it stands."""
-    arrays, values = split(pretraining.state())
     with told("a run that goes on begins its pretraining again"):
-        write_files(run.pretraining, arrays, {"timesteps": 0, "pretraining": values}, {})
+        write_files(run.pretraining, pretraining.state(), {"timesteps": 0})
     tell(f"pretraining has ended after epoch {len(pretraining.epochs)} of {pretraining.config.n_epochs}")
 
 

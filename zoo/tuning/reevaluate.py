@@ -1,8 +1,4 @@
-"""The best trials once more, on fresh seeds: a score that was the best of many was lucky too.
-
-These trainings are a second study beside the first, so that they are shared, resumed and recorded as trials
-are. What counts for the ranking are the fresh seeds alone.
-"""
+"""The best trials once more, on fresh seeds: a score that was the best of many was lucky too."""
 
 from __future__ import annotations
 

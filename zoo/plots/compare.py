@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from zoo.errors import ZooError
 from zoo.files.printing import decimal, one_line
 from zoo.plots.groups import Group, differences, grouped
-from zoo.plots.run import Run, Score
+from zoo.plots.runs import Run, Score
 from zoo.plots.scores import GroupScore, Methods, methods_of, scored_group
 from zoo.training import statistics
 
@@ -21,8 +21,6 @@ Side = Literal["a", "b"]
 
 CHANCE = 0.05
 """How often equal methods may differ by as much as these two, for a difference to be called one."""
-
-_RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -226,17 +224,12 @@ def _of_strata(
 ) -> Verdict:
     values = float(value(first)), float(value(second))
     probability = float(statistics.probability_of_improvement(first, second))
-    if min(len(scores) for scores in [*first, *second]) < 2:
+    if min(map(len, [*first, *second])) < 2:
         return Verdict(place, n_runs, values, "seeds", probability=probability)
-    difference = statistics.bootstrap_interval(
-        lambda a, b: value(a) - value(b), first, second, n_resamples=_RESAMPLES
-    )
+    difference = statistics.bootstrap_interval(lambda a, b: value(a) - value(b), first, second)
+    width = max(map(len, [*first, *second]))
     probability_ci95 = statistics.bootstrap_interval(
-        statistics.probability_of_improvement,
-        first,
-        second,
-        n_resamples=_RESAMPLES,
-        width=max(len(scores) for scores in [*first, *second]),
+        statistics.probability_of_improvement, first, second, width=width
     )
     # By means, whatever is shown: deals of few runs have too few different interquartile means to decide.
     chance = statistics.chance_of_difference(statistics.mean_of_means, first, second)
@@ -252,7 +245,6 @@ def _of_single_runs(env: str, first: GroupScore, second: GroupScore, kind: Score
         ci95 = statistics.bootstrap_interval(
             lambda a, b: statistics.mean_of_means(a) - statistics.mean_of_means(b),
             *([returns] for returns in episodes if returns is not None),
-            n_resamples=_RESAMPLES,
         )
     return Verdict(env, (1, 1), values, "episodes", ci95)
 

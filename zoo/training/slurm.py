@@ -1,4 +1,4 @@
-"""The job of a cluster in which a run takes place."""
+"""The Slurm job in which a run takes place."""
 
 from __future__ import annotations
 

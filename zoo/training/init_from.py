@@ -16,8 +16,7 @@ from zoo.config.environment_values import as_written
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
-from zoo.training.checkpoint import MISFITS, Checkpoint, read_checkpoint
-from zoo.training.checkpoint_files import check_workers, has_checkpoint
+from zoo.training.checkpoint import Checkpoint, check_workers, has_checkpoint, misfits_told, read_checkpoint
 from zoo.training.run_folder import CHECKPOINT_FOLDER
 
 if TYPE_CHECKING:
@@ -97,37 +96,30 @@ def _last_checkpoint(
             f"{where}: the run has kept no checkpoint (callbacks.checkpoint.keep=true keeps it);"
             " init_with=weights"
         )
+    checkpoint = read_checkpoint(folder)
     if what == ALL and algorithm.has_replay:
         check_workers(folder, 1)
-    return read_checkpoint(folder)
+    return checkpoint
 
 
 def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str) -> None:
     """Take networks, optimizer and running statistics."""
-    found = checkpoint.algorithm.get("tensors")
-    if not isinstance(found, Mapping) or not all(isinstance(each, np.ndarray) for each in found.values()):
-        raise ZooError(f"{where}: its checkpoint does not fit: not all of its tensors are arrays")
-    tensors = Tensors(algorithm.program.state, algorithm.policy)
-    for name, tensor in tensors.tensors.items():
+    found, tensors = checkpoint.algorithm["tensors"], algorithm.tensors()
+    for name, tensor in tensors.items():
         if name in found and tuple(found[name].shape) != tuple(tensor.shape):
             sizes = f"{list(found[name].shape)}, this run's {list(tensor.shape)}"
             raise ZooError(
                 f"{where}: its networks are others: {name} has the shape {sizes};"
                 " policy.* says which, or algo.*"
             )
-    if found.keys() != tensors.tensors.keys():
-        one = sorted(found.keys() ^ tensors.tensors.keys())[0]
+    if found.keys() != tensors.keys():
+        one = sorted(found.keys() ^ tensors.keys())[0]
         whose = "it alone has" if one in found else "only this run has"
         raise ZooError(f"{where}: its optimizer, or what it learns, is another: {whose} {one_line(one)}")
-    for name, array in found.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ZooError(f"{where}: {one_line(name)} has values that are not finite; init_with=weights")
-    try:
-        tensors.load_state(found)
+    with misfits_told(f"{where}: its checkpoint does not fit"):
+        Tensors(algorithm.program.state, algorithm.policy).load_state(found)
         if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
             algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
-    except MISFITS as error:
-        raise ZooError(f"{where}: its checkpoint does not fit: {one_line(error)}") from error
 
 
 def _take_memory(
@@ -146,14 +138,10 @@ def _take_memory(
             was, now = (None if each is None else "prioritized" for each in (was, now))
         if was != now:
             raise ZooError(f"{where}: its replay memory is of {path}={was}, not {now}; init_with=optimizer")
-    try:
+    with misfits_told(f"{where}: its replay memory does not fit (init_with=optimizer goes without)"):
         memory = checkpoint.algorithm["memory"]
         segments = {first: dict(rows) for first, rows in memory["segments"].items()}  # without their names
         algorithm.memory.load_state({**memory, "segments": segments})
-    except MISFITS as error:
-        raise ZooError(
-            f"{where}: its replay memory does not fit: {one_line(error)}; init_with=optimizer goes without"
-        ) from error
     algorithm.memory.cut()
 
 
@@ -188,14 +176,10 @@ def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> N
 
 
 def _check_finite(files: AgentFiles, agent: str) -> None:
-    """Raise `ZooError` for weights or statistics that are no numbers: nothing is learned from there."""
-    statistics = {} if files.normalization is None else files.normalization[0]
-    for name, array in {**files.tensors, **statistics}.items():
+    """Raise `ZooError` for weights that are NaN or infinite: nothing is learned from there."""
+    for name, array in files.tensors.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ZooError(
-                f"can't start from {one_line(agent)}: {one_line(name)} has values that are not finite (NaN or"
-                " infinite); an earlier agent of that run may be whole"
-            )
+            raise ZooError(f"can't start from {one_line(agent)}: {one_line(name)} is not finite")
 
 
 def differences(
@@ -205,14 +189,8 @@ def differences(
     today = as_written({**config, "policy": dataclasses.asdict(algorithm.policy_config)})
     for section in SECTIONS:
         yield from _differing(trained.get(section) or {}, today.get(section) or {}, section)
-    had, has = trained_normalized(trained), algorithm.normalizer is not None
-    if has and not had:
+    if algorithm.normalizer is not None and not (trained.get("env") or {}).get("normalize"):
         yield "the running statistics of observations and rewards start anew: the agent had none"
-
-
-def trained_normalized(trained: Mapping[str, Any]) -> bool:
-    """Tell whether an agent normalises."""
-    return bool((trained.get("env") or {}).get("normalize"))
 
 
 def _differing(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -11,25 +11,20 @@ from typing import Any
 import numpy as np
 
 from zoo.algorithms.callback import Callback, Training
-from zoo.config import sections
-from zoo.config.algorithm_names import PRESET
 from zoo.config.composing import compose
 from zoo.config.environment_values import resolved_values
 from zoo.config.validation import checked
-from zoo.errors import ZooError, nearest
+from zoo.errors import ZooError
 from zoo.files.damaged import UNREADABLE
-from zoo.files.npz import parse_arrays
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors
+from zoo.training.callbacks import read_evaluations
 from zoo.training.checkpoint import Checkpoint, read_checkpoint
 from zoo.training.experiment import Experiment
-from zoo.training.run_folder import RunFolder
+from zoo.training.run_folder import FINISHED, RunFolder
 
 ENVIRONMENT = ("versions", "machine", "host", "git_commit", "git_changed")
 """What of a run's record may explain that the same config led elsewhere."""
-
-_CLOCK = "t"
-_AGENTS = ("agent", "best_agent")
 
 Episodes = list[dict[str, str]]
 
@@ -80,14 +75,12 @@ def reproduce(path: Path, *, until: int | None = None, runs_dir: str = "runs") -
     the run be unfinished. Raises `ZooError` if there is no run.
     """
     run = RunFolder(path)
-    record = run.read_record()
-    config = _config(path)
-    if until is None and record.get("status") != "finished":
+    record, config = run.read_record(), _config(run)
+    if until is None and record.get("status") != FINISHED:
         reached = record.get("timesteps")
-        hint = f" until={reached}" if isinstance(reached, int) and reached else " until=STEPS"
         raise ZooError(
             f"the run in {one_line(path)} is {one_line(record.get('status'))}, not finished;"
-            f" compare it as far as it came:{hint}"
+            f" compare it as far as it came: until={reached or 'STEPS'}"
         )
     before = _left_by(run, agents=until is None)
     checkpoint = read_checkpoint(run.checkpoint) if until is not None and run.has_checkpoint else None
@@ -99,15 +92,12 @@ def reproduce(path: Path, *, until: int | None = None, runs_dir: str = "runs") -
     if not result.is_complete:
         return done
     after = _left_by(result.run, agents=until is None)
-    done.comparisons["weights"] = (
-        watch.comparison() if until is not None else _compare_agents(before.agents, after.agents)
-    )
-    done.comparisons["evaluations"] = _compare_evaluations(
-        before.evaluations, after.evaluations, done.timesteps, until
-    )
-    done.comparisons["monitor"] = _compare_episodes(
-        before.episodes, after.episodes, partial=until is not None
-    )
+    is_part = until is not None
+    done.comparisons = {
+        "weights": watch.comparison() if is_part else _compare_agents(before.agents, after.agents),
+        "evaluations": _compare_evaluations(before.evaluations, after.evaluations, done.timesteps, is_part),
+        "monitor": _compare_episodes(before.episodes, after.episodes, is_part),
+    }
     done.differences = _differences(record, result.run.read_record())
     if all(each.equal is None for each in done.comparisons.values()):
         raise ZooError(f"the run in {one_line(path)} left nothing behind that could be compared")
@@ -125,7 +115,6 @@ class _Watch(Callback):
         self.found: Comparison | None = None
 
     def on_steps(self, algorithm: Training) -> None:
-        """Look where the run is."""
         steps = algorithm.num_timesteps
         if self.checkpoint is not None and steps == self.checkpoint.timesteps:
             theirs, ours = self.checkpoint.algorithm["tensors"], algorithm.state()["tensors"]
@@ -149,34 +138,17 @@ class _Mark(Callback):
         self.run, self.path = run, path
 
     def on_training_start(self, algorithm: Training) -> None:
-        """Record it."""
         self.run.update_record(reproduces=str(self.path.absolute()))
 
 
-# The config
-
-
-def _config(path: Path) -> dict[str, Any]:
+def _config(run: RunFolder) -> dict[str, Any]:
     """Return the run's config, checked. Raises `ZooError` for one that is damaged."""
-    origin = one_line(path)
-    config = RunFolder(path).read_config()
+    config = resolved_values(run.read_config())
     for section in ("algo", "env", "policy", "callbacks", "logger"):
         if not isinstance(config.get(section), Mapping):
-            raise ZooError(f"{origin} is not a run: its config has no section `{section}`")
-    config = resolved_values(config)
-    algo = config["algo"]
-    _known_algorithm(algo.get("name"), origin)
-    if algo.get("preset") is not None and not PRESET.fullmatch(str(algo["preset"])):
-        raise ZooError(f"{origin} is damaged: `algo.preset` in its config.yaml is no name")
-    usual = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])
+            raise ZooError(f"{one_line(run.path)} is not a run: its config has no section `{section}`")
+    usual = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])  # of settings that are newer
     return checked("train", {**{str(key): usual[key] for key in usual if key != "memory"}, **config})
-
-
-def _known_algorithm(name: Any, origin: str) -> None:
-    known = list(sections.algorithm_names())
-    if name not in known:
-        name = one_line(name)
-        raise ZooError(f"{origin} was trained with an unknown algorithm '{name}'{nearest(name, known)}")
 
 
 def _again(config: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
@@ -194,109 +166,91 @@ def _again(config: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
     }
 
 
-# What the two runs left behind
-
-
 @dataclass
 class _Left:
     """What a run has left behind."""
 
-    agents: dict[str, Arrays | None]
+    agents: dict[str, Arrays]
     """By file."""
-    evaluations: dict[int, tuple[bytes, ...]]
-    """The bits of returns, lengths and successes, by environment steps."""
+    evaluations: dict[int, Any]
+    """Returns, lengths and successes, by environment steps."""
     episodes: dict[str, Episodes]
     """By monitor."""
 
 
 def _left_by(run: RunFolder, *, agents: bool) -> _Left:
     """Read it all, before anything is trained. Raises `ZooError` for a file that is damaged."""
-    names = [f"{name}/{file}.safetensors" for name in _AGENTS for file in ("policy", "normalization")]
-    monitors = sorted(path.name for path in run.monitor.glob("*.monitor.csv"))
-    return _Left(
-        {name: _tensors(run.path / name) for name in names if agents},
-        _evaluations(run),
-        {name: episodes for name in monitors if (episodes := _episodes(run, name)) is not None},
-    )
-
-
-def _compare_agents(before: Mapping[str, Arrays | None], after: Mapping[str, Arrays | None]) -> Comparison:
-    compared = []
-    for name, theirs in before.items():
-        ours = after[name]
-        if theirs is None and ours is None:
-            continue
-        if theirs is None or ours is None:
-            return Comparison(False, f"{name} is in one of the runs only")
-        compared.append(_compared_arrays(theirs, ours, f"in {name}"))
-    if not compared:
-        return Comparison(None, "the run has saved no agent")
-    return next((each for each in compared if not each.equal), Comparison(True, "agent and best agent"))
-
-
-def _tensors(path: Path) -> Arrays | None:
+    folders = (run.agent, run.best_agent) if agents else ()
+    names = ("policy.safetensors", "normalization.safetensors")
+    files = [path for folder in folders for name in names if (path := folder / name).exists()]
+    path = run.path
     try:
-        return parse_tensors(path.read_bytes())[0] if path.exists() else None
-    except (OSError, ValueError) as error:
-        raise ZooError(f"can't read {one_line(path)}: {error}") from error
+        tensors = {}
+        for path in files:
+            tensors[str(path.relative_to(run.path))] = parse_tensors(path.read_bytes())[0]
+        path = run.evaluations
+        evaluations = {steps: each.as_lists() for steps, each in read_evaluations(path)}
+        episodes = {}
+        for path in sorted(run.monitor.glob("*.monitor.csv")):
+            lines = path.read_text(encoding="utf-8").split("\n")[1:-1]
+            rows = csv.DictReader(lines)
+            episodes[path.name] = [{key: each for key, each in row.items() if key != "t"} for row in rows]
+    except UNREADABLE as error:
+        raise ZooError(f"can't read {one_line(path)}: {one_line(error)}") from error
+    return _Left(tensors, evaluations, episodes)
+
+
+def _compare_agents(before: Mapping[str, Arrays], after: Mapping[str, Arrays]) -> Comparison:
+    if not before and not after:
+        return Comparison(None, "the run has saved no agent")
+    for name in sorted(before.keys() | after.keys()):
+        if name not in before or name not in after:
+            return Comparison(False, f"{name} is in one of the runs only")
+        compared = _compared_arrays(before[name], after[name], f"in {name}")
+        if not compared.equal:
+            return compared
+    return Comparison(True, "agent and best agent")
 
 
 def _compared_arrays(theirs: Mapping[str, Any], ours: Mapping[str, Any], where: str) -> Comparison:
     if theirs.keys() != ours.keys():
         return Comparison(False, f"other tensors {where}")
-    different = [name for name in theirs if not _same_bits(theirs[name], ours[name])]
+    pairs = [(np.asarray(theirs[name]), np.asarray(ours[name])) for name in theirs]
+    different = [(a, b) for a, b in pairs if a.dtype != b.dtype or not _same_bits(a, b)]
     if not different:
         return Comparison(True, f"all {len(theirs)} tensors {where}")
-    distances = [_distance(theirs[name], ours[name]) for name in different]
+    distance = max(_distance(*pair) for pair in different)
     return Comparison(
-        False, f"{len(different)} of {len(theirs)} tensors differ {where}, by up to {max(distances):.3g}"
+        False, f"{len(different)} of {len(theirs)} tensors differ {where}, by up to {distance:.3g}"
     )
 
 
-def _same_bits(first: Any, second: Any) -> bool:
-    first, second = np.asarray(first), np.asarray(second)
-    return (first.dtype, first.shape) == (second.dtype, second.shape) and first.tobytes() == second.tobytes()
+def _same_bits(first: np.ndarray, second: np.ndarray) -> bool:
+    return first.shape == second.shape and first.tobytes() == second.tobytes()
 
 
-def _distance(first: Any, second: Any) -> float:
-    first, second = np.asarray(first), np.asarray(second)
+def _distance(first: np.ndarray, second: np.ndarray) -> float:
     if first.shape != second.shape:
         return float("inf")
     return float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max(initial=0.0))
 
 
 def _compare_evaluations(
-    theirs: Mapping[int, Any], ours: Mapping[int, Any], timesteps: int, until: int | None
+    theirs: Mapping[int, Any], ours: Mapping[int, Any], timesteps: int, is_part: bool
 ) -> Comparison:
-    if until is not None:
+    if is_part:
         theirs = {steps: values for steps, values in theirs.items() if steps <= timesteps}
         ours = {steps: values for steps, values in ours.items() if steps in theirs}
-    if not theirs and (until is not None or not ours):
-        return Comparison(None, "the run has none" if until is None else "the run has none so early")
+    if not theirs and (is_part or not ours):
+        return Comparison(None, "the run has none so early" if is_part else "the run has none")
     different = sorted(steps for steps in theirs.keys() | ours.keys() if theirs.get(steps) != ours.get(steps))
     if different:
         return Comparison(False, f"they differ from step {different[0]:,} on")
     return Comparison(True, f"all {len(theirs)}, the last at step {max(theirs):,}")
 
 
-def _evaluations(run: RunFolder) -> dict[int, tuple[bytes, ...]]:
-    try:
-        if not run.evaluations.exists():
-            return {}
-        arrays = parse_arrays(
-            run.evaluations.read_bytes(), ("timesteps", "results", "ep_lengths", "successes")
-        )
-        steps, results = arrays.pop("timesteps"), arrays["results"]
-        if steps.ndim != 1 or any(len(each) != len(steps) for each in (results, *arrays.values())):
-            raise ValueError("its arrays don't fit together")
-        rows = zip(steps.tolist(), *arrays.values(), strict=True)
-        return {int(step): tuple(values.tobytes() for values in others) for step, *others in rows}
-    except UNREADABLE as error:
-        raise ZooError(f"can't read {one_line(run.evaluations)}: {one_line(error)}") from error
-
-
 def _compare_episodes(
-    before: Mapping[str, Episodes], after: Mapping[str, Episodes], *, partial: bool
+    before: Mapping[str, Episodes], after: Mapping[str, Episodes], is_part: bool
 ) -> Comparison:
     """Compare the episodes of each environment by all but the clock; of a part, as far as both go."""
     n_episodes = 0
@@ -304,7 +258,7 @@ def _compare_episodes(
         theirs = before.get(name)
         if theirs is None:
             return Comparison(None, f"the run has no {name}")
-        common = min(len(theirs), len(ours)) if partial else max(len(theirs), len(ours))
+        common = min(len(theirs), len(ours)) if is_part else max(len(theirs), len(ours))
         if theirs[:common] != ours[:common]:
             at = next(i for i in range(common) if theirs[i : i + 1] != ours[i : i + 1])
             return Comparison(False, f"{name} differs from episode {at + 1:,} on")
@@ -314,31 +268,18 @@ def _compare_episodes(
     return Comparison(True, f"all {n_episodes:,} episodes")
 
 
-def _episodes(run: RunFolder, name: str) -> Episodes | None:
-    try:
-        if not (run.monitor / name).exists():
-            return None
-        lines = (run.monitor / name).read_text(encoding="utf-8").split("\n")[1:-1]
-        return [{key: value for key, value in row.items() if key != _CLOCK} for row in csv.DictReader(lines)]
-    except (OSError, ValueError, csv.Error) as error:
-        raise ZooError(f"can't read {one_line(run.monitor / name)}: {one_line(error)}") from error
-
-
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what is another around the runs, by its path, as (then, now)."""
     then, now = _facts(theirs), _facts(ours)
-    names = [*then, *(name for name in now if name not in then)]
-    return {name: (then.get(name), now.get(name)) for name in names if then.get(name) != now.get(name)}
+    return {name: (then.get(name), now.get(name)) for name in then | now if then.get(name) != now.get(name)}
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for name in ENVIRONMENT:
         value = record.get(name)
-        inside = value.items() if isinstance(value, Mapping) else [("", value)]
-        facts |= {
-            one_line(f"{name}.{key}" if key else name, 60): one_line(each)
-            for key, each in inside
-            if each is not None
-        }
+        inside = value if isinstance(value, Mapping) else {"": value}
+        for key, each in inside.items():
+            if each is not None:
+                facts[f"{name}.{key}" if key else name] = one_line(each)
     return facts

@@ -117,19 +117,12 @@ def test_trials_of_a_study_are_left_out_unless_they_are_named(tmp_path: Path) ->
 
 
 def test_values_that_mean_the_same_are_one_group(tmp_path: Path) -> None:
-    for seed, rate in enumerate(["lin_1e-3", "lin_0.001", "linear_0.0010"]):
+    spelled_out = {"type": "linear", "start": 0.001, "end": 0}
+    for seed, rate in enumerate(["lin_1e-3", "lin_0.001", "linear_0.0010", spelled_out]):
         config = {"algo": {"name": "ppo2", "learning_rate": rate, "gamma": 1.0 if seed else 1}}
         make_run(tmp_path, seed=seed, name=f"a{seed}", config=config)
-    assert labels(groups_in(tmp_path)) == [("ppo2", "CartPole-v1", 3)]
+    assert labels(groups_in(tmp_path)) == [("ppo2", "CartPole-v1", 4)]
     (group,) = groups_in(tmp_path)
     assert not differences(group.runs[:1], group.runs[1:])
     make_run(tmp_path, seed=9, name="b", config={"algo": {"name": "ppo2", "learning_rate": "cos_1e-3"}})
     assert len(groups_in(tmp_path)) == 2
-
-
-def test_a_schedule_in_a_word_and_spelled_out_is_one_group(tmp_path: Path) -> None:
-    rates: list[Any] = ["lin_1e-3", {"type": "linear", "start": 0.001, "end": 0}, "lin_2e-3"]
-    rates += [{"type": "linear", "start": 0.001, "end": 0.0001}]
-    for i, rate in enumerate(rates):
-        make_run(tmp_path, seed=i, name=str(i), config={"algo": {"name": "ppo2", "learning_rate": rate}})
-    assert sorted(len(group.runs) for group in groups_in(tmp_path)) == [1, 1, 2]

@@ -23,11 +23,7 @@ RUNS = {
     "ppo2": ["algo=ppo2", "env=CartPole-v1", "n_timesteps=12000", "n_envs=4", "env.normalize=true"],
     "a2c": ["algo=a2c", "env=CartPole-v1", "n_timesteps=12000", "n_envs=4"],
     "ars": [
-        "algo=ars",
-        "env=CartPole-v1",
-        "n_timesteps=20000",
-        "n_envs=4",
-        "env.normalize=true",
+        *("algo=ars", "env=CartPole-v1", "n_timesteps=20000", "n_envs=4", "env.normalize=true"),
         "algo.n_delta=2",
     ],
     "dqn": [
@@ -50,11 +46,7 @@ RUNS = {
 ENVIRONMENTS = {
     "frames": ["algo=ppo2", "env=CartPole-v1", "env.frame_stack=3", "n_timesteps=8000", "n_envs=2"],
     "time": [
-        "algo=sac",
-        "env=Pendulum-v1",
-        "env.time_feature=true",
-        "n_timesteps=900",
-        "policy.net_arch=[32]",
+        *("algo=sac", "env=Pendulum-v1", "env.time_feature=true", "n_timesteps=900", "policy.net_arch=[32]"),
     ],
     "atari": [
         *("algo=ppo2", "env=ALE/Pong-v5", "policy=CnnPolicy", "n_timesteps=1500", "n_envs=2"),
@@ -102,17 +94,18 @@ EVERY = {
     "prioritized": 200,
     "hindsight": 200,
 }
-QUICK = ("ppo2", "sac")
-"""One algorithm of each kind, for what not every change has to try with all."""
+QUICK = [("ppo2", "here"), ("sac", "here"), ("ppo2", "workers"), ("wrapped", "here"), ("prioritized", "here")]
+"""One of each kind, for what not every change has to try with all."""
+
+EVERYTHING = {**RUNS, **ENVIRONMENTS, **MEMORIES}
 
 WORKERS = ["env.vectorization=workers", "env.n_workers=2", "n_envs=4"]
 
 
 def command(what: str, *overrides: str) -> list[str]:
     every = EVERY.get(what, 2000)
-    settings = {**RUNS, **ENVIRONMENTS, **MEMORIES}[what]
     return [
-        *(ZOO, "train", *settings, "tuned=none", "seed=3", "env.reseed_every=400", "threads=1"),
+        *(ZOO, "train", *EVERYTHING[what], "tuned=none", "seed=3", "env.reseed_every=400", "threads=1"),
         *("compile=false", "verbose=0", "logger=csv", "callbacks.eval.n_episodes=2"),
         *(f"callbacks.eval.every={every}", f"callbacks.checkpoint.every={every}", *overrides),
     ]
@@ -223,44 +216,26 @@ def logged(run: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("algo", "overrides"),
+    ("what", "where"),
     [
-        pytest.param(algo, overrides, id=f"{algo}-{where}", marks=[] if quick else pytest.mark.slow)
-        for where, overrides, quick_ones in (("in_process", [], QUICK), ("workers", WORKERS, ["ppo2"]))
-        for algo in RUNS
-        for quick in [algo in quick_ones]
+        pytest.param(what, where, marks=[] if (what, where) in QUICK else pytest.mark.slow)
+        for what, where in (*((each, "here") for each in EVERYTHING), *((each, "workers") for each in RUNS))
     ],
 )
 def test_run_killed_at_a_random_moment_ends_as_if_it_had_never_stopped(
-    algo: str, overrides: list[str], tmp_path: Path
+    what: str, where: str, tmp_path: Path
 ) -> None:
-    whole, span = train_whole(algo, tmp_path / "whole", *overrides)
-    moment = span.between(0.1, 0.95, random.Random(f"{algo}{overrides}"))
-    assert_same_end(train_killed(algo, tmp_path / "killed", [moment], *overrides), whole)
-
-
-@pytest.mark.parametrize(
-    "env",
-    ["wrapped", *(pytest.param(env, marks=pytest.mark.slow) for env in ENVIRONMENTS if env != "wrapped")],
-)
-def test_run_killed_in_an_environment_ends_as_if_it_had_never_stopped(env: str, tmp_path: Path) -> None:
-    whole, span = train_whole(env, tmp_path / "whole")
-    moment = span.between(0.1, 0.95, random.Random(env))
-    assert_same_end(train_killed(env, tmp_path / "killed", [moment]), whole)
-
-
-@pytest.mark.parametrize("memory", ["prioritized", pytest.param("hindsight", marks=pytest.mark.slow)])
-def test_run_killed_with_a_full_memory_ends_as_if_it_had_never_stopped(memory: str, tmp_path: Path) -> None:
-    whole, span = train_whole(memory, tmp_path / "whole")
-    moment = span.between(0.1, 0.95, random.Random(memory))
-    assert_same_end(train_killed(memory, tmp_path / "killed", [moment]), whole)
+    overrides = WORKERS if where == "workers" else []
+    whole, span = train_whole(what, tmp_path / "whole", *overrides)
+    moment = span.between(0.1, 0.95, random.Random(f"{what}{overrides}"))
+    assert_same_end(train_killed(what, tmp_path / "killed", [moment], *overrides), whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "overrides"),
     [
-        *(pytest.param(what, [], id=what) for what in (*RUNS, *ENVIRONMENTS, *MEMORIES)),
+        *(pytest.param(what, [], id=what) for what in EVERYTHING),
         *(pytest.param(what, WORKERS, id=f"{what}-workers") for what in RUNS),
     ],
 )
@@ -311,18 +286,6 @@ def test_run_that_a_signal_ended_goes_on_where_it_was(algo: str, tmp_path: Path)
     whole, span = train_whole(algo, tmp_path / "whole")
     moment = span.between(0.1, 0.7, random.Random(algo))
     assert_same_end(train_terminated(algo, tmp_path / "terminated", moment), whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algo", RUNS)
-def test_run_that_a_signal_ended_at_twenty_random_moments_goes_on_where_it_was(
-    algo: str, tmp_path: Path
-) -> None:
-    whole, span = train_whole(algo, tmp_path / "whole")
-    draws = random.Random(algo)
-    for i in range(20):
-        moment = span.between(0.0, 1.0, draws)
-        assert_same_end(train_terminated(algo, tmp_path / f"terminated {i}", moment), whole)
 
 
 def test_checkpoints_change_nothing_of_what_a_run_logs_and_learns(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import re
 import zlib
@@ -11,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -20,10 +18,7 @@ from own_sight import OwnSight
 
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
-from zoo.algorithms.dqn import DQN
 from zoo.algorithms.ppo2 import PPO2
-from zoo.algorithms.sac import SAC
-from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files.plain_data import to_json
 from zoo.training.callbacks import EvalCallback
@@ -46,77 +41,8 @@ class StopAt(Callback):
         algorithm.request_stop(PREEMPTED)
 
 
-def files_without_times(run: RunFolder) -> dict[str, Any]:
-    """Return what a run wrote but the moments at which it did."""
-    with open(run.progress) as file:
-        progress = [
-            {key: value for key, value in row.items() if key not in ("time/fps", "time/time_elapsed")}
-            for row in csv.DictReader(file)
-        ]
-    monitors = [
-        [row.split(",")[:2] for row in path.read_text().splitlines()[1:]]
-        for path in sorted(run.monitor.iterdir())
-    ]
-    with np.load(run.evaluations) as evaluations:
-        results = {key: evaluations[key].tolist() for key in evaluations.files}
-    return {"progress": progress, "monitors": monitors, "evaluations": results}
-
-
 def weights(model: Algorithm[Any]) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in model.program.state.items()}
-
-
-def make_ppo2(run: RunFolder) -> PPO2:
-    envs = make_vec_env("CartPole-v1", 2, monitor_dir=run.monitor, normalize=True)
-    return PPO2(SMALL, envs, seed=1, compile=False, n_steps=32, n_epochs=1)
-
-
-def make_dqn(run: RunFolder) -> DQN:
-    envs = make_vec_env("CartPole-v1", 2, monitor_dir=run.monitor)
-    return DQN(SMALL, envs, seed=1, compile=False, learning_starts=64, buffer_size=300, train_freq=8)
-
-
-def make_sac(run: RunFolder) -> SAC:
-    envs = make_vec_env("Pendulum-v1", 2, monitor_dir=run.monitor)
-    return SAC(SMALL, envs, seed=1, compile=False, learning_starts=64, batch_size=8, train_freq=8)
-
-
-MEMORY = {"n_step": 3, "prioritized": {}}
-
-
-def make_prioritized_dqn(run: RunFolder) -> DQN:
-    envs = make_vec_env("CartPole-v1", 2, monitor_dir=run.monitor)
-    sizes = {"learning_starts": 64, "buffer_size": 300, "train_freq": 8, "optimize_memory_usage": True}
-    return DQN(SMALL, envs, seed=1, compile=False, memory=MEMORY, **sizes)
-
-
-@pytest.mark.parametrize(
-    ("make", "env"),
-    [
-        (make_ppo2, "CartPole-v1"),
-        (make_dqn, "CartPole-v1"),
-        (make_sac, "Pendulum-v1"),
-        (make_prioritized_dqn, "CartPole-v1"),
-    ],
-)
-def test_resumed_run_ends_as_if_it_had_never_stopped(
-    make: Callable[[RunFolder], Algorithm[Any]], env: str, tmp_path: Path, config: dict[str, Any]
-) -> None:
-    whole = RunFolder.create(tmp_path, "x", env, 0)
-    straight = make(whole).learn(640, make_callbacks(config, whole, env))
-
-    run = RunFolder.create(tmp_path, "x", env, 0)
-    make(run).learn(640, [*make_callbacks(config, run, env), StopAt(320)])
-    assert read_checkpoint(run.checkpoint).timesteps == 320
-
-    resumed, callbacks = make(run), make_callbacks(config, run, env)
-    restore(read_checkpoint(run.checkpoint), resumed, callbacks)
-    left = resumed.total_timesteps - resumed.num_timesteps
-    resumed.learn(left, callbacks, reset_num_timesteps=False)
-
-    assert resumed.num_timesteps == straight.num_timesteps
-    assert weights(resumed) == weights(straight)
-    assert files_without_times(run) == files_without_times(whole)
 
 
 def test_full_disk_loses_no_checkpoint_and_the_run_goes_on(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -190,29 +189,6 @@ def test_episode_that_does_not_end_is_spoken_of(
 
 def evaluation_of(*returns: float) -> Evaluation:
     return Evaluation(np.array(returns), np.ones(len(returns), np.int64))
-
-
-@pytest.mark.parametrize("successes", [None, np.array([True, False])])
-def test_an_evaluation_is_the_same_after_a_round_trip_through_json(successes: Any) -> None:
-    evaluation = Evaluation(np.array([1.5, -2.0]), np.array([3, 4]), successes)
-    again = Evaluation.from_lists(json.loads(json.dumps(evaluation.as_lists())))
-    assert again.summary() == evaluation.summary()
-    assert again.as_lists() == evaluation.as_lists()
-    assert again.returns.dtype == evaluation.returns.dtype
-    assert again.lengths.dtype == evaluation.lengths.dtype
-
-
-def test_interval_holds_the_mean_is_repeatable_and_shrinks_with_more_episodes() -> None:
-    rng = np.random.default_rng(0)
-    few, many = (evaluation_of(*rng.normal(100, 10, n)) for n in (10, 1000))
-    assert few.ci95() == few.ci95()
-    for evaluation in (few, many):
-        low, high = evaluation.ci95()
-        assert low < evaluation.mean < high
-    low, high = many.ci95()
-    # The mean of 1,000 draws has a standard error of 10 / √1000.
-    assert high - low == pytest.approx(2 * 1.96 * 10 / np.sqrt(1000), rel=0.1)
-    assert evaluation_of(5).ci95() == (5, 5)
 
 
 def test_summary_names_what_zoo_evaluate_prints() -> None:

@@ -122,50 +122,6 @@ def test_parts_can_be_called_alone() -> None:
     assert same(zoo.load(experiment.run.agent).get_parameters(), whole)
 
 
-DYING = """
-import os, signal
-from pathlib import Path
-import gymnasium as gym
-from gymnasium.envs.classic_control import CartPoleEnv
-
-class Dying(CartPoleEnv):
-    def __init__(self, **options):
-        super().__init__(**options)
-        if Path("group gets a signal").exists():
-            os.kill(os.getppid(), signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-gym.register("Dying-v0", Dying, max_episode_steps=100)
-"""
-
-
-def test_signal_that_also_ends_workers_that_are_starting_is_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of an evaluation start while the run goes on, and can't ignore a signal to the group yet."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    Path("dying.py").write_text(DYING)
-    workers = ["env=dying:Dying-v0", "env.vectorization=workers", "env.n_workers=1", "env.start_method=spawn"]
-    with Experiment(config_of(*workers, "callbacks.eval.every=64")) as experiment:
-        experiment.callbacks.insert(0, _Touch("group gets a signal"))
-        result = experiment.run_through()
-    assert not result.is_complete
-    assert result.run.read_record()["status"] == "preempted"
-    checkpoint = read_checkpoint(result.run.checkpoint)
-    assert checkpoint.timesteps == 64
-    assert checkpoint.algorithm["still_due"]["EvalCallback"] == 64, "the evaluation is made when it goes on"
-
-
-class _Touch(Callback):
-    every = 64
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def on_steps(self, algorithm: Any) -> None:
-        Path(self.name).touch()
-
-
 def test_environment_that_fails_after_a_signal_ends_a_preempted_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -163,21 +163,6 @@ def test_resumed_run_ends_as_if_it_had_never_stopped(optimize: bool, tmp_path: P
     assert content(model) == content(straight)
 
 
-def test_other_runs_in_the_same_folder_share_nothing(tmp_path: Path) -> None:
-    """Not even one that stands at the same step, and goes on from the same checkpoint."""
-    one = learned(make(), 120)
-    write_checkpoint(tmp_path, one)
-    other = make()
-    restore(read_checkpoint(tmp_path), other)
-    other.memory.cut()
-    for model in (one, other):
-        write_checkpoint(tmp_path, learned(model, 40))
-        again = make()
-        restore(read_checkpoint(tmp_path), again)
-        assert content(again) == content(model)
-    assert content(one) != content(other)
-
-
 # When something goes wrong
 
 

@@ -23,11 +23,6 @@ def test_iqm_is_scipys_trimmed_mean(n: int) -> None:
     assert statistics.iqm(values) == pytest.approx(stats.trim_mean(values, 0.25))
 
 
-def test_iqm_of_rows_is_that_of_each_row() -> None:
-    values = RNG.normal(size=(3, 4, 9))
-    assert np.allclose(statistics.iqm(values), stats.trim_mean(values, 0.25, axis=-1))
-
-
 def test_statistics_of_resamples_are_those_of_each_resample() -> None:
     resamples = [scores[RNG.integers(7, size=(4, 7))] for scores in FIVE_ENVS]
     each = [[scores[row] for scores in resamples] for row in range(4)]
@@ -131,11 +126,6 @@ def test_no_difference_is_called_impossible_for_it_was_seen_once() -> None:
     first, second = np.arange(10.0), np.arange(10.0) + 100
     found = statistics.chance_of_difference(statistics.mean_of_means, [first], [second], n_draws=99, seed=1)
     assert found == pytest.approx(1 / 100)
-
-
-def test_an_interval_leaves_out_as_much_on_both_sides() -> None:
-    low, high = statistics.interval(np.arange(101.0), 0.9)
-    assert (low, high) == (pytest.approx(5.0), pytest.approx(95.0))
 
 
 def test_an_interval_needs_an_environment_with_two_runs_of_each_method() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
-from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
+from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler
-from torch.utils.tensorboard import SummaryWriter
 
 from zoo.config.composing import compose
 from zoo.envs.filming import filming
 from zoo.training.experiment import Result, train
 from zoo.training.loggers import Ending, Report
-from zoo.training.trackers import TensorBoardLogger, flat
+from zoo.training.trackers import TensorBoardLogger
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "n_timesteps=256", "algo.n_steps=64"),
@@ -84,40 +82,6 @@ def test_hparams_tab_compares_runs_by_their_settings_and_scores() -> None:
         assert group.sessions[0].status == api_pb2.STATUS_SUCCESS
 
 
-def hparams(folder: Path, tag: str) -> Any:
-    """Return what a run says of its hyperparameters under one of the plug-in's tags."""
-    content = events(folder).SummaryMetadata(tag).plugin_data.content
-    return plugin_data_pb2.HParamsPluginData.FromString(content)
-
-
-def test_hyperparameters_and_scores_are_what_torch_writes(tmp_path: Path) -> None:
-    result = trained("seed=1")
-    run, settings = result.run, dict(flat(result.run.read_config()))
-    settings = {
-        name: json.dumps(each) if isinstance(each, bool | list) else each for name, each in settings.items()
-    }
-    scores = {"final/mean_return": 7.0, "final/best_mean_return": 8.0}
-    with SummaryWriter(str(tmp_path / "torch")) as writer:
-        writer.add_hparams(settings, scores, run_name=".")
-    ours = hparams(run.tensorboard, "_hparams_/session_start_info").session_start_info.hparams
-    theirs = hparams(tmp_path / "torch", "_hparams_/session_start_info").session_start_info.hparams
-    ours, theirs = (
-        {name: getattr(value, value.WhichOneof("kind")) for name, value in each.items()}
-        for each in (ours, theirs)
-    )
-    assert ours == theirs
-    ours, theirs = (
-        hparams(folder, "_hparams_/session_end_info").session_end_info.status
-        for folder in (run.tensorboard, tmp_path / "torch")
-    )
-    assert ours == theirs
-    found = events(run.tensorboard)
-    assert result.evaluation is not None
-    for tag, expected in zip(scores, (result.evaluation.mean, result.best_mean), strict=True):
-        (score,) = found.Scalars(tag)
-        assert (score.step, score.value) == (256, pytest.approx(expected))
-
-
 def test_config_is_shown_as_text_once() -> None:
     result = trained("seed=1")
     found = events(result.run.tensorboard)
@@ -141,15 +105,6 @@ def test_config_is_shown_again_only_where_a_run_goes_on_with_another() -> None:
     texts = events(first.run.tensorboard).Tensors("config/text_summary")
     assert [text.step for text in texts] == [0, 257]
     assert [b"n_timesteps: 512" in text.tensor_proto.string_val[0] for text in texts] == [False, True]
-    logger = TensorBoardLogger(Path("tb"), {"seed": 1, "resume": None})
-    logger.write(Report(100, {"train/loss": 1.0}))
-    state = logger.state()
-    logger.close()
-    resumed = TensorBoardLogger(Path("tb"), {"seed": 1, "resume": "run"})
-    resumed.load_state(state)
-    resumed.write(Report(200, {"train/loss": 1.0}))
-    resumed.close()
-    assert [text.step for text in events(Path("tb")).Tensors("config/text_summary")] == [0]
 
 
 def test_videos_are_shown_as_moving_images() -> None:

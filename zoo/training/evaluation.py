@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -25,9 +25,6 @@ from zoo.files.printing import decimal, show
 from zoo.memory.experience import Experience
 from zoo.training import statistics
 from zoo.training.problems import tell
-
-if TYPE_CHECKING:
-    from zoo.envs.monitor import EpisodeRecord
 
 LONG_EPISODE = 100_000
 """Steps after which an episode that does not end is spoken of."""
@@ -201,29 +198,48 @@ def evaluate(
     """
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: an evaluation takes at least one episode")
+    with playing(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
+        n = play.interaction.envs.num_envs
+        episodes: list[EpisodeRecord] = []
+        left = [(n_episodes + i) // n for i in range(n)]
+        while any(left):
+            for episode in play.step().outcome.episodes:
+                if left[episode.env_index]:
+                    refuse_not_finite(episode)
+                    left[episode.env_index] -= 1
+                    episodes.append(episode)
+                    if on_episode is not None:
+                        on_episode(episode)
+            if cancelled is not None and cancelled():
+                raise EvaluationCancelledError
+    return Evaluation.from_episodes(episodes)
+
+
+@contextmanager
+def playing(
+    model: Predictor,
+    env: Env,
+    n_episodes: int,
+    *,
+    n_envs: int,
+    deterministic: bool,
+    seed: int | Sequence[int] | None,
+    kind: str = AN_EVALUATION,
+) -> Iterator[Play]:
+    """Give a model in environments that were reset; those that were made here are closed at the end.
+
+    What the model draws meanwhile comes from ``seed``, too.
+    """
     is_own = not isinstance(env, EnvStepper | VectorEnv | gym.Env)
     if not isinstance(env, EnvStepper | VectorEnv):
         env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
     envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
     generators = getattr(model, "generators", None)
-    drawing = nullcontext() if generators is None else generators.predicting_from(seed)
     try:
-        play = Play(model, Interaction(envs), deterministic)
+        play = Play(model, Interaction(envs), deterministic, kind)
         play.interaction.reset(seeds_of(seed, envs.num_envs))
-        episodes: list[EpisodeRecord] = []
-        left = [(n_episodes + i) // envs.num_envs for i in range(envs.num_envs)]
-        with drawing:
-            while any(left):
-                for episode in play.step().outcome.episodes:
-                    if left[episode.env_index]:
-                        refuse_not_finite(episode)
-                        left[episode.env_index] -= 1
-                        episodes.append(episode)
-                        if on_episode is not None:
-                            on_episode(episode)
-                if cancelled is not None and cancelled():
-                    raise EvaluationCancelledError
-        return Evaluation.from_episodes(episodes)
+        with nullcontext() if generators is None else generators.predicting_from(seed):
+            yield play
     finally:
         if is_own:
             envs.close()

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 
-from zoo.algorithms.interaction import Interaction
 from zoo.envs.composite_spaces import is_composite, leaf_spaces, leaves, nested, row
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.seeds import random_seed
 from zoo.envs.spaces import Space, describe
 from zoo.envs.stepper import EnvStepper
-from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError, ZooWarning
 from zoo.files.printing import one_line
 from zoo.memory.columns import Column, transform
@@ -32,7 +27,7 @@ from zoo.memory.expert_problems import (
     first_outside,
     in_shape_of,
 )
-from zoo.training.evaluation import Env, Play, Predictor, refuse_not_finite, seeds_of
+from zoo.training.evaluation import Env, Predictor, playing, refuse_not_finite
 from zoo.version import __version__
 
 TRIES = 10
@@ -70,25 +65,19 @@ def record_expert(
     """
     if n_episodes < 1:
         raise ZooError(f"n_episodes={n_episodes}: at least one episode is needed")
-    is_own = not isinstance(env, EnvStepper | VectorEnv | gym.Env)
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
-    if not isinstance(env, EnvStepper | VectorEnv):
-        env = make_vec_env(env, min(n_envs, n_episodes) if is_own else 1, training=False)
-    envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
     seed = random_seed() if seed is None else seed
-    try:
-        model = expert if hasattr(expert, "predict") else _Function(expert, envs.action_space)
-        generators = getattr(expert, "generators", None)
-        with nullcontext() if generators is None else generators.predicting_from(seed):
-            play = Play(model, Interaction(envs), deterministic, RECORDED)  # type: ignore[arg-type]
-            play.interaction.reset(seeds_of(seed, envs.num_envs))
-            recorder = _Recorder(envs, n_episodes, min_return, successes_only, on_episode)
-            while recorder.is_recording:
-                recorder.add(play.step())
-        return recorder.data({**_card(name, source, expert), "deterministic": deterministic, "seed": seed})
-    finally:
-        if is_own:
-            envs.close()
+    model: Any = expert
+    with playing(
+        model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed, kind=RECORDED
+    ) as play:
+        envs = play.interaction.envs
+        if not hasattr(expert, "predict"):
+            play.model = _Function(expert, envs.action_space)  # type: ignore[assignment]
+        recorder = _Recorder(envs, n_episodes, min_return, successes_only, on_episode)
+        while recorder.is_recording:
+            recorder.add(play.step())
+    return recorder.data({**_card(name, source, expert), "deterministic": deterministic, "seed": seed})
 
 
 def _card(env: str | None, source: Mapping[str, Any] | None, expert: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from zoo.config.own_modules import own_class
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 
@@ -67,7 +68,7 @@ def make_sampler(values: Mapping[str, Any], study_seed: int, trial_seed: int) ->
 
     name, settings = _named(values, "sampler", SAMPLERS)
     if name is None:
-        kind, renamed = _class_at(values["_target_"], "sampler", samplers.BaseSampler), {}
+        kind, renamed = own_class("sampler", str(values["_target_"]), samplers.BaseSampler), {}  # type: ignore[type-abstract]
     else:
         kind, renamed = getattr(samplers, SAMPLERS[name][0]), SAMPLERS[name][1]
     usual: dict[str, Any] = {"seed": trial_seed}
@@ -87,7 +88,7 @@ def make_pruner(values: Mapping[str, Any], first: int, last: int) -> BasePruner:
 
     name, settings = _named(values, "pruner", PRUNERS)
     if name is None:
-        kind, usual = _class_at(values["_target_"], "pruner", pruners.BasePruner), {}
+        kind, usual = own_class("pruner", str(values["_target_"]), pruners.BasePruner), {}  # type: ignore[type-abstract]
     else:
         kind, usual = getattr(pruners, PRUNERS[name][0]), dict(PRUNERS[name][1])
     if name in ("median", "percentile"):
@@ -185,15 +186,3 @@ def _of_type(value: Any, annotation: str, path: str) -> Any:
     if not isinstance(value, tuple(kind for name in types for kind in PLAIN[name])):
         raise ZooError(f"`{path}={one_line(value)}` has the wrong type; expected {annotation}")
     return value
-
-
-def _class_at(path: Any, what: str, base: type[Any]) -> Any:
-    """Return the class that a ``_target_`` names. Raises `ZooError` for one that is none of Optuna's kind."""
-    module, _, name = str(path).rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ZooError(f"`{what}._target_={path}` can't be imported: {one_line(error)}") from error
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise ZooError(f"`{what}._target_={path}` is no {base.__name__} of Optuna's")
-    return found

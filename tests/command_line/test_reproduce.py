@@ -14,8 +14,6 @@ import pytest
 
 from zoo.cli import status_of
 from zoo.files.tensors import read_tensors, write_tensors
-from zoo.training import reproducing
-from zoo.training.run_folder import RunFolder
 
 SHORT = [
     *("algo=ppo2", "env=CartPole-v1", "tuned=none", "seed=3", "n_timesteps=512", "algo.n_steps=64"),
@@ -124,23 +122,6 @@ def test_damaged_file_is_told_before_anything_is_trained(
     assert (status, len(out.strip().splitlines())) == (2, 2)
     assert f"can't read {run / name}: " in out
     assert len(list(Path("runs").glob("*/*/*"))) == 1
-
-
-def test_evaluations_are_equal_bit_for_bit(tmp_path: Path) -> None:
-    folders = [RunFolder(tmp_path / name) for name in ("a", "b")]
-    for folder in folders:
-        folder.path.mkdir()
-        np.savez(folder.evaluations, timesteps=[128, 256], results=[[np.nan, 1.0], [2.0, 3.0]])
-    theirs, ours = (reproducing._evaluations(each) for each in folders)
-    assert reproducing._compare_evaluations(theirs, ours, 256, None).equal
-    np.savez(folders[1].evaluations, timesteps=[128, 256], results=[[np.nan, 1.0], [2.0, 4.0]])
-    found = reproducing._compare_evaluations(theirs, reproducing._evaluations(folders[1]), 256, None)
-    assert (found.equal, found.detail) == (False, "they differ from step 256 on")
-
-
-def test_names_in_a_record_are_printed_without_control_characters() -> None:
-    found = reproducing._differences({"versions": {"\x1b[2Jtorch\n": "1\x1b[2J"}}, {})
-    assert found == {"versions.[2Jtorch": ("1[2J", None)}
 
 
 def test_missing_run_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from zoo.algorithms.callback import Callback
 from zoo.cli import status_of
 from zoo.config.composing import compose
 from zoo.errors import ZooError
-from zoo.files.trees import split
+from zoo.files.tensors import split
 from zoo.training import last_checkpoint
 from zoo.training.checkpoint_files import NEWEST, PREVIOUS
 from zoo.training.experiment import Experiment, Result

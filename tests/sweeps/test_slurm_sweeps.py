@@ -9,15 +9,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from zoo.cli import status_of
 from zoo.config.application import run_command
-from zoo.config.hydra_internals import launcher_with
-from zoo.config.sweeps import resuming
-from zoo.config.sweeps.folder import LAUNCHER, SweepFolder, TakenError
+from zoo.config.sweeps.folder import SweepFolder
 from zoo.config.sweeps.states import DONE, QUEUED, RUNNING, JobState, StateFiles
 from zoo.errors import ZooError
 
@@ -189,24 +186,6 @@ def test_jobs_that_cannot_be_written_down_do_not_stay_in_the_queue(
     with pytest.raises(told, match="no space left" if told is ZooError else None):
         submit("0,7")
     assert len(arrays) == 2
-    assert queued_jobs() == before
-
-
-def test_jobs_that_another_process_takes_first_are_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_command("check", "quick_jobs:run", ["-m", "env=CartPole-v1", "seed=1,2"])
-    before, states = queued_jobs(), the_sweep().states.all()
-    monkeypatch.setattr("zoo.config.sweeps.states.PATIENCE", 0.1)
-    make_launcher = launcher_with
-    with contextlib.ExitStack() as held:
-
-        def take_first(*arguments: Any) -> Any:
-            held.enter_context(the_sweep().states.held(LAUNCHER))
-            return make_launcher(*arguments)
-
-        monkeypatch.setattr(resuming, "launcher_with", take_first)
-        with pytest.raises(TakenError, match="another process has gone on with"):
-            run_command("check", "quick_jobs:run", ["-m", f"sweep.resume={the_sweep().path}", *SLURM])
-    assert the_sweep().states.all() == states
     assert queued_jobs() == before
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from zoo.cli import status_of
 from zoo.config.composing import compose
-from zoo.files.trees import lasting_parts, split
+from zoo.files.tensors import lasting_parts, split
 from zoo.training.checkpoint import read_checkpoint
 from zoo.training.checkpoint_files import write_files
 from zoo.training.experiment import Experiment, Result

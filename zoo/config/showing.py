@@ -12,12 +12,11 @@ from omegaconf import OmegaConf
 
 from zoo.config import sections
 from zoo.config.fields import variant_of
-from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
-from zoo.config.sweeps.settings import SweepSettings
-from zoo.config.tracking import TensorBoardSettings, WandbSettings
+from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
+from zoo.config.sweeps.sweep import SweepSettings
 
 if TYPE_CHECKING:
-    from zoo.config.loading import ConfigLoader
+    from zoo.config.composing import ConfigLoader
 
 COMMENT_COLUMN = 36
 WIDTH = 79
@@ -124,7 +123,7 @@ def _fitted(text: str) -> str:
 def _groups(loader: ConfigLoader) -> Iterator[str]:
     source = loader.source
     for group in loader.groups():
-        options = loader.get_group_options(group)
+        options = loader.hydra.get_group_options(group)
         if group == "tuned":
             continue
         table = {option: source.header(f"{group}/{option}").partition("\n")[0] for option in options}

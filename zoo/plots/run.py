@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from zoo.config.paths import shown
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
-from zoo.files.damaged import UNREADABLE
 from zoo.files.plain_data import parse_json, parse_yaml
 from zoo.files.printing import one_line
+from zoo.files.zips import UNREADABLE
 from zoo.plots.finding import EVALUATIONS, RECORD, is_monitor
 from zoo.plots.run_files import (
     RETURN_LIMIT,

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.files.npz import parse_arrays
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
+from zoo.files.zips import parse_arrays
 
 Array = NDArray[np.float64]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zoo.algorithms.callback import Callback, Training, named
-from zoo.config.intervals import minutes_of
+from zoo.config.fields import minutes_of
 from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
-from zoo.files.trees import join, lasting_parts, split
+from zoo.files.tensors import join, lasting_parts, split
 from zoo.training.checkpoint_files import (
     check_workers,
     read_files,

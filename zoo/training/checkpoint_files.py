@@ -22,12 +22,10 @@ from typing import Any
 
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.checksums import checksum_of
-from zoo.files.damaged import UNREADABLE
 from zoo.files.plain_data import parse_json, to_json
 from zoo.files.printing import one_line
-from zoo.files.tensors import Arrays, read_tensors, write_tensors
-from zoo.files.trees import SEPARATOR
+from zoo.files.tensors import SEPARATOR, Arrays, checksum_of, read_tensors, write_tensors
+from zoo.files.zips import UNREADABLE
 from zoo.training.problems import tell
 
 FORMAT = 4

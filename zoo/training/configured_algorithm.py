@@ -9,8 +9,8 @@ from typing import Any
 
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.registry import algorithm_class
-from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.fields import build
+from zoo.config.sections import ALGO_LABELS
 from zoo.envs.config import EnvConfig
 from zoo.envs.goals import HINDSIGHT_ASKS, is_goal_space
 from zoo.envs.monitor import EpisodeMonitor

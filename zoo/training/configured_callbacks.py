@@ -9,11 +9,9 @@ from typing import Any, TypeGuard
 
 from zoo.algorithms.callback import Callback
 from zoo.config.environment_values import as_written
-from zoo.config.fields import build
-from zoo.config.intervals import minutes_of
+from zoo.config.fields import build, minutes_of
 from zoo.config.own_modules import own_class
-from zoo.config.settings import OwnCallbackSettings
-from zoo.config.tracking import TensorBoardSettings
+from zoo.config.settings import OwnCallbackSettings, TensorBoardSettings
 from zoo.envs.config import EnvConfig, env_config
 from zoo.errors import ZooError
 from zoo.training.checkpoint import CheckpointCallback

@@ -18,9 +18,8 @@ from zoo.algorithms.pretraining import PretrainConfig, Pretraining
 from zoo.config.fields import build
 from zoo.errors import ZooError
 from zoo.files.atomic import write_text
-from zoo.files.cells import csv_lines
-from zoo.files.printing import one_line
-from zoo.files.trees import join, split
+from zoo.files.printing import csv_lines, one_line
+from zoo.files.tensors import join, split
 from zoo.training.checkpoint import misfits_told
 from zoo.training.checkpoint_files import read_files, remove_files, write_files
 from zoo.training.problems import tell, told, warnings_in_one_line

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
-from zoo.config.algorithm_names import asked_for
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import build
-from zoo.config.interrupts import interrupts_kept
 from zoo.config.resuming import FREE_OF_CHECKPOINTS, SHOWN_ONLY
+from zoo.config.sections import asked_for
 from zoo.errors import ZooError
 from zoo.training.checkpoint import go_back, refuse_unfit_barriers
 from zoo.training.job import is_requeued, slurm_job
@@ -355,7 +354,6 @@ class Experiment:
         return self.config["job"] if self.config["seed"] is not None else None
 
 
-@interrupts_kept()
 def _plain(config: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from zoo.files import atomic
-from zoo.files.cells import csv_lines
-from zoo.files.damaged import move_aside
-from zoo.files.printing import one_line, show
+from zoo.files.printing import csv_lines, one_line, show
+from zoo.files.zips import move_aside
 from zoo.training.problems import tell
 
 STEPS = "time/total_timesteps"

@@ -12,15 +12,14 @@ import numpy as np
 
 from zoo.algorithms.callback import Callback, Training
 from zoo.config import sections
-from zoo.config.algorithm_names import PRESET
 from zoo.config.composing import compose
 from zoo.config.environment_values import resolved_values
+from zoo.config.sections import PRESET
 from zoo.config.validation import checked
 from zoo.errors import ZooError, nearest
-from zoo.files.damaged import UNREADABLE
-from zoo.files.npz import parse_arrays
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors
+from zoo.files.zips import UNREADABLE, parse_arrays
 from zoo.training.checkpoint import Checkpoint, read_checkpoint
 from zoo.training.experiment import Experiment
 from zoo.training.run_folder import RunFolder

@@ -20,9 +20,9 @@ from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.damaged import move_aside
 from zoo.files.plain_data import parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
+from zoo.files.zips import move_aside
 from zoo.training.checkpoint_files import has_checkpoint
 from zoo.training.problems import tell, told
 from zoo.training.run_record import git_state, machine, parse_record

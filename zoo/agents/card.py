@@ -1,4 +1,4 @@
-"""The card of an agent: how well it does and how it was made, for programs and for people."""
+"""The card of an agent: how well it does and how it was made, for programs, for people and for the Hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where agents go to and come from: a folder, a zip, or a repository on the Hugging Face Hub."""
+"""Where agents go to and come from: a folder, a zip, or a repository on the Hugging Face Hub.
+
+Messages of the Hub are told in words of our own: a library's may hold addresses, headers and tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composing a config from Python, with the same result as on the command line."""
+"""Composing the config of a command as Hydra does, every value checked, for the command line and Python."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ from zoo.config.source import SearchPath, ZooConfigSource, chosen_groups
 from zoo.config.validation import CHOICES, checked, require_choices
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
+
+SECTIONS = ("algo", "env", "policy", "memory", "pretrain", "callbacks", "logger")
+"""Keys that may be given a dictionary of what is within."""
 
 SEARCHABLE = ("algo.", "env.", "policy.", "memory.", "n_envs")
 """How the names of settings begin that a search may be about."""
@@ -233,10 +236,6 @@ def _plain_job(config: DictConfig) -> dict[str, object]:
     """Return everything but Hydra's own part as plain values, with interpolations resolved."""
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     return dict(resolved(job))
-
-
-SECTIONS = ("algo", "env", "policy", "memory", "pretrain", "callbacks", "logger")
-"""Keys that may be given a dictionary of what is within."""
 
 
 def compose(command: str = "train", overrides: Sequence[str] = ()) -> DictConfig:

@@ -1,4 +1,4 @@
-"""What Hydra calls with the config of a job, and how a job ended."""
+"""What is called with the config of a job, how a job ended, and the process of one job of a multirun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which dataclass describes which section of a config.
+"""Which dataclass describes which section of a config, and what the section ``algo`` calls itself.
 
 The dataclasses stand beside the code that they configure, in rooms above this one, so they are named here
 and imported when a config needs them.

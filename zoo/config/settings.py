@@ -1,4 +1,4 @@
-"""The settings of each command: types, ranges and meaning; their defaults stand in ``conf/``."""
+"""The settings of each command and callback: types, ranges, meaning; commands' defaults stand in conf/."""
 
 from __future__ import annotations
 

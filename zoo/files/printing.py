@@ -1,4 +1,4 @@
-"""What is printed: text that a stranger wrote, made safe for a terminal, and lines that nobody may read."""
+"""What is printed: texts of strangers made safe, Markdown, CSV, and lines that nobody may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A zip in the place of a folder: read in memory, and written whole or not at all."""
+"""Zips read in memory and written whole, NumPy's archives of arrays, and files that are damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of jobs: how one is started, how it ended, and how all are ended."""
+"""The processes of jobs: how one is started and tried again, how it ended, and how all are ended."""
 
 from __future__ import annotations
 

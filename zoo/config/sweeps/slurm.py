@@ -1,4 +1,4 @@
-"""The batch script of a sweep's jobs: one job array, whose indices are the jobs' numbers."""
+"""The jobs of a multirun as one job array of a Slurm cluster: its options, its script, and submitting it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A multirun, as Hydra hands it to a launcher: what to run, how, and where it stands once there are jobs."""
+"""A multirun: its settings, its combinations, where it stands, and going on with one that was left."""
 
 from __future__ import annotations
 

@@ -127,6 +127,8 @@ def _groups(loader: ConfigLoader) -> Iterator[str]:
         if group == "tuned":
             continue
         table = {option: source.header(f"{group}/{option}").partition("\n")[0] for option in options}
+        if group.startswith("hydra"):  # without Hydra's own, which ours replace
+            table = {option: meaning for option, meaning in table.items() if meaning}
         if group == "env":
             title = "env=ID: any Gymnasium id; module:Id imports the module first"
             yield "\n".join([f"{title}. With a file of their own:" if options else title, *_table(table)])

@@ -98,7 +98,7 @@ def _flow(value: Any) -> str:
 def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> str:
     """Return the help page of a command: what it does, what can be chosen, what can be set."""
     config = loader.load_incomplete(overrides)
-    parts = [_fitted(loader.source.header(command)), *_groups(loader), _settings(command, config)]
+    parts = [loader.source.header(command), *_groups(loader), _settings(command, config)]
     algo = config.get("algo")
     if isinstance(algo, Mapping):
         parts.append(_hyperparameters(algo))
@@ -106,18 +106,6 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
     parts.append("\n".join(["key=value, with -m", *_table(sweep)]))
     parts.append("\n".join(["flags", *_table(FLAGS)]))
     return "\n\n".join(part for part in parts if part)
-
-
-def _fitted(text: str) -> str:
-    """Break lines that a terminal of 80 columns would break; those of commands go on behind a backslash."""
-    lines = []
-    for line in text.splitlines():
-        if len(line) <= WIDTH or not line.startswith("  "):
-            lines += [line] if len(line) <= WIDTH else textwrap.wrap(line, WIDTH)
-        else:
-            parts = textwrap.wrap(line, WIDTH - 2, subsequent_indent="      ", break_on_hyphens=False)
-            lines += [*(f"{part} \\" for part in parts[:-1]), parts[-1]]
-    return "\n".join(lines)
 
 
 def _groups(loader: ConfigLoader) -> Iterator[str]:

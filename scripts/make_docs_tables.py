@@ -1,4 +1,4 @@
-"""Write the tables in README.md and docs/ from the code and from what was measured.
+"""Write the tables in README.md and docs/, and conf/algo/, from the code and from what was measured.
 
     make docs
     .venv/bin/python scripts/make_docs_tables.py --check
@@ -6,8 +6,9 @@
 A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->`,
 `<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or `<!-- speed -->`, and `<!-- end -->`.
 Scores and speed come from docs/measured/, where `train_collection.py` and `compare_speed.py` wrote them, and
-from the cards in trained_agents/. With `--check` nothing is written; the exit status is 1 if a table is not
-what it should be.
+from the cards in trained_agents/. The files of presets in conf/algo/ come from the classes in
+zoo/algorithms/presets.py. With `--check` nothing is written; the exit status is 1 if a file is not what it
+should be.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from typing import Any
 import yaml
 from measure_speed import PEERS, SYSTEMS
 
+import zoo
+from zoo.algorithms.registry import PRESETS, algorithm_class
 from zoo.commands.benchmark import published_of, published_scores
 from zoo.config.aliases import NAMES
+from zoo.config.fields import defaults
 from zoo.envs.ids import folder_name
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -53,12 +57,34 @@ def main() -> None:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; say which files are not current")
     check = parser.parse_args().check
-    stale = [page for page in pages() if with_current_tables(page.read_text()) != page.read_text()]
-    for page in stale:
-        print(f"{page.relative_to(REPOSITORY)}: {'not current; run make docs' if check else 'written'}")
+    texts = {page: with_current_tables(page.read_text()) for page in pages()}
+    texts |= {REPOSITORY / "conf" / "algo" / f"{name}.yaml": preset_file(name) for name in PRESETS}
+    stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
+    for path in stale:
+        print(f"{path.relative_to(REPOSITORY)}: {'not current; run make docs' if check else 'written'}")
         if not check:
-            page.write_text(with_current_tables(page.read_text()))
+            path.write_text(texts[path])
     raise SystemExit(1 if check and stale else 0)
+
+
+def preset_file(name: str) -> str:
+    """Return the config of a preset: what its class has otherwise than its algorithm."""
+    preset = getattr(zoo, PRESETS[name])
+    algorithm = algorithm_class(preset.name)
+    usual = defaults(algorithm.config_class)
+    own = [each for each in dataclasses.fields(preset.config_class) if each.default != usual[each.name]]
+    meaning = str(inspect.getdoc(preset)).splitlines()[0]
+    lines = [f"# {meaning}", "# From zoo/algorithms/presets.py, by make docs.", "defaults:"]
+    lines.append(f"  - {preset.name}")
+    if preset.usual_policy != algorithm.usual_policy:
+        lines.append(f"  - override /policy: {preset.usual_policy}")
+    if name == f"her_{preset.name}":
+        lines.append("  - override /memory: hindsight")
+    lines.append("  - _self_")
+    values = [f"{each.name}: {as_yaml(each.default)}" for each in own]
+    meanings = [each.metadata["help"] for each in own]
+    lines += [f"{value:<24}  # {meaning}" for value, meaning in zip(values, meanings, strict=True)]
+    return "\n".join(lines) + "\n"
 
 
 def pages() -> list[Path]:

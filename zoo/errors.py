@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import re
+import shlex
 from collections.abc import Iterable
-
-PACKAGES_OF_EXTRAS = {
-    "atari": "ale-py opencv-python-headless",
-    "box2d": "box2d",
-    "export": "onnx onnxruntime onnxscript",
-    "hub": "huggingface-hub",
-    "minari": "'minari[hdf5]'",
-    "mujoco": "mujoco imageio",
-    "plots": "matplotlib",
-    "pybullet": "pybullet pybullet-envs-gymnasium",
-    "robotics": "gymnasium-robotics highway-env panda-gym",
-    "tune": "cmaes plotly 'psycopg[binary]' scipy",
-    "video": "moviepy pillow pygame-ce",
-    "wandb": "wandb",
-}
-"""What extras of pyproject.toml bring, as one types it: the package index does not have Zoo's own."""
 
 MISTAKE = 2
 """Exit status after a `ZooError`."""
@@ -52,5 +39,18 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what an extra brings, wherever Zoo itself has come from."""
-    return f"pip install {PACKAGES_OF_EXTRAS[extra]}"
+    """Return the command that installs what an extra brings: the package index does not have Zoo's own."""
+    return f"pip install {' '.join(map(shlex.quote, packages_of(extra)))}"
+
+
+def packages_of(extra: str) -> list[str]:
+    """Return the packages that an extra of pyproject.toml brings, as one types them."""
+    asked = re.compile(rf"extra == ['\"]{extra}['\"]")
+    return [re.split(r"[ ;<>=!~]", each)[0] for each in _requirements() if asked.search(each)]
+
+
+@functools.cache
+def _requirements() -> list[str]:
+    from importlib.metadata import requires
+
+    return requires("zoo") or []

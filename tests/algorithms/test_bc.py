@@ -16,7 +16,7 @@ from zoo.algorithms.ppo2 import PPO2
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import VecNormalize
 from zoo.errors import ZooError
-from zoo.files.trees import join, split
+from zoo.files.tensors import join, split
 from zoo.memory.expert_data import ExpertData
 from zoo.training.expert_recording import record_expert
 

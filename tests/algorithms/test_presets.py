@@ -9,8 +9,8 @@ import pytest
 
 import zoo
 from zoo.algorithms.registry import ALGORITHMS, PRESETS
-from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.paths import data_folder
+from zoo.config.sections import ALGO_LABELS
 
 
 def test_every_preset_has_a_class() -> None:

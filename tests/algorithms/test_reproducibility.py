@@ -39,7 +39,7 @@ from zoo import (
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.errors import ZooError
-from zoo.files.trees import join, split
+from zoo.files.tensors import join, split
 from zoo.optim.runtime import computing_with
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from zoo.errors import PACKAGES_OF_EXTRAS
-
 
 def test_bug_report(tmp_path: Path) -> None:
     """A compiler that fails leaves the rest as it is."""
@@ -32,7 +30,7 @@ def test_bug_report(tmp_path: Path) -> None:
     assert {"zoo", "python", "torch", "gymnasium", "numpy", "hydra-core"} <= found["versions"].keys()
     assert found["machine"]["cores"] >= 1
     assert found["compiling"].startswith("fails")
-    assert found["extras"].keys() == PACKAGES_OF_EXTRAS.keys()
+    assert {"atari", "hub", "wandb"} < found["extras"].keys()
     assert found["extras"]["plots"].startswith("matplotlib ")
     assert found["torch"]["torch_version"]
     assert found["torch"]["pip_packages"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -77,36 +76,4 @@ def test_agent(command: tuple[str, ...], agent: Path, printed: Any) -> None:
     write_tensors(agent / "policy.safetensors", {f"a{EVIL}": np.zeros(2, np.float32)})
     printed(*command)
     (agent / "config.yaml").write_text(f"{{'{EVIL}': [")
-    printed(*command)
-
-
-def test_members_of_zips(printed: Any) -> None:
-    for name in (f"../{EVIL}", f"{EVIL}/data", "data"):
-        with zipfile.ZipFile("agent.zip", "w") as archive:
-            archive.writestr(name, f'{{"policy_class": {{"__module__": "{EVIL}"}}}}')
-            archive.writestr(f"policy.pth{EVIL}", EVIL)
-            archive.writestr("policy.pth", EVIL)
-        for command in (("import", "agent.zip"), ("pull", "from=./agent.zip")):
-            printed(*command)
-
-
-RUN_COMMANDS = (("plot", "runs", "figure=scores", "format=md"), ("compare", "runs/a", "runs/b"))
-
-
-@pytest.mark.parametrize("command", RUN_COMMANDS, ids=" ".join)
-def test_runs(command: tuple[str, ...], printed: Any) -> None:
-    config = {"algo": {"name": f"ppo2{EVIL}", EVIL: EVIL}, "env": {"id": f"CartPole{EVIL}-v1"}, "seed": 1}
-    for name in ("a", "b"):
-        run = Path("runs", name)
-        run.mkdir(parents=True)
-        record = {"algo": EVIL, "env": EVIL, "status": EVIL, "error": EVIL, "job": EVIL, "git": {EVIL: EVIL}}
-        (run / "run.json").write_text(json.dumps({**record, "versions": {EVIL: name + EVIL}, "seed": 1}))
-        (run / "config.yaml").write_text(yaml.safe_dump({**config, "own": name + EVIL}))
-        (run / "progress.csv").write_text(f"time/total_timesteps,{EVIL}\n1,{EVIL}\n")
-    peer = Path("runs", "c")
-    peer.mkdir()
-    header = json.dumps({"t_start": 0.0, "env_id": f"CartPole{EVIL}"}, ensure_ascii=False)
-    (peer / "monitor.csv").write_text(f"#{header}\nr,l,t\n1.0,10,0.5\n2.0,20,1.5\n{EVIL},1,1\n")
-    printed(*command)
-    Path("runs/a/config.yaml").write_text(f"{{'{EVIL}': [")
     printed(*command)

@@ -76,12 +76,6 @@ def test_tuned_values_can_be_taken_from_any_file(tmp_path: Path) -> None:
     assert (config.n_envs, config.policy.name, config.policy.net_arch) == (2, "MlpPolicy", [7])
 
 
-def test_tuned_values_can_be_those_of_another_algorithm_or_environment() -> None:
-    write("hyperparams/ppo2/Mine-v0.yaml", "n_envs: 3")
-    config = zoo.compose("train", [*CARTPOLE, "tuned=ppo2/Mine-v0"])
-    assert (config.n_envs, config.tuned) == (3, "hyperparams/ppo2/Mine-v0.yaml")
-
-
 def test_experiment_may_choose_its_tuned_file() -> None:
     write("mine.yaml", "n_envs: 3")
     write("conf/experiment/mine.yaml", "defaults:\n  - override /tuned: mine.yaml")
@@ -103,11 +97,6 @@ def test_a_game_with_a_file_of_its_own_uses_that(file: str) -> None:
     assert zoo.compose("train", ["algo=ppo2", "env=ALE/Pong-v5"]).n_envs == 3
 
 
-def test_game_without_tuned_values_still_gets_convolutions() -> None:
-    config = zoo.compose("train", ["algo=sac", "env=ALE/Pong-v5"])
-    assert (config.tuned, config.policy.name) == (None, "CnnPolicy")
-
-
 def test_policy_on_the_command_line_beats_that_of_the_tuned_file_and_keeps_its_sizes() -> None:
     write(
         "hyperparams/ppo2/CartPole-v1.yaml",
@@ -121,11 +110,6 @@ def test_policy_on_the_command_line_beats_that_of_the_tuned_file_and_keeps_its_s
 def test_any_id_is_an_environment() -> None:
     for env in ("NeverSeen-v3", "my_module:MyEnv-v0", "name/space-v1", "my_module:name/Space-v1"):
         assert zoo.compose("train", ["algo=ppo2", f"env={env}"]).env.id == env
-
-
-def test_tuned_file_of_an_id_with_a_module() -> None:
-    write("hyperparams/ppo2/MyEnv-v0.yaml", "n_envs: 3")
-    assert zoo.compose("train", ["algo=ppo2", "env=my_module:MyEnv-v0"]).n_envs == 3
 
 
 def test_own_environment_file_has_the_defaults_of_every_environment() -> None:
@@ -228,20 +212,6 @@ def test_callback_file_shows_the_declared_defaults(name: str) -> None:
     assert conf is not None
     written = yaml.safe_load((conf / "callbacks" / f"{name}.yaml").read_text())
     assert written == {name: defaults(CALLBACKS[name])}
-
-
-@pytest.mark.parametrize(("env", "deterministic"), [("CartPole-v1", True), ("ALE/Pong-v5", False)])
-def test_evaluation_is_deterministic_but_for_atari_games(env: str, deterministic: bool) -> None:
-    choice = ["algo=ppo2", f"env={env}"]
-    assert zoo.compose("train", choice).callbacks.eval.deterministic is deterministic
-    says_otherwise = [*choice, f"callbacks.eval.deterministic={not deterministic}"]
-    assert zoo.compose("train", says_otherwise).callbacks.eval.deterministic is not deterministic
-    assert zoo.compose("train", [*choice, "callbacks=none"]).callbacks.eval is None
-
-
-def test_setting_of_a_callback_that_is_off_switches_it_on() -> None:
-    callbacks = zoo.compose("train", [*CARTPOLE, "callbacks=none", "callbacks.eval.n_episodes=3"]).callbacks
-    assert (callbacks.eval.n_episodes, callbacks.eval.n_envs, callbacks.checkpoint) == (3, 5, None)
 
 
 def test_algo_and_env_are_plain_names_where_an_agent_is_looked_for() -> None:

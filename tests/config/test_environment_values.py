@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 import zoo
-from zoo.agents.agent_folder import read_agent
 from zoo.cli import status_of
-from zoo.errors import ZooError
 
 TOKEN = "hf_secret4711"
 NAMED = "${oc.env:MY_TOKEN}"
@@ -83,38 +80,9 @@ def test_run_that_has_one_is_played_and_gone_on_with(run: Path) -> None:
     assert files_with(TOKEN, Path("runs")) == []
 
 
-def test_own_run_that_has_one_elsewhere_is_ones_own(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LR", "0.001")
-    assert status_of(["train", *TRAIN, "algo.learning_rate='${oc.env:LR}'"]) == 0
-    run = next(Path("runs").glob("a2c/*/*"))
-    assert yaml.safe_load((run / "agent/config.yaml").read_text())["algo"]["learning_rate"] == "${oc.env:LR}"
-    capfd.readouterr()
-    assert status_of(["evaluate", f"agent={run}", "n_episodes=1"]) == 0, capfd.readouterr().err
-    assert float(zoo.load(run / "agent").config.learning_rate) == 0.001
-
-
 def test_variable_that_is_not_set_is_named(
     run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("MY_TOKEN")
     assert status_of(["evaluate", f"agent={run}"]) == 2
     assert "MY_TOKEN" in capfd.readouterr().err
-
-
-def test_strangers_agent_with_a_variable_is_refused(run: Path) -> None:
-    shutil.copytree(run / "agent", "downloads")
-    config = yaml.safe_load(Path("downloads/config.yaml").read_text())
-    config["env"].update(id="CartPole-v1")
-    Path("downloads/config.yaml").write_text(yaml.safe_dump(config))
-    with pytest.raises(ZooError, match="interpolation"):
-        read_agent("downloads")
-
-
-def test_trials_of_a_study_keep_the_name(run: Path) -> None:
-    shutil.rmtree("runs")
-    few = ("n_trials=1", "top_k=1", "top_seeds=1", "n_evaluations=1", "keep=true", "n_startup_trials=1")
-    assert status_of(["tune", *TRAIN, *few]) == 0
-    assert next(Path("runs").rglob("agent/config.yaml"))
-    assert files_with(TOKEN, Path("runs")) == []

@@ -93,16 +93,3 @@ def test_run_of_one_generator_is_done_again_from_its_config(working_folder: Path
     OmegaConf.save(config, folder / "config.yaml")
     again = zoo.compose("train", [f"experiment={folder}/config.yaml"])
     assert again.algo == config.algo
-
-
-def test_help_lists_what_the_chosen_generator_takes(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert status_of(["train", "algo=gail", "algo.generator=ppo2", "--help"]) == 0
-    page = capsys.readouterr().out
-    assert "algo.generator=ppo2" in page
-    assert "algo.clip_range=0.2" in page
-    assert "algo.d_net_arch=[100, 100]" in page
-    assert "cg_max_steps" not in page
-    assert status_of(["train", "algo=gail", "--help"]) == 0
-    assert "algo.cg_max_steps=15" in capsys.readouterr().out

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import zoo
@@ -50,39 +48,6 @@ def test_command_of_others_is_answered(
     monkeypatch.chdir(str(tmp_path))
     assert status_of(line.split()) == 2
     assert LINES[line] in capsys.readouterr().err
-
-
-SHORT = [
-    *(
-        "n_timesteps=64",
-        "n_envs=1",
-        "tuned=none",
-        "compile=false",
-        "threads=1",
-        "callbacks=none",
-        "logger=none",
-    ),
-    *("progress_bar=false", "algo.n_steps=32", "algo.batch_size=32", "algo.n_epochs=1", ENV),
-]
-
-
-def test_weights_of_a_policy_that_remembers_are_told_of(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert status_of(["train", "algo=recurrent_ppo", *SHORT, "policy.lstm_hidden_size=8"]) == 0
-    (run,) = Path("runs").glob("*/*/*")
-    more = capsys.readouterr().out.splitlines()[-1]
-    assert more == f"more    zoo train experiment={run}/config.yaml init_from={run}"
-    assert status_of([*more.split()[2:], "progress_bar=false"]) == 0
-    assert status_of(["train", "algo=ppo2", *SHORT, f"init_from={run}"]) == 2
-    assert "has a memory, MlpPolicy has none; policy=MlpLstmPolicy has one" in capsys.readouterr().err
-
-
-def test_folder_is_named_where_a_zip_is_asked_for(tmp_path: Path) -> None:
-    zoo.PPO2("MlpPolicy", "CartPole-v1", compile=False, threads=1).save(tmp_path / "r")
-    with pytest.raises(ZooError, match=f"there is no agent at .*; did you mean the folder {tmp_path / 'r'}"):
-        zoo.load(tmp_path / "r.zip")
 
 
 def test_overrides_are_shown_as_they_are_typed() -> None:

@@ -25,14 +25,11 @@ def memory(*overrides: str) -> Any:
     ("overrides", "expected"),
     [
         ([], {}),
-        (["memory=uniform"], {}),
         (["memory=prioritized"], {"prioritized": PRIORITIZED}),
         (["memory=hindsight"], {"hindsight": HINDSIGHT}),
         (["memory=[prioritized,hindsight]"], {"prioritized": PRIORITIZED, "hindsight": HINDSIGHT}),
-        (["memory.n_step=3"], {"n_step": 3}),
         (["memory=prioritized", "memory.n_step=3"], {"n_step": 3, "prioritized": PRIORITIZED}),
         (["memory.prioritized.alpha=0.5"], {"prioritized": {**PRIORITIZED, "alpha": 0.5}}),
-        (["memory.hindsight.n_sampled_goal=8"], {"hindsight": {**HINDSIGHT, "n_sampled_goal": 8}}),
     ],
 )
 def test_memory_is_chosen_and_set(overrides: list[str], expected: dict[str, Any]) -> None:
@@ -82,7 +79,7 @@ def test_a_run_is_trained_once_more_with_its_memory_or_another() -> None:
             zoo.compose("train", [f"resume={run}", other])
 
 
-@pytest.mark.parametrize("override", ["memory=uniform", "memory=prioritized", "memory.n_step=2"])
+@pytest.mark.parametrize("override", ["memory=uniform", "memory.n_step=2"])
 def test_an_algorithm_that_does_not_replay_refuses_one(override: str) -> None:
     with pytest.raises(ZooError, match="`memory` can't be set: ppo2 has no replay memory"):
         zoo.compose("train", ["algo=ppo2", "env=CartPole-v1", override])
@@ -94,9 +91,7 @@ def test_an_algorithm_that_does_not_replay_refuses_one(override: str) -> None:
     [
         ("memory.prioritised.alpha=1", "`memory.prioritised`; did you mean `memory.prioritized`"),
         ("memory.prioritized.alfa=1", "`memory.prioritized.alfa`; did you mean `memory.prioritized.alpha`"),
-        ("memory.prioritized.alpha=2", "`memory.prioritized.alpha=2` is out of range"),
         ("memory.prioritized=true", "expected {alpha, beta, beta_fraction, epsilon} or null"),
-        ("memory.n_step=0", "`memory.n_step=0` is out of range; expected at least 1"),
         ("memory.hindsight.goal_selection_strategy=futur", "did you mean `future`"),
         ("memory=priority", "unknown memory 'priority'"),
     ],

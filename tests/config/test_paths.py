@@ -33,8 +33,3 @@ def test_working_folder_comes_first_and_only_once(
     assert paths.search_folders("conf") == [working_folder / "conf", own]
     monkeypatch.chdir(own.parent)
     assert paths.search_folders("conf") == [own]
-
-
-def test_paths_are_shown_as_short_as_they_can_be(working_folder: Path) -> None:
-    assert paths.shown(working_folder / "runs" / "a") == "runs/a"
-    assert paths.shown(Path("/elsewhere/a")) == "/elsewhere/a"

@@ -66,11 +66,6 @@ def test_help_names_groups_options_settings_and_examples(capsys: pytest.CaptureF
     assert max(map(len, page.splitlines())) <= 120
 
 
-def test_help_on_an_algorithm_lists_its_hyperparameters(capsys: pytest.CaptureFixture[str]) -> None:
-    page = shown(capsys, "train", "algo=dqn", "--help")
-    assert "algo.exploration_fraction=0.1" in page
-
-
 def test_help_shows_what_the_user_has_added(capsys: pytest.CaptureFixture[str], working_folder: Path) -> None:
     (working_folder / "conf" / "algo").mkdir(parents=True)
     (working_folder / "conf" / "algo" / "mine.yaml").write_text("# My own.\ndefaults: [ppo2]\n")
@@ -83,7 +78,7 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_files_of_a_config_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "tuned/usual/ppo2/CartPole-v1" in shown(
+    assert "hyperparams/ppo2/CartPole-v1.yaml: the whole" in shown(
         capsys, "train", "algo=ppo2", "env=CartPole-v1", "--info", "defaults"
     )
 

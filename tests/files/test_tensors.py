@@ -11,9 +11,8 @@ import pytest
 import safetensors.numpy
 
 from zoo.errors import ZooError
-from zoo.files import checksums
-from zoo.files.checksums import checksum_of
-from zoo.files.tensors import parse_tensors, read_tensors, write_tensors
+from zoo.files import tensors
+from zoo.files.tensors import checksum_of, parse_tensors, read_tensors, write_tensors
 
 ARRAYS = {
     "flags": np.array([True, False, True]),
@@ -113,7 +112,7 @@ def test_type_that_safetensors_does_not_have_is_refused(tmp_path: Path) -> None:
 def test_checksum_of_what_was_written_is_that_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checksums, "PIECE", 100)
+    monkeypatch.setattr(tensors, "PIECE", 100)
     path = tmp_path / "a.safetensors"
     written = write_tensors(path, {"memory": np.arange(1000), "empty": np.zeros((0, 3))})
     assert written == checksum_of(path) == zlib.crc32(path.read_bytes())

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
 from zoo.errors import ZooError
-from zoo.files.tensors import read_tensors, write_tensors
-from zoo.files.trees import Lasting, join, lasting_parts, split
+from zoo.files.tensors import Lasting, join, lasting_parts, read_tensors, split, write_tensors
 
 KEYS = st.text(max_size=4) | st.sampled_from(["a", "a/b", "b", "/", "~", "~1", "", "a~1b"])
 JSON_VALUES = st.recursive(

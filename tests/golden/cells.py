@@ -377,7 +377,9 @@ def differences(ours: Any, theirs: Any, tolerance: float, place: str = "") -> li
 
 def environment() -> dict[str, str]:
     """Return the variables that a command gets: it finds the package that is judged in any folder."""
-    own = {} if "ZOO_COMMAND" in os.environ else {"PYTHONPATH": str(Path(zoo.__file__ or "").parents[1])}
+    package = str(Path(zoo.__file__ or "").parents[1])
+    path = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = {} if "ZOO_COMMAND" in os.environ else {"PYTHONPATH": os.pathsep.join(path)}
     return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **own}
 
 

@@ -11,7 +11,7 @@ from experiences import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.files.trees import join, split
+from zoo.files.tensors import join, split
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler

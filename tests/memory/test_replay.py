@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.errors import ZooError
-from zoo.files.trees import join, split
+from zoo.files.tensors import join, split
 from zoo.memory import segments
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.experience import Experience

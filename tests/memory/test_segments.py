@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_replay import World, make_world
 
-from zoo.files.trees import Lasting, lasting_parts, split
+from zoo.files.tensors import Lasting, lasting_parts, split
 from zoo.memory import segments
 from zoo.memory.replay import ReplayMemory
 from zoo.memory.segments import Segments

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.errors import ZooError
-from zoo.files.trees import join, split
+from zoo.files.tensors import join, split
 from zoo.memory.columns import ColumnSpec
 from zoo.memory.sequence_memory import NOWHERE, SequenceMemory
 

@@ -39,11 +39,6 @@ def test_no_agent_says_how_to_make_one(capsys: pytest.CaptureFixture[str]) -> No
     assert "zoo train" in shown(capsys)
 
 
-def test_damaged_agent_is_listed_as_damaged(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run_folder / "best_agent" / "card.json").write_text("{")
-    assert "damaged" in shown(capsys)
-
-
 def test_card_tells_scores_and_settings(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     card = shown(capsys, agent=str(run_folder))
     for expected in (f"{run_folder}/best_agent", "# ppo2 on CartPole-v1", "312.5 ± 8.00", "clip_range: 0.2"):

@@ -85,10 +85,3 @@ def test_json_holds_what_the_card_says(capsys: pytest.CaptureFixture[str]) -> No
 def test_nothing_chosen_is_told_apart_from_nothing_there(capsys: pytest.CaptureFixture[str]) -> None:
     agents.run({"format": "table", "min_return": 1000})
     assert "no such agent" in capsys.readouterr().out
-
-
-def test_path_of_an_agent_in_a_sweep_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    run = "runs/multirun/20261121-234727-033541/ppo2/LunarLanderContinuous-v3/20261121-234727_s1"
-    save_agent(f"{run}/agent", "ppo2")
-    agents.run({})
-    assert f"{run}/agent" in capsys.readouterr().out

@@ -11,10 +11,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playing_agents import RUN, save_agent
+from playing_agents import save_agent
 
 from zoo.commands import agents, enjoy
 from zoo.config.composing import compose
@@ -55,13 +54,6 @@ def test_path_steps_and_score_of_the_agent_are_told(
     )
 
 
-def test_agent_of_worker_processes_plays_in_this_one(capsys: pytest.CaptureFixture[str]) -> None:
-    env = EnvConfig(id="CartPole-v1", vectorization="workers", start_method="fork", step_timeout=30)
-    save_agent(RUN / "best_agent", env=env)
-    play(f"agent={RUN / 'best_agent'}", "render=false")
-    assert returns(capsys.readouterr().out)
-
-
 def test_returns_are_printed_where_there_is_no_display(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,14 +75,6 @@ def test_same_seed_plays_the_same_and_other_actions_on_request(
     assert outs[0] == outs[1]
     assert outs[0] != outs[2]
     assert outs[0] != outs[3]
-
-
-@pytest.mark.parametrize("path", ["", "best_agent", "best_agent/"])
-def test_path_may_be_a_run_or_an_agent(
-    run_folder: Path, path: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    play(f"agent={run_folder / path}")
-    assert f"agent  {run_folder}/best_agent" in capsys.readouterr().out
 
 
 def test_zip_plays(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,25 +107,6 @@ def test_window_asked_for_without_a_display_is_refused(run_folder: Path) -> None
     assert "there is no display here" in refusal(f"agent={run_folder}", "render=true")
 
 
-def test_package_that_drawing_needs_is_named(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pygame"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pygame", None)
-    message = refusal(f"agent={run_folder}", "record=true")
-    assert message.startswith("can't draw CartPole-v1: ")
-    assert "pip install" in message
-
-
-def test_display_that_does_not_answer_is_one_message(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DISPLAY", ":987")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
-    message = refusal(f"agent={run_folder}")
-    assert message.startswith("can't open a window: ")
-    assert message.endswith("; render=false plays without one")
-
-
 def test_video_shows_every_step_and_stands_in_the_run(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,22 +117,6 @@ def test_video_shows_every_step_and_stands_in_the_run(
     assert re.fullmatch(r"ppo2-CartPole-v1-\d{8}-\d{6}\.mp4", video.name)
     *episodes, _ = returns(out)
     assert frames(video) == sum(episodes) + 2  # the resets are seen too
-
-
-def test_video_of_an_agent_outside_of_a_run_stands_in_the_working_folder() -> None:
-    save_agent("somewhere/agent", "sac", "Pendulum-v1")
-    play("agent=somewhere/agent", "record=true")
-    assert [path.suffix for path in Path("videos").iterdir()] == [".mp4"]
-    assert [path.name for path in Path("somewhere").iterdir()] == ["agent"]
-
-
-def test_missing_video_package_is_named_with_its_command(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "moviepy", None)
-    message = refusal(f"agent={run_folder}", "record=true")
-    assert message == "writing a video needs: pip install moviepy pillow pygame-ce"
-    assert not (run_folder / "videos").exists()
 
 
 def test_environment_without_images_cannot_be_filmed_but_plays(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,19 +161,6 @@ def test_agent_plays_with_the_wrappers_of_its_training(capsys: pytest.CaptureFix
     assert max(returns(capsys.readouterr().out)) <= 7
 
 
-def test_other_environment_with_other_spaces_is_one_message(run_folder: Path) -> None:
-    assert refusal(f"agent={run_folder}", "env=Acrobot-v1") == (
-        f"the agent in {run_folder}/best_agent can't act in Acrobot-v1:"
-        " its observations and the environment's differ: Box(4,) float32 is not Box(6,) float32"
-    )
-
-
-def test_other_environment_with_the_same_spaces_is_played(capsys: pytest.CaptureFixture[str]) -> None:
-    save_agent("agent", env=EnvConfig(id="CartPole-v0", max_episode_steps=7))
-    play("agent=agent", "env=CartPole-v1", "n_episodes=4")
-    assert max(returns(capsys.readouterr().out)) > 7
-
-
 def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
     from zoo.envs.vec_env import make_vec_env
 
@@ -267,25 +203,6 @@ def forget(module: str) -> None:
     gymnasium.registry.pop("Mine-v0", None)
 
 
-def test_module_of_an_agents_environment_needs_trust_or_to_be_typed(
-    module: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_agent("theirs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0/agent", env=f"{module}:Mine-v0")
-    forget(module)
-    capsys.readouterr()
-    agent = "agent=theirs/ppo2/mine_of_enjoy-Mine-v0/20260101-120000_s0"
-
-    message = refusal(agent)
-    assert "`env.id: mine_of_enjoy:Mine-v0`, refused because it would import a module" in message
-    assert message.endswith("load it with trust=true")
-    assert "module imported" not in capsys.readouterr().out
-
-    play(agent, f"env={module}:Mine-v0")
-    assert "module imported" in capsys.readouterr().out
-    play(agent, "trust=true")
-    assert max(returns(capsys.readouterr().out)) <= 5
-
-
 def test_hint_that_a_run_prints_can_be_followed(
     module: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -313,14 +230,6 @@ def test_environment_is_found_under_the_name_of_its_file(
     assert "20260101-120000_s0" in capsys.readouterr().out
 
 
-def test_wrapper_from_elsewhere_needs_trust(module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    save_agent("agent", env=EnvConfig(id="CartPole-v1", wrappers=[f"{module}.Patient"]))
-    for overrides in ([], ["env=CartPole-v1"]):
-        assert "mine_of_enjoy.Patient" in refusal("agent=agent", *overrides)
-    play("agent=agent", "trust=true")
-    assert returns(capsys.readouterr().out)
-
-
 # What a user can get wrong
 
 
@@ -328,31 +237,3 @@ def test_incomplete_or_contradictory_choice_is_explained(run_folder: Path) -> No
     assert "algo= is missing: give algo=NAME env=ID, or agent=PATH" in refusal("env=CartPole-v1")
     assert "env= is missing" in refusal("algo=ppo2")
     assert "not both" in refusal("algo=ppo2", f"agent={run_folder}")
-
-
-def test_unknown_names_get_the_nearest(run_folder: Path) -> None:
-    assert "unknown algorithm 'ppo3'; did you mean 'ppo'?" in refusal("algo=ppo3", "env=CartPole-v1")
-    assert "did you mean 'CartPole-v1'?" in refusal("algo=ppo2", "env=CartPol-v1")
-    assert "there is no agent at nowhere" in refusal("agent=nowhere")
-
-
-def test_preset_without_an_agent_is_no_unknown_algorithm() -> None:
-    assert "there is no agent of ppo on Taxi-v4" in refusal("algo=ppo", "env=Taxi-v4")
-
-
-def test_truncated_tensors_are_one_message(run_folder: Path) -> None:
-    tensors = run_folder / "best_agent" / "policy.safetensors"
-    tensors.write_bytes(tensors.read_bytes()[:-100])
-    assert "is damaged: policy.safetensors: it is truncated" in refusal(f"agent={run_folder}")
-
-
-def test_tensors_of_another_policy_are_one_message(run_folder: Path) -> None:
-    config = run_folder / "best_agent" / "config.yaml"
-    config.write_text(re.sub(r"net_arch: .*", "net_arch: [32]", config.read_text()))
-    assert "has shape" in refusal(f"agent={run_folder}")
-
-
-def test_config_is_given_as_plain_data_too(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config: dict[str, Any] = dict(compose("enjoy", [f"agent={RUN}", "n_episodes=1"]))
-    enjoy.run(config)
-    assert returns(capsys.readouterr().out)

@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from playing_agents import save_agent
 
 from zoo.algorithms.registry import algorithm_class
 from zoo.commands import evaluate
@@ -45,13 +43,6 @@ def test_last_line_is_the_promised_json(run_folder: Path, capsys: pytest.Capture
     assert f"agent  {run_folder}/best_agent" in out
 
 
-def test_many_environments_play_all_episodes(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result, _ = measure(capsys, f"agent={run_folder}", "n_episodes=7", "n_envs=3")
-    assert result["n_episodes"] == 7
-    result, _ = measure(capsys, f"agent={run_folder}", "n_episodes=2", "n_envs=8")
-    assert result["n_episodes"] == 2
-
-
 @pytest.mark.parametrize("n_envs", [1, 2])
 def test_agent_of_worker_processes_is_measured(n_envs: int, capsys: pytest.CaptureFixture[str]) -> None:
     env = EnvConfig(id="CartPole-v1", vectorization="workers", start_method="fork", step_timeout=30)
@@ -76,28 +67,6 @@ def test_returns_are_raw_and_the_statistics_the_agents_own(capsys: pytest.Captur
     assert evaluate_agent(without, "Pendulum-v1", 3, seed=1).mean != result["mean_return"]
 
 
-def test_unseeded_evaluations_differ(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = [measure(capsys, f"agent={run_folder}", "n_episodes=8", "seed=null")[0] for _ in range(2)]
-    assert results[0]["mean_return"] != results[1]["mean_return"]
-
-
-def test_successes_stand_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    from zoo.training.evaluation import Evaluation
-
-    successes = np.array([True, False, True, True])
-    table = evaluate._table(Evaluation(np.arange(4.0), np.arange(1, 5), successes))
-    assert "successes" in table
-    assert "75%" in table
-
-
 def test_spaces_that_differ_are_one_message(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZooError, match=r"can't act in Pendulum-v1: its observations"):
         measure(capsys, f"agent={run_folder}", "env=Pendulum-v1")
-
-
-def test_stranger_is_refused_here_too(capsys: pytest.CaptureFixture[str]) -> None:
-    path = save_agent("agent")
-    config = (path / "config.yaml").read_text()
-    (path / "config.yaml").write_text(config.replace("id: CartPole-v1", "id: evil:CartPole-v1"))
-    with pytest.raises(ZooError, match="trust=true"):
-        measure(capsys, "agent=agent")

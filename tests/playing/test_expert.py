@@ -64,16 +64,6 @@ def test_what_is_shown_is_what_is_asked_for(capsys: pytest.CaptureFixture[str]) 
     assert "zoo: the expert data have 4 episodes; 9 were wanted\n" in capsys.readouterr().err
 
 
-def test_drawn_seed_is_kept(run_folder: Path) -> None:
-    assert status_of(["expert", f"agent={RUN}", "n_episodes=1", "out=expert.npz"]) == 0
-    assert isinstance(read_expert("expert.npz").card["seed"], int)
-
-
-def test_file_gets_a_name_of_its_own(run_folder: Path) -> None:
-    assert status_of(["expert", "algo=ppo2", "env=CartPole-v1", "n_episodes=1"]) == 0
-    assert [file.name.startswith("ppo2-CartPole-v1-") for file in Path("experts").iterdir()] == [True]
-
-
 def test_recurrent_agent_with_masks_is_recorded() -> None:
     save_agent("agent", env="Zoo/MaskedMemory-v0", n_steps=32)
     assert status_of(["expert", "agent=agent", "n_episodes=2", "out=expert.npz"]) == 0

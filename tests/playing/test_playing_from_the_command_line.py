@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from playing_agents import save_agent
 
 from zoo.cli import status_of
 
@@ -74,37 +73,3 @@ def test_mistakes_are_one_message(run_folder: Path, verb: str, capsys: pytest.Ca
     tensors = run_folder / "best_agent" / "policy.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:1000])
     assert "policy.safetensors: it is truncated" in mistake(capsys, verb, f"agent={run_folder}")
-
-
-def test_agent_whose_environment_is_not_installed_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    path = save_agent("agent")
-    config = (path / "config.yaml").read_text()
-    (path / "config.yaml").write_text(config.replace("id: CartPole-v1", "id: MiniGrid-Empty-5x5-v0"))
-    assert "MiniGrid-Empty-5x5-v0 needs: pip install minigrid" in mistake(capsys, "enjoy", "agent=agent")
-
-
-@pytest.mark.parametrize("verb", ["enjoy", "evaluate", "agents"])
-def test_stranger_runs_nothing(
-    verb: str, working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every name in an agent's config that leads to code, and a module of that name within reach."""
-    marker = tmp_path / "ran"
-    Path("evil.py").write_text(f"import os\nos.mkdir({str(marker)!r})\n")
-    monkeypatch.syspath_prepend(working_folder)
-    attacks = {
-        "id: CartPole-v1": "id: evil:CartPole-v1",
-        "CartPole-v1\n  kwargs: {}": "CartPole-v1\n  kwargs: {car: evil.Car}",
-        "wrappers: []": "wrappers: [{_target_: evil.Wrapper}]",
-        "_target_: null": "_target_: evil.Policy",
-        "format: 1": f"format: !!python/object/apply:os.mkdir ['{marker}']",
-        "name: ppo2": "name: evil:Algorithm",
-    }
-    for harmless, harmful in attacks.items():
-        path = save_agent("agent")
-        config = (path / "config.yaml").read_text()
-        assert harmless in config
-        (path / "config.yaml").write_text(config.replace(harmless, harmful, 1))
-        shows_only = verb == "agents" and "python" not in harmful
-        assert status_of([verb, "agent=agent"]) == (0 if shows_only else 2), harmful
-        assert not marker.exists(), harmful
-        assert "evil" not in sys.modules

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from zoo.errors import ZooError
-from zoo.files.trees import join, split
+from zoo.files.tensors import join, split
 from zoo.optim.parameters import Parameters
 from zoo.policies import parameter_noise
 from zoo.policies.acting import ActingPolicy

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-ROUNDS = 5
+ROUNDS = 3
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
 ENDS_AT_FIRST_STEP = """

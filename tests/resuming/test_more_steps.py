@@ -18,7 +18,7 @@ import pytest
 from zoo.cli import status_of
 from zoo.config.composing import compose
 from zoo.errors import ZooError
-from zoo.files.trees import split
+from zoo.files.tensors import split
 from zoo.training import checkpoint
 from zoo.training.checkpoint import NEWEST, PREVIOUS
 from zoo.training.experiment import Result, train

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from zoo.commands.benchmark import (
     published_scores,
     table_of,
 )
-from zoo.config.sharing_settings import BenchmarkSettings
+from zoo.config.settings import BenchmarkSettings
 from zoo.errors import ZooError
 from zoo.files.printing import decimal
 
@@ -115,13 +114,6 @@ def test_filters(collection: Path) -> None:
         candidates("nowhere", None, None)
 
 
-def test_copy_of_the_collection_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(REPOSITORY / "trained_agents" / "a2c", "trained_agents/a2c")
-    names = [each.name for each in candidates(None, "a2c", "CartPole-v1")]
-    assert names == ["trained_agents/a2c/CartPole-v1"]
-
-
 def test_of_a_run_the_best_agent_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs" / "a2c" / "CartPole-v1" / "1"
@@ -135,64 +127,6 @@ def test_damaged_results_are_told(tmp_path: Path) -> None:
     (tmp_path / "benchmark.json").write_text("{")
     with pytest.raises(ZooError, match=r"benchmark\.json is damaged"):
         benchmark(tmp_path)
-
-
-RESULT = {
-    "agent": "/",
-    "algo": "a2c",
-    "env": "e",
-    "timesteps": 10,
-    "n_episodes": 2,
-    "ci95": [0.0, 1.0],
-    "mean_return": 0.0,
-    "std_return": 1.0,
-    "iqm_return": 0.0,
-}
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"agent": 3},
-        {"mean_return": None},
-        {"ci95": [1]},
-        {"timesteps": "x"},
-    ],
-)
-def test_results_without_what_the_tables_say_are_told(changed: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "benchmark.json").write_text(json.dumps({"results": [{**RESULT, **changed}]}))
-    with pytest.raises(ZooError, match=r"benchmark\.json is damaged"):
-        benchmark(tmp_path)
-
-
-def test_return_of_zero_stands_before_lower_ones_and_after_higher_ones(tmp_path: Path) -> None:
-    returns = {"low": -5.0, "zero": 0.0, "high": 5.0}
-    rows = []
-    for name, mean in returns.items():
-        (tmp_path / name).mkdir()
-        rows.append({**RESULT, "agent": str(tmp_path / name), "mean_return": mean})
-    (tmp_path / "unknown").mkdir()
-    rows.append(
-        {**{key: RESULT[key] for key in ("algo", "env")}, "agent": str(tmp_path / "unknown"), "problem": "p"}
-    )
-    (tmp_path / "benchmark.json").write_text(json.dumps({"results": rows}))
-    ordered = [Path(row["agent"]).name for row in benchmark(tmp_path).rows()]
-    assert ordered == ["high", "zero", "low", "unknown"]
-
-
-def test_published_scores_name_their_source() -> None:
-    rows = [row for scores in published_scores().values() for row in scores]
-    assert all(row["source"] for row in rows)
-    assert {algo for algo, _ in published_scores()} >= {
-        "a2c",
-        "ddpg",
-        "dqn",
-        "ppo2",
-        "qrdqn",
-        "sac",
-        "td3",
-        "tqc",
-    }
 
 
 def test_text_of_a_stranger_stays_in_its_cell() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ from local_hub import TOKEN, LocalHub, local_hub
 import zoo
 from zoo.agents.places import is_repository
 from zoo.algorithms.registry import algorithm_class
-from zoo.cli import run, status_of
+from zoo.cli import run
 from zoo.errors import ZooError
 
 pytest.importorskip("huggingface_hub")
@@ -153,19 +151,6 @@ def test_video_of_the_run_goes_with_its_agent(agent: Path) -> None:
     assert "![ppo2 playing CartPole-v1](replay.mp4)" in Path("shared/README.md").read_text()
 
 
-def test_what_a_stranger_names_is_told_and_neither_imported_nor_kept_from_the_refusal(
-    agent: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("evil.py").write_text("open('ran', 'w')")
-    config = agent / "config.yaml"
-    config.write_text(config.read_text().replace("id: CartPole-v1", "id: evil:CartPole-v1"))
-    assert run(["pull", "from=./agent", "to=theirs"]) == 0
-    assert "trust=true" in capsys.readouterr().out
-    assert run(["agents", "agent=theirs"]) == 0
-    assert status_of(["evaluate", "agent=theirs", "n_episodes=1"]) == 2
-    assert not Path("ran").exists()
-
-
 def test_zip_that_is_none_and_names_that_are_missing_are_told(working_folder: Path) -> None:
     Path("text.zip").write_text("no zip")
     assert "is not an agent: no readable zip" in told("pull", "from=text.zip")
@@ -175,22 +160,6 @@ def test_zip_that_is_none_and_names_that_are_missing_are_told(working_folder: Pa
     assert "there is no agent at nowhere" in told("pull", "from=nowhere")
     assert "from where?" in told("pull")
     assert "where to?" in told("push", "agent=nowhere")
-
-
-def test_return_that_is_no_float_is_sorted_last(agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, mean in (("huge", 10**400), ("usual", 5)):
-        folder = Path("trained_agents", "ppo2", name)
-        shutil.copytree(agent, folder)
-        (folder / "card.json").write_text(json.dumps({**CARD, "mean_return": mean}))
-    assert run(["agents", "sort=return", "algo=ppo2", "format=json"]) == 0
-    found = [each["agent"] for each in json.loads(capsys.readouterr().out)]
-    own = [Path(each).name for each in found if Path(each).name in ("huge", "usual")]
-    assert own == ["usual", "huge"]
-
-
-def test_damaged_card_is_told(agent: Path) -> None:
-    (agent / "card.json").write_text(json.dumps({"mean_return": "high"}))
-    assert "`mean_return` is not a number" in told("push", "agent=agent", "to=./x")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 PRINTING = """
 import os, sys
 from pathlib import Path
-from zoo.config.sweeps.output import shown_and_logged
+from zoo.config.sweeps.local import shown_and_logged
 with shown_and_logged(Path("0.log")) as (stdout, stderr):
     print(os.isatty(stdout), flush=True)
     for part in (b"\\r\\x1b[2K10 steps", b"\\r\\x1b[2K20 ", b"steps\\n", b"\\x1b[1mscore\\x1b[0m 7\\n"):

@@ -37,30 +37,6 @@ def test_folder_with_files_of_others_is_refused_and_left_as_it_is(tmp_path: Path
     assert folder.stat().st_mode & 0o777 == 0o755
 
 
-@pytest.mark.parametrize("kind", ["a folder", "a link of somebody else"])
-def test_what_stands_where_the_link_belongs_is_refused(tmp_path: Path, kind: str) -> None:
-    folder, elsewhere = tmp_path / "slurm", tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    sum_of_name = subprocess.run(["cksum"], input=bytes(folder), capture_output=True, check=True)
-    link = Path(f"/tmp/zoo-slurm-{os.getuid()}-{sum_of_name.stdout.split()[0].decode()}")
-    try:
-        if kind == "a folder":
-            link.mkdir()
-        elif os.getuid() != 0:
-            pytest.skip("it takes root to make a link of somebody else")
-        else:
-            link.symlink_to(elsewhere)
-            os.chown(link, 12345, 12345, follow_symlinks=False)
-        started = call("start", folder)
-        assert started.returncode == 1
-        assert f"{link} is in the way" in started.stderr
-        assert not folder.exists()
-        assert list(link.iterdir()) == []
-    finally:
-        call("stop", folder)
-        link.unlink() if link.is_symlink() else link.rmdir()
-
-
 @pytest.mark.usefixtures("slurm")
 def test_slurm_is_started_again_over_what_a_killed_one_left_and_harms_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "second slurm"

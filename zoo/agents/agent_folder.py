@@ -26,11 +26,10 @@ from numpy.typing import NDArray
 from zoo.agents.card import complete_card, readme
 from zoo.agents.finding import path_of_agent, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
-from zoo.config.algorithm_names import PRESET
 from zoo.config.environment_values import as_written
+from zoo.config.sections import PRESET
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
-from zoo.files.opening import DamagedFileError, Folder
 from zoo.files.plain_data import (
     parse_json,
     parse_yaml,
@@ -41,7 +40,7 @@ from zoo.files.plain_data import (
 )
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors, tensor_bytes
-from zoo.files.zips import UnreadableZipError, Zip, write_zip
+from zoo.files.zips import DamagedFileError, Folder, UnreadableZipError, Zip, write_zip
 
 FORMAT = 1
 """The version of the format that this Zoo writes; it reads this one and all before it."""
@@ -259,35 +258,37 @@ def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
         raise ZooError(
             f"the agent in {origin} has format {found}, but this Zoo reads formats up to {FORMAT}; update Zoo"
         )
-    for section in ("algo", "policy", "observation_space", "action_space"):
-        if not isinstance(config.get(section), dict):
-            raise _damaged(origin, CONFIG, f"`{section}` is missing")
-    if not isinstance(config["algo"].get("name"), str):
-        raise _damaged(origin, CONFIG, "`algo.name` is missing")
-    preset = config["algo"].get("preset")
-    if preset is not None and not (isinstance(preset, str) and PRESET.fullmatch(preset)):
-        raise _damaged(origin, CONFIG, "`algo.preset` is no name")
-    if not isinstance(config.get("env"), dict | None):
-        raise _damaged(origin, CONFIG, "`env` is not a mapping")
-    if not isinstance(config.get("memory"), dict | None):
-        raise _damaged(origin, CONFIG, "`memory` is not a mapping")
-    if not isinstance(config.get("n_envs", 1), int) or config.get("n_envs", 1) < 1:
-        raise _damaged(origin, CONFIG, "`n_envs` is not a number of environments")
+    _check_kinds(config, _OF_CONFIG, CONFIG, origin)
+    _check_kinds(config["algo"], {"name": str, "preset": str | None}, CONFIG, origin)
+    if not PRESET.fullmatch(config["algo"].get("preset") or "none"):
+        raise _damaged(origin, CONFIG, "`preset` is no name")
     return config
 
 
 def _parse_card(content: bytes, origin: str) -> dict[str, Any]:
     card = _parse_json(content, CARD, origin)
-    for name in ("seed", "timesteps", "n_eval_episodes"):
-        if not isinstance(card.get(name), int | None):
-            raise _damaged(origin, CARD, f"`{name}` is not a whole number")
-    for name in ("mean_return", "std_return", "success_rate"):
-        if not isinstance(card.get(name), int | float | None):
-            raise _damaged(origin, CARD, f"`{name}` is not a number")
-    for name in ("versions", "hyperparameters"):
-        if not isinstance(card.get(name), dict | None):
-            raise _damaged(origin, CARD, f"`{name}` is not a mapping")
+    _check_kinds(card, _OF_CARD, CARD, origin)
     return card
+
+
+_OF_CONFIG: dict[str, Any] = {
+    **dict.fromkeys(("algo", "policy", "observation_space", "action_space"), dict),
+    **dict.fromkeys(("env", "memory"), dict | None),
+    "n_envs": int | None,
+}
+_OF_CARD: dict[str, Any] = {
+    **dict.fromkeys(("seed", "timesteps", "n_eval_episodes"), int | None),
+    **dict.fromkeys(("mean_return", "std_return", "success_rate"), int | float | None),
+    **dict.fromkeys(("versions", "hyperparameters"), dict | None),
+}
+"""Kinds of the values that others rely on."""
+
+
+def _check_kinds(values: Mapping[str, Any], kinds: Mapping[str, Any], name: str, origin: str) -> None:
+    for key, kind in kinds.items():
+        if not isinstance(values.get(key), kind):
+            found = "missing" if values.get(key) is None else f"of the kind {type(values[key]).__name__}"
+            raise _damaged(origin, name, f"`{key}` is {found}")
 
 
 def _parse_json(content: bytes | str, name: str, origin: str) -> dict[str, Any]:

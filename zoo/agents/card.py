@@ -1,4 +1,4 @@
-"""The card of an agent: how well it does and how it was made, for programs and for people."""
+"""The card of an agent: how well it does and how it was made, for programs, for people and for the Hub."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 from typing import Any, TypeGuard
+from urllib.parse import quote
 
 import yaml
 
-from zoo.config.algorithm_names import ALGO_LABELS, asked_for
-from zoo.files.cells import code_block, markdown_text
-from zoo.files.printing import decimal
+from zoo.config.sections import ALGO_LABELS, asked_for
+from zoo.files.plain_data import to_yaml
+from zoo.files.printing import code_block, decimal, markdown_text, one_line
 from zoo.version import __version__
 
 _PACKAGES = ("torch", "gymnasium", "numpy")
@@ -123,3 +124,31 @@ def _as_yaml(values: Mapping[str, Any]) -> str:
 def _is_number(value: Any) -> TypeGuard[int | float]:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) < 1e300  # larger integers, which JSON may hold, can't be formatted
+
+
+LIBRARY = "zoo"
+
+
+def model_card(card: Mapping[str, Any], config: Mapping[str, Any], video: str | None) -> str:
+    """Return the page in Markdown; ``video`` is the name of a file beside it."""
+    algo = one_line(asked_for(config["algo"]), 80)
+    env = one_line(card.get("env") or (config.get("env") or {}).get("id") or "an environment of its own", 200)
+    metadata: dict[str, Any] = {
+        "library_name": LIBRARY,
+        "pipeline_tag": "reinforcement-learning",
+        "tags": [env, algo, "reinforcement-learning", "deep-reinforcement-learning", LIBRARY],
+    }
+    if score(card) != "not evaluated":
+        metadata["model-index"] = [{"name": f"{algo} on {env}", "results": [_result(card, env)]}]
+    film = "" if video is None else f"\n![{markdown_text(f'{algo} playing {env}')}]({quote(video)})\n"
+    return f"---\n{to_yaml(metadata)}---\n\n{readme(card, config)}{film}"
+
+
+def _result(card: Mapping[str, Any], env: str) -> dict[str, Any]:
+    mean, std = float(card["mean_return"]), card.get("std_return")
+    value = f"{mean:.2f}" if std is None else f"{mean:.2f} +/- {float(std):.2f}"
+    return {
+        "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
+        "dataset": {"name": env, "type": env},
+        "metrics": [{"type": "mean_reward", "value": value, "name": "mean_reward", "verified": False}],
+    }

@@ -23,11 +23,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zoo.errors import ZooError, nearest
-from zoo.files.opening import DamagedFileError
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays
-from zoo.files.zips import UnreadableZipError, Zip
+from zoo.files.zips import DamagedFileError, UnreadableZipError, Zip
 
 DATA, POLICY, VARIABLES, VERSION = "data", "policy.pth", "pytorch_variables.pth", "_stable_baselines3_version"
 

@@ -27,8 +27,7 @@ from zoo.algorithms.registry import sharing
 from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
-from zoo.config.fields import build, scheduled
-from zoo.config.intervals import whole_steps
+from zoo.config.fields import build, scheduled, whole_steps
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed

@@ -9,10 +9,10 @@ from typing import Any
 from gymnasium import spaces
 
 from zoo.agents.agent_folder import FORMAT, AgentFiles
-from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.aliases import unknown_key
 from zoo.config.environment_values import resolved_values
 from zoo.config.fields import build, variant_of
+from zoo.config.sections import ALGO_LABELS
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import space_from_dict, space_to_dict
 from zoo.errors import ZooError

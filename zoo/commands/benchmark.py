@@ -20,11 +20,11 @@ from typing import Any
 
 from zoo.agents.agent_folder import POLICY, fingerprint, read_card, read_config
 from zoo.agents.finding import list_agents
-from zoo.config.algorithm_names import asked_for
 from zoo.config.composing import as_overrides, env_id
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.sharing_settings import BenchmarkSettings
+from zoo.config.sections import asked_for
+from zoo.config.settings import BenchmarkSettings
 from zoo.config.sweeps.processes import JobCommand, RunningJobs
 from zoo.envs.config import EnvConfig, is_atari
 from zoo.envs.ids import folder_name

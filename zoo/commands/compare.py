@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from zoo.config.fields import build
-from zoo.config.plot_settings import CompareSettings
+from zoo.config.settings import CompareSettings
 from zoo.errors import ZooError
-from zoo.files.plain_data import plain
+from zoo.files.plain_data import plain, with_finite_numbers
 from zoo.files.printing import one_line, say, show
 from zoo.plots.compare import Comparison, compared_sides, sentence, two_sides
 from zoo.plots.groups import as_typed, keys_of
@@ -36,16 +35,7 @@ def run(config: Mapping[str, Any]) -> None:
     for line in problems_of([each for side in sides.runs for each in side]):
         say(f"careful: {line}")
     said = {"score": settings.score, "aggregate": settings.aggregate, **plain(comparison.as_json())}
-    show(json.dumps(_with_finite_numbers(said), allow_nan=False))
-
-
-def _with_finite_numbers(value: Any) -> Any:
-    """Return a value with the numbers that JSON does not have, such as ``.nan`` in a config, as texts."""
-    if isinstance(value, dict):
-        return {key: _with_finite_numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_finite_numbers(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    show(json.dumps(with_finite_numbers(said), allow_nan=False))
 
 
 def _given(runs: str | list[Any] | None) -> list[Any]:

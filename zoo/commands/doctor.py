@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from zoo.config.fields import build
-from zoo.config.inspecting import DoctorSettings
+from zoo.config.settings import DoctorSettings
 from zoo.files.printing import one_line, show
 
 SECONDS = 60.0
@@ -63,7 +62,7 @@ def run(config: Mapping[str, Any]) -> None:
 def findings() -> dict[str, Any]:
     """Return what was found out, by subject; what hangs or crashes is a process of its own and says so."""
     from zoo.envs.camera import has_display, render_offscreen
-    from zoo.errors import PACKAGES_OF_EXTRAS
+    from zoo.errors import packages_of
     from zoo.training.run_folder import machine
     from zoo.version import __version__
 
@@ -82,8 +81,11 @@ def findings() -> dict[str, Any]:
         "MuJoCo draws by": os.environ.get("MUJOCO_GL", "its own choice"),
         "compiling": compiling,
         "extras": {
-            extra: ", ".join(f"{name} {_version(name)}" for name in re.sub(r"\[.*?\]|'", "", names).split())
-            for extra, names in PACKAGES_OF_EXTRAS.items()
+            extra: ", ".join(
+                f"{name} {_version(name)}" for name in (each.partition("[")[0] for each in packages_of(extra))
+            )
+            for extra in importlib.metadata.metadata("zoo").get_all("Provides-Extra") or []
+            if extra not in ("all", "test", "bench")
         },
         "torch": torch,
     }

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.config.expert_settings import ExpertSettings
 from zoo.config.fields import build
 from zoo.config.paths import shown
+from zoo.config.settings import ExpertSettings
 from zoo.errors import ZooError
 from zoo.files.printing import decimal, one_line, printable, show
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.config.algorithm_names import asked_for
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.sharing_settings import ExportSettings
+from zoo.config.sections import asked_for
+from zoo.config.settings import ExportSettings
 from zoo.errors import ZooError
 from zoo.files.printing import one_line, show
 from zoo.training.opened_agent import agent_path

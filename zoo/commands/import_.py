@@ -10,7 +10,7 @@ from typing import Any
 from zoo.agents.sb3_zip import existing
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.sharing_settings import ImportSettings
+from zoo.config.settings import ImportSettings
 from zoo.errors import ZooError
 from zoo.files.printing import one_line, show
 

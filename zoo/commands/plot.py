@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.plot_settings import PlotSettings
+from zoo.config.settings import PlotSettings
 from zoo.errors import ZooError, nearest
 from zoo.files import atomic
 from zoo.files.printing import one_line, say, show

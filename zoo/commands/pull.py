@@ -10,7 +10,7 @@ from zoo.agents.card import score, steps
 from zoo.agents.trust import refuse_foreign_code
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.sharing_settings import PullSettings
+from zoo.config.settings import PullSettings
 from zoo.errors import ZooError
 from zoo.files.printing import one_line, show
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.sharing_settings import PushSettings
+from zoo.config.settings import PushSettings
 from zoo.errors import ZooError
 from zoo.files.printing import one_line, show
 from zoo.training.opened_agent import agent_path

@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.paths import shown
-from zoo.config.recording import RecordSettings
+from zoo.config.settings import RecordSettings
 from zoo.errors import ZooError
 from zoo.files.printing import show
 from zoo.training.evaluation import Played

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
-from zoo.config.inspecting import ReproduceSettings
 from zoo.config.paths import shown
+from zoo.config.settings import ReproduceSettings
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.files.plain_data import with_finite_numbers
 from zoo.files.printing import one_line, show

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.config.algorithm_names import asked_for
 from zoo.config.paths import shown
+from zoo.config.sections import asked_for
 from zoo.errors import INTERRUPTED
 from zoo.files.printing import decimal, say, show
 from zoo.training.experiment import Experiment, Result

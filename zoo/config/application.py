@@ -8,21 +8,17 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hydra.types import RunMode
-from omegaconf import OmegaConf
+from hydra.core.utils import run_job
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf
 
-from zoo.config.hydra_internals import hydra_part, hydra_with, register_launcher
-from zoo.config.interrupts import interrupts_kept
-from zoo.config.jobs import Job, Outcome
-from zoo.config.loading import HYDRA_ERRORS, ConfigLoader, as_zoo_error
-from zoo.config.local_launcher import LocalLauncher
+from zoo.config.composing import HYDRA_ERRORS, ConfigLoader, as_zoo_error
+from zoo.config.jobs import Callbacks, Job, Outcome
 from zoo.config.overrides import as_overrides
+from zoo.config.paths import shown
 from zoo.config.showing import command_help, readable_yaml
-from zoo.config.sweeps.resuming import resume
-from zoo.config.sweeps.settings import SweepSettings, taken_out
-from zoo.config.sweeps.slurm_launcher import SlurmLauncher
 from zoo.config.sweeps.states import DONE, FAILED, KILLED
-from zoo.config.sweeps.sweep import Sweep
+from zoo.config.sweeps.sweep import Sweep, SweepSettings, begin, resume, taken_out
 from zoo.config.sweeps.table import counts, print_table
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line, say, show, without_password
@@ -42,7 +38,8 @@ def run_command(command: str, function: str, arguments: Sequence[str]) -> int:
     elif flags.cfg is not None:
         _show_config(loader, overrides, flags.cfg, flags.package)
     elif flags.info is not None:
-        hydra_with(loader).show_info(flags.info, config_name=command, overrides=overrides)
+        for file, section in loader.files(overrides).items():
+            show(f"{shown(file)}: {section or 'the whole'}")
     elif flags.multirun or (sweep is not None and sweep.resume) or _is_multirun(loader, overrides):
         return _multirun(loader, function, overrides, sweep or SweepSettings())
     elif sweep is not None:
@@ -73,7 +70,7 @@ def _flags(command: str, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--multirun", "-m", action="store_true")
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     parser.add_argument("--package", "-p")
-    parser.add_argument("--info", "-i", choices=("defaults", "defaults-tree", "searchpath", "plugins"))
+    parser.add_argument("--info", "-i", choices=("defaults",))
     flags, unknown = parser.parse_known_intermixed_args(list(arguments))
     if unknown:
         hint = nearest(unknown[0], FLAGS) or "; settings have no dashes: algo=ppo2 n_timesteps=1e5"
@@ -87,13 +84,23 @@ def _is_multirun(loader: ConfigLoader, overrides: list[str]) -> bool:
         return True
     if not any(override.startswith("experiment=") for override in overrides):
         return False
-    config = loader.load_configuration(loader.command, overrides, RunMode.MULTIRUN)
+    config = loader.load_configuration(overrides, RunMode.MULTIRUN)
     return bool(config.hydra.mode == RunMode.MULTIRUN)
 
 
 def _run(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
-    with interrupts_kept():
-        done = hydra_with(loader).run(loader.command, Job(function), overrides, with_log_configuration=False)
+    config = loader.load_configuration(overrides, RunMode.RUN)
+    callbacks = Callbacks(config)
+    callbacks.on_run_start(config=config, config_name=loader.command)
+    done = run_job(
+        Job(function),
+        config,
+        job_dir_key="hydra.run.dir",
+        job_subdir_key=None,
+        hydra_context=HydraContext(config_loader=loader.hydra, callbacks=callbacks),  # type: ignore[arg-type]
+        configure_logging=False,
+    )
+    callbacks.on_run_end(config=config, config_name=loader.command, job_return=done)
     outcome: Outcome = done.return_value
     if outcome.error is not None:
         raise outcome.error
@@ -102,13 +109,13 @@ def _run(loader: ConfigLoader, function: str, overrides: list[str]) -> int:
 
 def _multirun(loader: ConfigLoader, function: str, overrides: list[str], settings: SweepSettings) -> int:
     _refuse_passwords(overrides)
-    for launcher in (LocalLauncher, SlurmLauncher):
-        register_launcher(launcher)
     sweep = Sweep(function, loader.command, settings)
-    if settings.resume is not None:
-        resume(loader, sweep, overrides)
-    else:
-        _begin(loader, sweep, overrides)
+    try:
+        (begin if settings.resume is None else resume)(loader, sweep, overrides)
+    except HYDRA_ERRORS as error:
+        raise as_zoo_error(error) from error
+    except OSError as error:
+        raise ZooError(f"can't write the sweep: {one_line(error)}") from error
     assert sweep.folder is not None
     if sweep.is_left_to_slurm:
         say(f"zoo status {shlex.quote(sweep.folder.shown)}")
@@ -122,18 +129,6 @@ def _multirun(loader: ConfigLoader, function: str, overrides: list[str], setting
         say(f"zoo: {len(missing)} of {len(rows)} jobs did not finish; this runs them: {again}", sys.stderr)
     failures = [row.exit_status for row in missing if row.status in (FAILED, KILLED)]
     return max(failures or [row.exit_status for row in missing], default=0)
-
-
-def _begin(loader: ConfigLoader, sweep: Sweep, overrides: list[str]) -> None:
-    try:
-        hydra_with(loader).multirun(loader.command, sweep, overrides, with_log_configuration=False)
-    except BaseException as error:
-        sweep.discard_if_unbegun()
-        if isinstance(error, HYDRA_ERRORS):
-            raise as_zoo_error(error) from error
-        if isinstance(error, OSError):
-            raise ZooError(f"can't write the sweep: {one_line(error)}") from error
-        raise
 
 
 def _refuse_passwords(overrides: Sequence[str]) -> None:
@@ -151,7 +146,7 @@ def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package
     """Print the config; what has not been chosen yet, such as the environment, may be missing in it."""
     config = loader.load_incomplete(overrides)
     if which == "hydra":
-        show(OmegaConf.to_yaml(hydra_part(config)), end="")
+        show(_hydra_part(config), end="")
         return
     job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     if package is not None:
@@ -162,4 +157,10 @@ def _show_config(loader: ConfigLoader, overrides: list[str], which: str, package
         return
     show(readable_yaml(loader.command, job), end="")
     if which == "all":
-        show(OmegaConf.to_yaml(hydra_part(config)), end="")
+        show(_hydra_part(config), end="")
+
+
+def _hydra_part(config: DictConfig) -> str:
+    """Return Hydra's own part of a config as YAML, without its help pages."""
+    names = [str(name) for name in config.hydra if name not in ("help", "hydra_help")]
+    return OmegaConf.to_yaml(OmegaConf.create({"hydra": OmegaConf.masked_copy(config.hydra, names)}))

@@ -1,19 +1,26 @@
-"""What Hydra calls with the config of a job, and how a job ended."""
+"""What is called with the config of a job, how a job ended, and the process of one job of a multirun."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from omegaconf import DictConfig
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
 
+from zoo.config.own_modules import own_class
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError
-from zoo.files.printing import say, show, without_password
+from zoo.files.printing import one_line, say, show, without_password
 
 FAILURE = 1
 """Exit status after any other exception, or when a process died."""
@@ -51,6 +58,32 @@ class Job:
         return status
 
 
+class Callbacks:
+    """The callbacks that ``hydra.callbacks`` of a config names; each event of theirs is a method of this.
+
+    One that fails is a warning.
+    """
+
+    def __init__(self, config: DictConfig) -> None:
+        named: Any = OmegaConf.to_container(
+            OmegaConf.create(config.hydra.get("callbacks") or {}), resolve=True
+        )
+        self._all = [
+            own_class(f"hydra.callbacks.{name}", settings.pop("_target_"), Callback)(**settings)
+            for name, settings in named.items()
+        ]
+
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        def call(**facts: Any) -> None:
+            for each in self._all:
+                try:
+                    getattr(each, event)(**facts)
+                except Exception as error:
+                    warnings.warn(f"{type(each).__name__}.{event}: {one_line(error)}", stacklevel=2)
+
+        return call
+
+
 def outcome_of(run: Callable[[], int | None]) -> Outcome:
     """Call ``run``, print what goes wrong, and return how it ended."""
     try:
@@ -74,3 +107,41 @@ def spelled(overrides: Iterable[Any]) -> str:
 
 def _as_typed(match: re.Match[str]) -> str:
     return {"None": "=null"}.get(match[1], match[0].lower())
+
+
+def main(
+    command: str,
+    function: str,
+    overrides: Sequence[str],
+    shown: Sequence[str],
+    report: int,
+    inherited: Sequence[int],
+) -> NoReturn:
+    """Run the job, write into the open file ``report`` how it ended, and exit with its status.
+
+    ``shown`` are the overrides by which the run's record calls it; what the job starts gets none of the files
+    that are ``inherited``.
+    """
+    from zoo.config.application import run_single
+
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, False)
+    sys.argv = ["zoo", command, *shown]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    end_with_the_starter()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    outcome = outcome_of(lambda: run_single(command, function, overrides))
+    with open(report, "w", encoding="utf-8") as file:
+        json.dump([outcome.status, outcome.message], file)
+    sys.exit(outcome.status)
+
+
+def end_with_the_starter() -> None:
+    """From now on end by SIGTERM when the other end of standard input closes: whoever holds it is gone."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()

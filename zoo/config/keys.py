@@ -9,8 +9,7 @@ from typing import Any, get_args, get_type_hints
 from zoo.config import sections
 from zoo.config.aliases import NAMES
 from zoo.config.fields import variant_of
-from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
-from zoo.config.tracking import TensorBoardSettings, WandbSettings
+from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
 from zoo.errors import ZooError
 
 TRAINING = ("train", "tune")
@@ -112,9 +111,9 @@ def candidates(words: Sequence[str], verbs: Iterable[str]) -> list[str]:
 
 
 def _values(words: Sequence[str], key: str) -> list[str]:
-    from zoo.config.loading import ConfigLoader
+    from zoo.config.composing import ConfigLoader
 
-    options = ConfigLoader(words[0]).get_group_options(key) if "." not in key else []
+    options = ConfigLoader(words[0]).hydra.get_group_options(key) if "." not in key else []
     if key == "env":
         import gymnasium
 
@@ -124,7 +123,7 @@ def _values(words: Sequence[str], key: str) -> list[str]:
 
 def _algorithms(words: Sequence[str]) -> list[str]:
     """Return the algorithm that is chosen, that on which a preset builds; none where there is none."""
-    from zoo.config.loading import ConfigLoader
+    from zoo.config.composing import ConfigLoader
 
     chosen = [word.partition("=")[2] for word in words if word.startswith("algo=")]
     source = ConfigLoader(words[0]).source

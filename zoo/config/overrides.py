@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import OverrideParseException
 
 from zoo.config import sections
 from zoo.config.aliases import unknown_key
 from zoo.errors import ZooError
-
-if TYPE_CHECKING:
-    from zoo.config.hydra_internals import Override
+from zoo.files.printing import one_line
 
 LISTS = {"plot": "runs", "compare": "runs"}
 """Commands that take any number of bare words, and the key that these are a list for."""
@@ -33,6 +36,36 @@ NOT_OF_HYDRA = {
     "hydra.job.chdir": "a run stays in the folder in which it was started",
 }
 """Settings of Hydra's own that would do nothing here, and what does."""
+
+
+def parse_overrides(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
+    """Return overrides as Hydra reads them; ``loader`` knows the options of groups, for ``glob``.
+
+    Raises `ZooError` for one that Hydra can't read.
+    """
+    try:
+        return OverridesParser.create(loader).parse_overrides(list(overrides))
+    except OverrideParseException as error:
+        raise ZooError(
+            f"`{error.override}` can't be read: {one_line(error.message.partition(chr(10))[0])}; expected"
+            " key=value, 'key=[a,b]' for a list, and 'key=\"…\"' for a text with special characters"
+        ) from error
+
+
+def open_to_new_keys(override: Override, sections: Collection[str]) -> str:
+    """Return an override of a key within a section in a form that adds the key where no file has it.
+
+    Whoever checks the config knows which keys there may be.
+    """
+    if override.input_line == "hydra/launcher=basic":  # what Hydra's own is called, which our files replace
+        return "hydra/launcher=local"
+    is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
+    section, is_within, _ = override.key_or_group.partition(".")
+    return (
+        f"++{override.input_line}"
+        if is_plain and is_within and section in sections
+        else str(override.input_line)
+    )
 
 
 def spelled(command: str, overrides: Sequence[str]) -> list[str]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from zoo.config.algorithm_names import asked_for
-from zoo.config.hydra_internals import Override, parse_overrides
-from zoo.config.overrides import quoted
+from zoo.config.overrides import parse_overrides, quoted
+from zoo.config.sections import asked_for
 from zoo.errors import ZooError
 from zoo.files.plain_data import parse_yaml
 from zoo.files.printing import one_line

@@ -1,4 +1,4 @@
-"""Which dataclass describes which section of a config.
+"""Which dataclass describes which section of a config, and what the section ``algo`` calls itself.
 
 The dataclasses stand beside the code that they configure, in rooms above this one, so they are named here
 and imported when a config needs them.
@@ -13,6 +13,18 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+ALGO_LABELS = ("name", "preset")
+"""What stands in the section ``algo`` beside hyperparameters: the algorithm, and the preset if it is one."""
+
+PRESET = re.compile(r"\w[\w.+-]{0,99}")
+"""A preset is a file's name, and names folders."""
+
+
+def asked_for(algo: Mapping[str, Any]) -> str:
+    """Return what ``algo=`` was: folders, tables and messages call a run and its agent so."""
+    return str(algo.get("preset") or algo["name"])
+
 
 SECTIONS = {
     "env": "zoo.envs.config:EnvConfig",
@@ -48,39 +60,33 @@ USUAL_POLICY = "MlpPolicy"
 
 def section_class(section: str) -> type[Any]:
     """Return the dataclass of a section, as `SECTIONS` names them."""
-    found: type[Any] = _imported(SECTIONS[section])
-    return found
+    return _imported(SECTIONS[section])
 
 
 def part_class(section: str, part: str) -> type[Any]:
     """Return the dataclass of a part of a section, as `PARTS` names them."""
-    found: type[Any] = _imported(PARTS[section][part])
-    return found
+    return _imported(PARTS[section][part])
 
 
 def algorithm_config_class(name: str) -> type[Any]:
     """Return the dataclass of an algorithm's hyperparameters. Raises `ZooError` for an unknown algorithm."""
-    found: type[Any] = _imported(_ALGORITHM_CLASS)(name).config_class
-    return found
+    return _imported(_ALGORITHM_CLASS)(name).config_class
 
 
 def has_replay(name: str) -> bool:
     """Tell whether an algorithm takes the section ``memory``. Raises `ZooError` for an unknown algorithm."""
-    answer: bool = _imported(_ALGORITHM_CLASS)(name).has_replay
-    return answer
+    return _imported(_ALGORITHM_CLASS)(name).has_replay
 
 
 def usual_policy(name: str) -> str:
     """Return the policy that an algorithm, or a preset of one, has unless another is chosen."""
     known = name in _imported(_ALGORITHMS)
-    policy: str = _imported(_ALGORITHM_CLASS)(name).usual_policy if known else USUAL_POLICY
-    return policy
+    return _imported(_ALGORITHM_CLASS)(name).usual_policy if known else USUAL_POLICY
 
 
 def algorithm_names() -> Iterable[str]:
     """Return the names of all algorithms."""
-    names: Iterable[str] = _imported(_ALGORITHMS)
-    return names
+    return _imported(_ALGORITHMS)
 
 
 def algorithm_summary(name: str) -> str:
@@ -95,8 +101,7 @@ def algorithm_summary(name: str) -> str:
 
 def policy_names() -> Iterable[str]:
     """Return the names of all policies."""
-    names: Iterable[str] = _imported(_POLICIES)
-    return names
+    return _imported(_POLICIES)
 
 
 def schedule_ends(value: Any) -> tuple[float, float]:
@@ -112,14 +117,12 @@ def check_env(values: dict[str, Any]) -> None:
 
 def checked_sampler(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a sampler's settings with every default filled in. Raises `ZooError` for wrong ones."""
-    settings: dict[str, Any] = _imported(_CHECKED_SAMPLER)(values)
-    return settings
+    return _imported(_CHECKED_SAMPLER)(values)
 
 
 def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pruner's settings with every default filled in. Raises `ZooError` for wrong ones."""
-    settings: dict[str, Any] = _imported(_CHECKED_PRUNER)(values)
-    return settings
+    return _imported(_CHECKED_PRUNER)(values)
 
 
 def check_memory_of_policy(policy: Mapping[str, Any], preset: Any) -> None:
@@ -132,14 +135,12 @@ def check_memory_of_policy(policy: Mapping[str, Any], preset: Any) -> None:
 
 def env_file_name(env_id: str) -> str:
     """Return an environment's id as the name of a file."""
-    name: str = _imported(_FOLDER_NAME)(env_id)
-    return name
+    return _imported(_FOLDER_NAME)(env_id)
 
 
 def is_atari(env_id: str) -> bool:
     """Tell whether the id is that of an Atari game seen through its screen."""
-    answer: bool = _imported(_IS_ATARI)(_imported(SECTIONS["env"])(id=env_id))
-    return answer
+    return _imported(_IS_ATARI)(_imported(SECTIONS["env"])(id=env_id))
 
 
 def _imported(path: str) -> Any:

@@ -1,17 +1,42 @@
-"""The settings of each command: types, ranges and meaning; their defaults stand in ``conf/``."""
+"""The settings of each command and callback: types, ranges, meaning; commands' defaults stand in conf/."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from zoo.config.agent_choice import ActingAgent
-from zoo.config.expert_settings import ExpertSettings
 from zoo.config.fields import hyperparameter
-from zoo.config.inspecting import DoctorSettings, ReproduceSettings
-from zoo.config.plot_settings import CompareSettings, PlotSettings
-from zoo.config.recording import RecordSettings, VideoSettings
-from zoo.config.sharing_settings import SHARING
+
+
+@dataclass
+class AgentName:
+    """What every command takes that reads the files of an agent."""
+
+    algo: str | None = hyperparameter(help="algorithm of the agent")
+    env: str | None = hyperparameter(help="its environment")
+    agent: str | None = hyperparameter(help="folder, zip or run of the agent, instead of algo and env")
+    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+
+
+@dataclass
+class AgentChoice(AgentName):
+    """What every command takes in which a saved agent acts."""
+
+    env: str | None = hyperparameter(help="its environment; with agent=: another one to play in")
+    trust: bool = hyperparameter(help="let the agent import classes from outside Zoo")
+
+
+@dataclass
+class ActingAgent(AgentChoice):
+    """What every command takes that shows how a saved agent acts: which of its run, where, and on what."""
+
+    env: dict[str, Any] = hyperparameter(  # type: ignore[assignment]
+        help="its environment; with agent=: another one to play in; env.KEY=… changes one of its settings"
+    )
+    checkpoint: int | None = hyperparameter(
+        help="environment steps of an agent that its run kept (callbacks.agents); null: the best one", ge=0
+    )
+    device: str = hyperparameter(help="auto, cpu, cuda or cuda:N")
 
 
 @dataclass
@@ -139,24 +164,6 @@ class StatusSettings:
     every: float = hyperparameter(help="time between two looks", unit="seconds", gt=0)
 
 
-SETTINGS: dict[str, type[Any]] = {
-    "train": TrainSettings,
-    "tune": TuneSettings,
-    "enjoy": EnjoySettings,
-    "evaluate": EvaluateSettings,
-    "check": CheckSettings,
-    "expert": ExpertSettings,
-    "plot": PlotSettings,
-    "compare": CompareSettings,
-    **SHARING,
-    "record": RecordSettings,
-    "reproduce": ReproduceSettings,
-    "doctor": DoctorSettings,
-    "status": StatusSettings,
-}
-"""The settings by command."""
-
-
 @dataclass
 class EvalSettings:
     """Evaluation while training, and saving of the best agent so far."""
@@ -225,18 +232,6 @@ class OwnCallbackSettings:
     every: int = hyperparameter(help="steps between calls of `on_steps`", unit="environment steps", ge=1)
 
 
-CALLBACKS: dict[str, type[Any]] = {
-    "eval": EvalSettings,
-    "checkpoint": CheckpointSettings,
-    "agents": AgentsSettings,
-    "video": VideoSettings,
-    "stop_on_reward": StopOnRewardSettings,
-    "stop_on_no_improvement": StopOnNoImprovementSettings,
-    "stop_on_episodes": StopOnEpisodesSettings,
-}
-"""The settings of each callback, by its key in the section ``callbacks``; null switches one off."""
-
-
 @dataclass
 class LoggerSettings:
     """Where scalars go."""
@@ -250,3 +245,272 @@ class LoggerSettings:
         None, "TensorBoard's files in the run's folder, in tb/: true, or the values of TensorBoardSettings"
     )
     wandb: dict[str, Any] | None = hyperparameter(None, "Weights & Biases, with the values of WandbSettings")
+
+
+@dataclass
+class ExpertSettings(AgentChoice):
+    """What `zoo expert` takes."""
+
+    n_episodes: int | None = hyperparameter(
+        help="episodes to record, null: 50; with show=FILE those to show, the first ones, null: all", ge=1
+    )
+    n_envs: int = hyperparameter(help="environments stepped side by side", ge=1)
+    min_return: float | None = hyperparameter(
+        help="record (out of at most ten times as many) or show only episodes that return so much; null: all"
+    )
+    successes_only: bool = hyperparameter(help="record or show only episodes that reach their goal")
+    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
+    out: str | None = hyperparameter(help="file to write, .npz; null: a new one in ./experts")
+    show: str | None = hyperparameter(help="file, or minari:ID, whose summary to print instead of recording")
+
+
+@dataclass
+class PlotSettings:
+    """What `zoo plot` takes."""
+
+    runs: str | list[str] = hyperparameter(help="run folders, folders of runs, or patterns with *")
+    figure: str = hyperparameter(
+        help="auto: one run on a page, several as curves",
+        choices=("auto", "run", "curves", "scores", "aggregates", "profiles", "improvement"),
+    )
+    x: str = hyperparameter(help="of curves", choices=("steps", "episodes", "hours"))
+    y: str = hyperparameter(help="of curves: train, eval, length, or a scalar of progress.csv")
+    smooth: int | str = hyperparameter(
+        help="episodes (or evaluations, or log entries) of which each point is the mean; auto: 100 episodes",
+        ge=1,
+    )
+    aggregate: str = hyperparameter(help="of the runs of a group, in curves", choices=("mean", "iqm"))
+    interval: str = hyperparameter(help="band around a group's line", choices=("ci", "std", "minmax", "none"))
+    by: str | list[str] | None = hyperparameter(
+        help="keys that tell groups apart; null: the whole config without the seed"
+    )
+    score: str = hyperparameter(help="of a run, in tables and statistics", choices=("final", "best", "train"))
+    reference: str | dict[str, Any] | None = hyperparameter(
+        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
+    )
+    format: str | None = hyperparameter(
+        help="null: as the ending of out says, else png",
+        choices=("png", "svg", "pdf", "html", "md", "tex", "csv"),
+    )
+    report: bool = hyperparameter(help="one HTML page with everything; the same as format=html")
+    title: str | None = hyperparameter(help="heading of the figure or report")
+    out: str | None = hyperparameter(help="file to write; null: one in plots/")
+
+
+@dataclass
+class CompareSettings:
+    """What `zoo compare` takes."""
+
+    runs: str | list[Any] | None = hyperparameter(
+        help="the two to compare, each a run, a folder of runs, a pattern with *, or a list of them"
+    )
+    score: str = hyperparameter(help="what is compared", choices=("final", "best", "train"))
+    aggregate: str = hyperparameter(help="of the runs of a group", choices=("mean", "iqm"))
+    by: str | list[str] | None = hyperparameter(
+        help="keys that tell groups apart; null: the whole config without the seed"
+    )
+    reference: str | dict[str, Any] | None = hyperparameter(
+        help="returns that are 0 and 1, by environment, or a YAML file of them; null: lowest and highest"
+    )
+
+
+FORMATS = ("mp4", "gif", "both")
+
+
+@dataclass
+class RecordSettings(ActingAgent):
+    """What `zoo record` takes."""
+
+    n_episodes: int | None = hyperparameter(
+        help="episodes to film; null: one, or as many as `length` takes", ge=1
+    )
+    length: int | None = hyperparameter(help="images in the video; null: whole episodes", ge=1)
+    deterministic: bool = hyperparameter(help="the likeliest action instead of a random one")
+    seed: int | None = hyperparameter(help="of the episodes; null: drawn", ge=0)
+    format: str = hyperparameter(help="mp4, gif or both", choices=FORMATS)
+    overlay: bool = hyperparameter(help="write step and return into the images")
+    fps: float | None = hyperparameter(
+        help="images a second, one a step; null: the environment's own pace, else 30", gt=0, le=1000
+    )
+    size: str | int | None = hyperparameter(
+        help="WIDTHxHEIGHT in pixels, or a height; null: the environment's, small images enlarged"
+    )
+    out: str | None = hyperparameter(
+        help="file or folder of the video; null: videos/ of the agent's run, else ./videos"
+    )
+
+
+@dataclass
+class VideoSettings:
+    """Videos of the agent as it learns, in the run's folder ``videos``."""
+
+    every: int | None = hyperparameter(
+        None, "steps between videos; null: a tenth of the run", unit="environment steps", ge=1
+    )
+    length: int | None = hyperparameter(500, "most images in a video; null: a whole episode", ge=1)
+    deterministic: bool = hyperparameter(True, "the likeliest action instead of a random one")
+    overlay: bool = hyperparameter(True, "write step and return into the images")
+    size: str | int | None = hyperparameter(
+        None, "WIDTHxHEIGHT in pixels, or a height; null: the environment's, small images enlarged"
+    )
+
+
+@dataclass
+class ImportSettings:
+    """What `zoo import` takes beside the section env."""
+
+    file: str | None = hyperparameter(help="zip that Stable-Baselines3's save() wrote: zoo import FILE.zip")
+    normalize: str | None = hyperparameter(help="file that VecNormalize.save() wrote, if there is one")
+    algo: str | None = hyperparameter(help="algorithm, where the file does not say it")
+    activation: str | None = hyperparameter(
+        help="non-linearity of the networks, where the file does not say it"
+    )
+    out: str | None = hyperparameter(help="folder or zip of the new agent; null: imported/<name of the file>")
+
+
+@dataclass
+class ExportSettings(AgentChoice):
+    """What `zoo export` takes."""
+
+    format: str = hyperparameter(help="onnx, torch_export or both", choices=("onnx", "torch_export", "both"))
+    out: str | None = hyperparameter(help="folder to write; null: exported/<algo>-<env>")
+
+
+@dataclass
+class BenchmarkSettings:
+    """What `zoo benchmark` takes."""
+
+    agents: str | None = hyperparameter(help="folder of agents; null: the collection, trained_agents/")
+    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
+    env: str | None = hyperparameter(help="only agents of this environment")
+    n_episodes: int = hyperparameter(help="episodes that each agent plays", ge=1)
+    n_envs: int = hyperparameter(help="environments stepped side by side for each agent", ge=1)
+    n_jobs: int = hyperparameter(help="agents measured side by side; -1: one a core", ge=-1)
+    deterministic: bool | None = hyperparameter(
+        help="the likeliest action instead of a random one; null: but for Atari games"
+    )
+    seed: int = hyperparameter(help="of the episodes", ge=0)
+    out: str = hyperparameter(help="folder of benchmark.md, .csv and .json; what is there already is kept")
+    trust: bool = hyperparameter(help="let agents import classes from outside Zoo")
+
+
+@dataclass
+class PushSettings(AgentName):
+    """What `zoo push` takes."""
+
+    to: str | None = hyperparameter(help="USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip")
+    private: bool = hyperparameter(help="a new repository on the Hub is seen by you alone")
+    video: str | None = hyperparameter(help="video to go with it; null: the newest of the agent's run")
+    message: str | None = hyperparameter(help="of the commit on the Hub; null: the agent's name and score")
+
+
+@dataclass
+class PullSettings:
+    """What `zoo pull` takes."""
+
+    source: str | None = hyperparameter(
+        help="USER/NAME on the Hugging Face Hub, a folder, or a FILE.zip; also spelled from="
+    )
+    to: str | None = hyperparameter(help="folder of the agent; null: pulled/<name>")
+    revision: str | None = hyperparameter(help="branch, tag or commit on the Hub; null: main")
+
+
+@dataclass
+class ListingSettings:
+    """What `zoo agents` takes."""
+
+    algo: str | None = hyperparameter(help="only agents of this algorithm or preset")
+    env: str | None = hyperparameter(help="only agents of this environment")
+    agent: str | None = hyperparameter(help="folder, zip or run of an agent whose card is shown")
+    seed: int | None = hyperparameter(help="only agents that were trained with this seed", ge=0)
+    min_return: float | None = hyperparameter(help="only agents whose mean return is at least this")
+    where: str | None = hyperparameter(
+        help="own: those of your runs, collection: the others", choices=("own", "collection")
+    )
+    sort: str | None = hyperparameter(
+        help="best return, most steps, newest, or by name; null: own runs first, the newest first",
+        choices=("return", "steps", "time", "algo", "env"),
+    )
+    format: str = hyperparameter(help="table, or json for programs", choices=("table", "json"))
+    runs_dir: str = hyperparameter(help="folder in which own runs are looked for")
+
+
+@dataclass
+class ReproduceSettings:
+    """What `zoo reproduce` takes."""
+
+    run: str | None = hyperparameter(help="folder of the run")
+    until: int | None = hyperparameter(
+        help="compare as far as this step; null: the whole run", unit="environment steps", ge=1
+    )
+    runs_dir: str = hyperparameter(help="folder that gets the new run")
+
+
+@dataclass
+class DoctorSettings:
+    """What `zoo doctor` takes."""
+
+    format: str = hyperparameter(help="text, or json for programs", choices=("text", "json"))
+
+
+@dataclass
+class TensorBoardSettings:
+    """What TensorBoard gets beside scalars, hyperparameters and videos."""
+
+    histograms: bool = hyperparameter(False, "how the policy's parameters are distributed")
+    histograms_every: int | None = hyperparameter(
+        None, "steps between histograms; null: a twentieth of the run", unit="environment steps", ge=1
+    )
+
+
+@dataclass
+class WandbSettings:
+    """Where Weights & Biases keeps the run, and what of it."""
+
+    project: str = hyperparameter("zoo", "project")
+    entity: str | None = hyperparameter(None, "user or team; null: your own")
+    group: str | None = hyperparameter(
+        None, "group of the run; null: its multirun, else one for runs that differ in nothing but the seed"
+    )
+    job_type: str = hyperparameter("train", "kind of the run within its group")
+    name: str | None = hyperparameter(None, "name of the run; null: that of its folder")
+    tags: list[str] = field(default_factory=list, metadata={"help": "tags of the run"})
+    mode: str | None = hyperparameter(
+        None, "null: as WANDB_MODE says, else online", choices=("online", "offline", "disabled")
+    )
+    agent: bool = hyperparameter(True, "send the best agent too, as an artifact")
+
+
+SETTINGS: dict[str, type[Any]] = {
+    "train": TrainSettings,
+    "tune": TuneSettings,
+    "enjoy": EnjoySettings,
+    "evaluate": EvaluateSettings,
+    "check": CheckSettings,
+    "expert": ExpertSettings,
+    "plot": PlotSettings,
+    "compare": CompareSettings,
+    "agents": ListingSettings,
+    "import": ImportSettings,
+    "export": ExportSettings,
+    "benchmark": BenchmarkSettings,
+    "push": PushSettings,
+    "pull": PullSettings,
+    "record": RecordSettings,
+    "reproduce": ReproduceSettings,
+    "doctor": DoctorSettings,
+    "status": StatusSettings,
+}
+"""The settings by command."""
+
+CALLBACKS: dict[str, type[Any]] = {
+    "eval": EvalSettings,
+    "checkpoint": CheckpointSettings,
+    "agents": AgentsSettings,
+    "video": VideoSettings,
+    "stop_on_reward": StopOnRewardSettings,
+    "stop_on_no_improvement": StopOnNoImprovementSettings,
+    "stop_on_episodes": StopOnEpisodesSettings,
+}
+"""The settings of each callback, by its key in the section ``callbacks``; null switches one off."""

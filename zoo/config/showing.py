@@ -12,12 +12,11 @@ from omegaconf import OmegaConf
 
 from zoo.config import sections
 from zoo.config.fields import variant_of
-from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
-from zoo.config.sweeps.settings import SweepSettings
-from zoo.config.tracking import TensorBoardSettings, WandbSettings
+from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
+from zoo.config.sweeps.sweep import SweepSettings
 
 if TYPE_CHECKING:
-    from zoo.config.loading import ConfigLoader
+    from zoo.config.composing import ConfigLoader
 
 COMMENT_COLUMN = 36
 WIDTH = 79
@@ -99,7 +98,7 @@ def _flow(value: Any) -> str:
 def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> str:
     """Return the help page of a command: what it does, what can be chosen, what can be set."""
     config = loader.load_incomplete(overrides)
-    parts = [_fitted(loader.source.header(command)), *_groups(loader), _settings(command, config)]
+    parts = [loader.source.header(command), *_groups(loader), _settings(command, config)]
     algo = config.get("algo")
     if isinstance(algo, Mapping):
         parts.append(_hyperparameters(algo))
@@ -109,25 +108,15 @@ def command_help(command: str, loader: ConfigLoader, overrides: list[str]) -> st
     return "\n\n".join(part for part in parts if part)
 
 
-def _fitted(text: str) -> str:
-    """Break lines that a terminal of 80 columns would break; those of commands go on behind a backslash."""
-    lines = []
-    for line in text.splitlines():
-        if len(line) <= WIDTH or not line.startswith("  "):
-            lines += [line] if len(line) <= WIDTH else textwrap.wrap(line, WIDTH)
-        else:
-            parts = textwrap.wrap(line, WIDTH - 2, subsequent_indent="      ", break_on_hyphens=False)
-            lines += [*(f"{part} \\" for part in parts[:-1]), parts[-1]]
-    return "\n".join(lines)
-
-
 def _groups(loader: ConfigLoader) -> Iterator[str]:
     source = loader.source
     for group in loader.groups():
-        options = loader.get_group_options(group)
+        options = loader.hydra.get_group_options(group)
         if group == "tuned":
             continue
         table = {option: source.header(f"{group}/{option}").partition("\n")[0] for option in options}
+        if group.startswith("hydra"):  # without Hydra's own, which ours replace
+            table = {option: meaning for option, meaning in table.items() if meaning}
         if group == "env":
             title = "env=ID: any Gymnasium id; module:Id imports the module first"
             yield "\n".join([f"{title}. With a file of their own:" if options else title, *_table(table)])

@@ -4,53 +4,109 @@ A config group's option is looked for in ``./conf``, then in Zoo's own. Beyond f
 
 - ``algo/<name>``: the defaults that the algorithm's dataclass declares, with the file's values over them;
 - ``env/<id>``: any environment, whether or not a file says something about it;
-- ``tuned/usual/<algo>/<env>``: the tuned values for these, if there are any (see `tuned_file`);
 - ``tuned/<path>.yaml``, ``tuned/<algo>/<env>``: those that the user names; ``tuned/none``: none;
-- ``policy/tuned/<algo>/<env>/from/<option of tuned>``: the policy that the tuned file chooses, or the usual;
-- ``memory/usual``: whatever the algorithm has where nobody chooses one
-- ``space/of/<algo>``: what `zoo tune` searches for an algorithm, or a preset of one
-- ``experiment/<path>.yaml``: a file anywhere, such as the ``config.yaml`` of a run, to run it once more.
+- ``experiment/<path>.yaml``: a file anywhere, such as the ``config.yaml`` of a run, to run it once more;
+- ``<group>/usual``, what a group has where nobody chooses: as ``tuned`` the values for the algorithm and the
+  environment, if there are any; as ``policy`` that of the tuned file, of the preset or of the algorithm; as
+  ``memory`` that of the preset; as ``space`` what `zoo tune` searches for the algorithm.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from zoo.config import sections
 from zoo.config.fields import common_class, defaults
-from zoo.config.hydra_internals import ObjectType
 from zoo.config.paths import search_folders, shown
-from zoo.config.tuned_files import (
-    NO_TUNED,
-    USUAL_TUNED,
-    chosen_policy,
-    chosen_tuned_file,
-    no_tuned_file,
-    read_yaml,
-)
-from zoo.errors import ZooError
+from zoo.errors import ZooError, nearest
+
+NO_TUNED = "none"
+USUAL = "usual"
+"""The option of a group that stands for what is chosen where the user does not choose."""
 
 SCHEME = "zoo"
 
-USUAL_MEMORY = "memory/usual"
+Loaded = tuple[DictConfig, dict[str, str | None]]
+"""A config, and what the comments at its top say to Hydra."""
 
-GLOBAL = {"package": "_global_"}
+GLOBAL: dict[str, str | None] = {"package": "_global_"}
+LOCAL: dict[str, str | None] = {"package": None}
+
 WITHOUT_FILES = ("algo", "env", "policy", "tuned")
 """Groups of which there are options without a file."""
-
-LOCAL: dict[str, str | None] = {"package": None}
 
 SEARCH_GROUPS = ("sampler", "pruner", "space")
 """Groups of `zoo tune`, whose files stand in ``conf/tune/``."""
 
-USUAL_SPACE = "of/"
+OF_PRESETS = ("policy", "memory")
+"""Groups from which a preset, and a tuned file, may choose."""
+
+
+def tuned_file(algo: str, env: str) -> Path | None:
+    """Return the file of tuned values for ``algo`` on ``env``: its own, else that for Atari games, else None.
+
+    ``./hyperparams`` is looked at before Zoo's own.
+    """
+    names = [env, sections.env_file_name(env), sections.env_file_name(env.rpartition(":")[2])]
+    if sections.is_atari(env):
+        names.append("atari")
+    folders = search_folders("hyperparams")
+    candidates = (folder / algo / f"{name}.yaml" for name in names for folder in folders)
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def no_tuned_file(option: str) -> str:
+    """Return the message for an option that means no file, with the nearest that there is."""
+    files = [file for folder in search_folders("hyperparams") for file in folder.glob("*/*.yaml")]
+    if option.endswith(".yaml"):
+        names = [*map(str, Path(option).expanduser().parent.glob("*.yaml")), *map(shown, files)]
+    else:
+        names = [f"{file.parent.name}/{file.stem}" for file in files]
+    return f"there is no tuned file {option}{nearest(option, names)} (tuned=none leaves tuned values out)"
+
+
+def overridden(config: DictConfig) -> dict[str, Any]:
+    """Return what the defaults list of a file chooses of groups by ``override /GROUP: OPTION``."""
+    entries = (each.items() for each in config.get("defaults") or [] if isinstance(each, DictConfig))
+    words = ((str(key).split(), option) for entry in entries for key, option in entry)
+    return {key[1].removeprefix("/"): option for key, option in words if key[0] == "override" and key[1:]}
+
+
+def read_yaml(file: Path) -> Loaded:
+    """Return what a file of the user's own holds, and what it says to Hydra. Raises `ZooError`."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        config = OmegaConf.create(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ZooError(f"can't read {shown(file)}: {' '.join(str(error).split())}") from error
+    if not isinstance(config, DictConfig):
+        raise ZooError(f"{shown(file)} holds {type(config).__name__}, expected keys and values")
+    package = re.match(r"(?:\s*(?:#.*)?\n)*?\s*#\s*@package\s+(\S+)", text)
+    return config, {"package": package[1] if package else None}
+
+
+class SearchPath(SearchPathPlugin):
+    """Lets Hydra look for the configs of a command in `ZooConfigSource`."""
+
+    command: str | None = None
+    """The command whose configs are composed now, None for those of another program."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        if self.command is not None:
+            search_path.prepend("zoo", f"{SCHEME}://{self.command}", SearchPathQuery(provider="main"))
 
 
 class FilesRead(dict[Path, str]):
@@ -98,13 +154,11 @@ class ZooConfigSource(ConfigSource):
             return True
         if group == "algo" and name in sections.algorithm_names():
             return True
-        if group == "policy" and (name in sections.policy_names() or name.startswith("tuned/")):
+        if group == "policy" and name in sections.policy_names():
             return True
-        if config_path == USUAL_MEMORY or config_path.startswith(f"space/{USUAL_SPACE}"):
-            return True
-        if group == "tuned" and name.startswith(USUAL_TUNED):
-            return chosen_tuned_file(name) is not None
         if group == "tuned":
+            return name != USUAL or self._tuned_file() is not None
+        if name == USUAL and group in ("policy", "memory", "space"):
             return True
         return self._file(config_path) is not None
 
@@ -162,31 +216,60 @@ class ZooConfigSource(ConfigSource):
             return (NO_TUNED,)
         return sections.policy_names() if group == "policy" else ()
 
-    def _load(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
+    def _load(self, config_path: str) -> Loaded:
         group, _, name = config_path.partition("/")
         if not name:
             return self._command(group)
         if group == "tuned":
             return self._tuned(name), {**GLOBAL}
-        if group == "space" and name.startswith(USUAL_SPACE):
-            return self._space(name.removeprefix(USUAL_SPACE))
-        if config_path == USUAL_MEMORY:
-            return OmegaConf.create({}), {**LOCAL}
-        if group == "experiment" and name:
+        if group == "experiment":
             return self._experiment(config_path)
-        if group == "policy" and name.startswith("tuned/"):
-            return self._load(f"policy/{self._tuned_policy(name.removeprefix('tuned/'))}")
-        if group == "algo" and name:
+        if group == "algo":
             return self._algorithm(name)
-        if group == "env" and name:
+        if group == "env":
             return self._with_defaults(config_path, {**defaults(sections.section_class("env")), "id": name})
-        if group == "policy" and name:
+        if name == USUAL and group == "space":
+            return self._space()
+        if name == USUAL and group in OF_PRESETS:
+            loaded = [self._load(f"{group}/{each}") for each in self._usual(group)]
+            merged = OmegaConf.merge({}, *(config for config, _ in loaded))
+            return merged, {**LOCAL}  # type: ignore[return-value]
+        if group == "policy":
             return self._with_defaults(
                 config_path, {**defaults(sections.section_class("policy")), "name": name}
             )
         return self._read(config_path)
 
-    def _command(self, name: str) -> tuple[DictConfig, dict[str, str | None]]:
+    def choose(self, overrides: Iterable[Override]) -> None:
+        """Take over what the command line sets, before a config is composed."""
+        self.read.clear()
+        self.chosen = {
+            each.key_or_group: None if each.is_sweep_override() else each.value() for each in overrides
+        }
+
+    def choice(self, group: str) -> str | None:
+        """Return the option of a group that the command line or an experiment chooses; None if none does."""
+        if group in self.chosen:
+            chosen = self.chosen[group]
+            return chosen if isinstance(chosen, str) else None
+        experiments = self.chosen.get("experiment")
+        names = experiments if isinstance(experiments, list) else [experiments]
+        found = [self._of_experiment(str(name)).get(group) for name in names if name is not None]
+        return next((str(each) for each in reversed(found) if each is not None), None)
+
+    def _of_experiment(self, name: str) -> dict[str, Any]:
+        """Return what an experiment, or one that it builds on, chooses of groups."""
+        file = self._file(f"experiment/{name}")
+        if file is None:
+            return {}
+        config = read_yaml(file)[0]
+        if file.name == "config.yaml":
+            config.defaults = _choices_of_run(config, file)
+        bases = [each for each in config.get("defaults") or [] if isinstance(each, str) and each != "_self_"]
+        found = [self._of_experiment(each) for each in bases if not each.startswith("/")]
+        return {key: value for each in [*found, overridden(config)] for key, value in each.items()}
+
+    def _command(self, name: str) -> Loaded:
         """Return a command's config; one whose first default is another command has all that this one has."""
         config, header = self._read(name)
         first, *others = config.get("defaults") or ["_self_"]
@@ -201,14 +284,14 @@ class ZooConfigSource(ConfigSource):
         merged.defaults = [*defaults[:after_self], *own.values(), *defaults[after_self:]]
         return merged, header
 
-    def _space(self, algo: str) -> tuple[DictConfig, dict[str, str | None]]:
-        """Return the search space of an algorithm, for a preset without one that of what it builds on."""
-        while self._file(f"space/{algo}") is None:
-            base = self._built_on(algo)
-            if base is None:
-                return OmegaConf.create({}), {**LOCAL}
-            algo = base
-        return self._read(f"space/{algo}")
+    def _space(self) -> Loaded:
+        """Return the search space of the algorithm, for a preset without one that of what it builds on."""
+        algo = self.choice("algo")
+        while algo is not None:
+            if self._file(f"space/{algo}") is not None:
+                return self._read(f"space/{algo}")
+            algo = self._built_on(algo)
+        return OmegaConf.create({}), {**LOCAL}
 
     def base_of(self, algo: str) -> str:
         """Return the algorithm that a preset builds on, over any number of presets; itself for any other."""
@@ -220,19 +303,15 @@ class ZooConfigSource(ConfigSource):
         bases = [] if preset is None else read_yaml(preset)[0].get("defaults", [])
         return next((each for each in bases if isinstance(each, str) and each != "_self_"), None)
 
-    def _algorithm(self, name: str) -> tuple[DictConfig, dict[str, str | None]]:
+    def _algorithm(self, name: str) -> Loaded:
         if name in sections.algorithm_names():
             values = defaults(common_class(sections.algorithm_config_class(name)))
             return self._with_defaults(f"algo/{name}", {"name": name, **values})
         config, header = self._read(f"algo/{name}")
-        if "defaults" in config:
-            others = (each for each in config.defaults if chosen_policy(each) is None)
-            config.defaults = [_of_the_whole_config(each) for each in others]
+        _leave_to_usual(config)
         return OmegaConf.merge({"preset": name}, config), header  # type: ignore[return-value]
 
-    def _with_defaults(
-        self, config_path: str, declared: dict[str, Any]
-    ) -> tuple[DictConfig, dict[str, str | None]]:
+    def _with_defaults(self, config_path: str, declared: dict[str, Any]) -> Loaded:
         """Lay a file's values over the declared ones; a file that builds on another one stays as it is."""
         if self._file(config_path) is None:
             return OmegaConf.create(declared), {**LOCAL}
@@ -244,15 +323,12 @@ class ZooConfigSource(ConfigSource):
     def _tuned(self, name: str) -> DictConfig:
         if name == NO_TUNED:
             return OmegaConf.create({"tuned": NO_TUNED})
-        file = chosen_tuned_file(name)
+        file = self._tuned_file()
         if file is None:
             raise ZooError(no_tuned_file(name))
         config = read_yaml(file)[0]
         self.read[file] = ""
-        if "defaults" in config:
-            config.defaults = [each for each in config.defaults if chosen_policy(each) is None]
-            if not config.defaults:
-                del config["defaults"]
+        _leave_to_usual(config)
         config.tuned = shown(file)
         return self._without_replaced_generator(self._without_replaced_memory(config))
 
@@ -271,23 +347,39 @@ class ZooConfigSource(ConfigSource):
             config.algo = {key: tuned[key] for key in tuned if key in common}
         return config
 
-    def _tuned_policy(self, name: str) -> str:
-        pair, _, tuned = name.partition("/from/")
-        algo, _, env = pair.partition("/")
-        file = chosen_tuned_file(f"{USUAL_TUNED}{pair}" if tuned == "usual" else tuned)
-        choices = [] if file is None else map(chosen_policy, read_yaml(file)[0].get("defaults", []))
-        usual = self._usual_policy(algo)
-        if sections.is_atari(env):
-            usual = usual.replace("Mlp", "Cnn", 1)
-        return next((choice for choice in choices if choice is not None), usual)
+    def _tuned_file(self) -> Path | None:
+        """Return the file of tuned values that is chosen, or the usual one; None if there is none."""
+        option = self.choice("tuned")
+        algo, env = self.choice("algo"), self.choice("env")
+        if option == NO_TUNED:
+            return None
+        if option is not None and option.endswith(".yaml"):
+            path = Path(option).expanduser()
+            return path.absolute() if path.is_file() else None
+        if option not in (None, USUAL):
+            algo, _, env = str(option).partition("/")
+        return None if algo is None or env is None else tuned_file(algo, env)
 
-    def _usual_policy(self, algo: str) -> str:
-        """Return the policy that a preset chooses, or the usual one."""
-        preset = self._file(f"algo/{algo}")
-        choices = [] if preset is None else map(chosen_policy, read_yaml(preset)[0].get("defaults", []))
-        return next((choice for choice in choices if choice is not None), sections.usual_policy(algo))
+    def _usual(self, group: str) -> Sequence[str]:
+        """Return what the tuned file, the preset or the algorithm chooses of a group; most choose nothing."""
+        algo, env = self.choice("algo"), self.choice("env")
+        tuned, presets = self._tuned_file(), []
+        while algo is not None and (preset := self._file(f"algo/{algo}")) is not None:
+            presets.append(preset)
+            algo = self._built_on(algo)
+        usual = [sections.usual_policy(algo or "")] if group == "policy" else []
+        for file in (*([] if tuned is None else [tuned]), *presets):
+            option = overridden(read_yaml(file)[0]).get(group)
+            if option is not None:
+                usual = list(map(str, option)) if isinstance(option, ListConfig) else [str(option)]
+                if file is tuned:
+                    return usual
+                break
+        if group == "policy" and env is not None and sections.is_atari(env):
+            return [name.replace("Mlp", "Cnn", 1) for name in usual]
+        return usual
 
-    def _experiment(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
+    def _experiment(self, config_path: str) -> Loaded:
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}")
@@ -313,7 +405,7 @@ class ZooConfigSource(ConfigSource):
             candidates.append(Path.cwd() / name)
         return next((candidate for candidate in candidates if candidate.is_file()), None)
 
-    def _read(self, config_path: str) -> tuple[DictConfig, dict[str, str | None]]:
+    def _read(self, config_path: str) -> Loaded:
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"no {config_path}.yaml in {', '.join(map(str, self.folders))}")
@@ -343,13 +435,17 @@ def _place(config_path: str) -> str:
     return f"tune/{config_path}" if config_path.partition("/")[0] in SEARCH_GROUPS else config_path
 
 
-def _of_the_whole_config(default: Any) -> Any:
-    """Return ``override /GROUP`` of a preset so that it means the group beside ``algo``, not one within."""
-    if not isinstance(default, DictConfig):
-        return default
-    return {
-        re.sub(r"^override\s+/(\w+)$", r"override /\1@_global_.\1", str(key)): default[key] for key in default
-    }
+def _leave_to_usual(config: DictConfig) -> None:
+    """Take out of a defaults list what `ZooConfigSource` chooses as the usual option of a group."""
+    if "defaults" in config:
+        config.defaults = [each for each in config.defaults if not _is_usual(each)]
+        if not config.defaults:
+            del config["defaults"]
+
+
+def _is_usual(default: Any) -> bool:
+    keys = [str(key).split() for key in default] if isinstance(default, DictConfig) else []
+    return any(key in (["override", f"/{group}"] for group in OF_PRESETS) for key in keys)
 
 
 def _choices_of_run(config: DictConfig, file: Path) -> ListConfig:

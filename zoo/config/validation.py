@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from zoo.config import sections
-from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.aliases import unknown_key
-from zoo.config.fields import build, check_bounds, scheduled
-from zoo.config.intervals import minutes_of
-from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings
-from zoo.config.tracking import TensorBoardSettings, WandbSettings
-from zoo.config.tuned_files import NO_TUNED
+from zoo.config.fields import build, check_bounds, minutes_of, scheduled
+from zoo.config.sections import ALGO_LABELS
+from zoo.config.settings import CALLBACKS, SETTINGS, LoggerSettings, TensorBoardSettings, WandbSettings
+from zoo.config.source import NO_TUNED
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 
@@ -156,16 +155,8 @@ def _env_to_play_in(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: checked_values[key] for key in given}
 
 
-def _policy(values: Mapping[str, Any]) -> dict[str, Any]:
-    return _built(sections.section_class("policy"), values, "policy")
-
-
-def _memory(values: Mapping[str, Any]) -> dict[str, Any]:
-    return _built(sections.section_class("memory"), values, "memory")
-
-
-def _pretrain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return _built(sections.section_class("pretrain"), values, "pretrain")
+def _section(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return _built(sections.section_class(name), values, name)
 
 
 def _callbacks(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,9 +197,7 @@ def _logger(values: Mapping[str, Any]) -> dict[str, Any]:
 _SECTIONS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "algo": _algo,
     "env": _env,
-    "policy": _policy,
-    "memory": _memory,
-    "pretrain": _pretrain,
+    **{name: partial(_section, name) for name in ("policy", "memory", "pretrain")},
     "callbacks": _callbacks,
     "logger": _logger,
 }

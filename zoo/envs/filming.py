@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.errors import ZooError, install_command
-from zoo.files.atomic import atomic_file
-from zoo.files.begun import remove_abandoned
+from zoo.files.atomic import atomic_file, remove_abandoned
 
 FRAMES_PER_SECOND = 30
 """Where the environment does not say how fast it is."""

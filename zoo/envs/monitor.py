@@ -14,9 +14,9 @@ from typing import Any
 
 from zoo.errors import ZooError
 from zoo.files.atomic import append, make_folder, sync
-from zoo.files.cells import csv_lines
-from zoo.files.damaged import move_aside
 from zoo.files.plain_data import parse_json
+from zoo.files.printing import csv_lines
+from zoo.files.zips import move_aside
 
 logger = logging.getLogger(__name__)
 

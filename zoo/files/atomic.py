@@ -8,19 +8,18 @@ A log, which grows row by row, gets whole rows by `append`, and reaches the disk
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import functools
+import fcntl
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from zoo.errors import ZooError
-from zoo.files.begun import Begun, remove_long_abandoned
 from zoo.files.plain_data import to_json
 
 
@@ -64,9 +63,8 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Give an empty folder that becomes ``path`` when the block ends, and vanishes if it raises.
 
-    A folder that stood at ``path`` is replaced in one step where the file system can exchange two names.
-    Where it can't (NFS, for one), a crash within the moment between two renames leaves the old folder under
-    a hidden name, from which `recover_folder` brings it back.
+    A folder that stood at ``path`` gets a hidden name before that: a crash within the moment between two
+    renames leaves it there, from which `recover_folder` brings it back.
     """
     path = Path(path)
     begun = _begun(path, is_folder=True)
@@ -90,8 +88,6 @@ def append(file: FileIO, data: bytes) -> None:
 
 def sync(path: str | Path) -> None:
     """Force what was written to a file, or the names in a folder, to the disk. Raises `OSError`."""
-    if os.name == "nt" and os.path.isdir(path):
-        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -127,12 +123,8 @@ def remove_unfinished(path: str | Path) -> None:
     path = Path(path)
     of_this = re.compile(unfinished(re.escape(path.name)))
     for each in path.parent.iterdir():
-        if not of_this.fullmatch(each.name):
-            continue
-        if each.is_dir():
-            shutil.rmtree(each, ignore_errors=True)
-        else:
-            each.unlink(missing_ok=True)
+        if of_this.fullmatch(each.name):
+            _remove(each)
 
 
 def recover_folders(parent: str | Path) -> None:
@@ -150,50 +142,18 @@ def recover_folders(parent: str | Path) -> None:
 
 
 def _swap_in(new: Path, path: Path) -> None:
-    try:
-        os.rename(new, path)
-    except OSError:
-        if not path.is_dir():
-            raise
-    else:
-        return
-    if _exchange(new, path):
-        shutil.rmtree(new, ignore_errors=True)
-        return
     previous = _previous(path)
     shutil.rmtree(previous, ignore_errors=True)
-    os.rename(path, previous)
+    if path.is_dir():
+        os.rename(path, previous)
     os.rename(new, path)
     shutil.rmtree(previous, ignore_errors=True)
-
-
-_CURRENT_FOLDER = -100
-_RENAME_EXCHANGE = 2
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Swap two names in one step (Linux's ``renameat2``); False where system or file system can't."""
-    renameat2 = _renameat2()
-    if renameat2 is None:
-        return False
-    names = os.fsencode(first), os.fsencode(second)
-    failed = renameat2(_CURRENT_FOLDER, names[0], _CURRENT_FOLDER, names[1], _RENAME_EXCHANGE)
-    return failed == 0
-
-
-@functools.cache
-def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
-    try:
-        function: Callable[[int, bytes, int, bytes, int], int] = ctypes.CDLL(None).renameat2
-    except (OSError, AttributeError, TypeError):
-        return None
-    return function
 
 
 def _begun(path: Path, *, is_folder: bool = False) -> Begun:
     with _explained(path):
         make_folder(path.parent)
-        remove_long_abandoned(path)
+        remove_abandoned(path.parent, re.escape(path.name))
         return Begun(path, is_folder=is_folder)
 
 
@@ -214,3 +174,69 @@ def _sync_tree(folder: Path) -> None:
         for name in names:
             sync(os.path.join(parent, name))
         sync(Path(parent))
+
+
+class Begun:
+    """A hidden file or folder beside ``target``, which nobody else removes until it is discarded."""
+
+    def __init__(self, target: Path, *, is_folder: bool = False) -> None:
+        """Make it, empty. Raises `OSError`."""
+        self.target = target
+        while True:
+            self.path = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+            self._descriptor: int | None = self._made(is_folder)
+            if not _locked(self._descriptor, wait=True):
+                self._unlock()
+            if self.path.exists():  # nobody took it for abandoned before it was locked
+                return
+            self._unlock()
+
+    def _made(self, is_folder: bool) -> int:
+        if is_folder:
+            self.path.mkdir()
+            return os.open(self.path, os.O_RDONLY)
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def discard(self) -> None:
+        """Leave nothing of it under its hidden name."""
+        with contextlib.suppress(OSError):
+            _remove(self.path)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def remove_abandoned(folder: Path, names: str) -> None:
+    """Remove what was begun there of files with names like these, a pattern, and is nobody's.
+
+    What can't be removed stays, and so does everything where the file system has no locks.
+    """
+    hidden = re.compile(rf"\.(?:{names})\.[0-9a-f]{{8}}\.partial")
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for path in [Path(entry.path) for entry in entries if hidden.fullmatch(entry.name)]:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    if _locked(descriptor, wait=False):
+                        _remove(path)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _locked(descriptor: int, *, wait: bool) -> bool:
+    """Lock what is open, and tell whether that worked: not if another has the lock, or there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True

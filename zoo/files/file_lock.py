@@ -1,8 +1,9 @@
-"""A lock that a process holds on a file, and that the system takes away when the process ends."""
+"""Locks on files: the system takes them away when the process that holds one ends."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -65,3 +66,25 @@ def is_locked(path: Path) -> bool:
         except OSError:
             return True
     return False
+
+
+def opened_lock(path: Path) -> int | None:
+    """Open a file for `try_shared_lock`, made if there is none; None where that can't be."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return None
+
+
+def try_shared_lock(descriptor: int, *, only_look: bool = False) -> bool | None:
+    """Try to lock an open file, and tell whether that worked; None where there are no locks.
+
+    Unlike a `FileLock`, this one is shared with the children that are given the file. ``only_look`` takes one
+    that does not keep others from looking.
+    """
+    kind = fcntl.LOCK_SH if only_look else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True

@@ -1,11 +1,14 @@
-"""What is printed: text that a stranger wrote, made safe for a terminal, and lines that nobody may read."""
+"""What is printed: texts of strangers made safe, Markdown, CSV, and lines that nobody may read."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import re
 import sys
 import unicodedata
+from collections.abc import Iterable
 from typing import TextIO
 
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
@@ -51,27 +54,8 @@ def duration(seconds: float) -> str:
 
 def without_password(text: str) -> str:
     """Return the text with the password of every URL in it replaced."""
-    text = "".join(map(_without_user_password, re.split(r"(\s+)", text)))
+    text = re.sub(r"(\w[\w+.-]*://[^\s:/@]*:)\S*@", r"\1***@", text)
     return re.sub(r"(?i)([?&]\w*password=)[^&\s'\"]*", r"\1***", text)
-
-
-def _without_user_password(word: str) -> str:
-    """Mask ``scheme://user:password@``; by hand, as a pattern would take quadratic time for long texts."""
-    end = word.rfind("@")
-    mark = word.find("://", 0, max(end, 0))
-    while mark >= 0:
-        colon = re.compile("[/:@]").search(word, mark + 3)
-        assert colon is not None  # at the latest the @
-        if colon[0] == ":" and _ends_in_scheme(word, mark):
-            return f"{word[: colon.start()]}:***{word[end:]}"
-        mark = word.find("://", mark + 3, end)
-    return word
-
-
-def _ends_in_scheme(word: str, end: int) -> bool:
-    while end > 0 and word[end - 1] in "+.-":
-        end -= 1
-    return end > 0 and re.match(r"\w", word[end - 1]) is not None
 
 
 def first_and_last(text: object) -> str:
@@ -93,3 +77,34 @@ def say(line: str, stream: TextIO | None = None) -> None:
     """
     with contextlib.suppress(OSError, ValueError):
         print(printable(line) + "\n", end="", file=sys.stdout if stream is None else stream, flush=True)
+
+
+def markdown_cell(value: object, limit: int = 300) -> str:
+    """Return a value for a table in Markdown, which neither ends its cell nor begins an element of HTML."""
+    return one_line(value, limit).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def markdown_text(value: object, limit: int = 300) -> str:
+    """Return a value for a line of Markdown or a cell of its tables, in which nothing becomes an element."""
+    text = one_line(value, limit).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", text)
+
+
+def code_block(text: str, language: str) -> str:
+    """Return a block of code in Markdown with a fence that nothing in the text ends."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{printable(text)}\n{fence}"
+
+
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as lines of CSV; the cell of a None is empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def csv_text(value: str, limit: int = 300) -> str:
+    """Return a text for a CSV file; one that a spreadsheet would compute becomes one that it shows."""
+    text = one_line(value, limit)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -17,9 +17,9 @@ from zoo.envs.composite_spaces import is_composite, leaf_spaces
 from zoo.envs.spaces import Space, check_supported, space_from_dict, space_to_dict
 from zoo.errors import ZooError
 from zoo.files.free_memory import SHARE, free_bytes
-from zoo.files.npz import NUMBERS, Npz, opened_npz, write_npz
 from zoo.files.plain_data import parse_json, to_json
 from zoo.files.printing import one_line
+from zoo.files.zips import NUMBERS, Npz, opened_npz, write_npz
 from zoo.memory import minari_data, stable_baselines_data
 from zoo.memory.columns import Column
 from zoo.memory.expert_data import ExpertData, episode_lengths

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.files.trees import Lasting
+from zoo.files.tensors import Lasting
 from zoo.memory.columns import Column, are_rows, assign, transform
 
 Array = np.ndarray

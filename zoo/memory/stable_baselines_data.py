@@ -16,8 +16,8 @@ from gymnasium import spaces as gym_spaces
 
 from zoo.envs.spaces import Space, describe, is_image
 from zoo.errors import ZooError
-from zoo.files.npz import Npz
 from zoo.files.printing import one_line
+from zoo.files.zips import Npz
 from zoo.memory.expert_data import ExpertData, episode_lengths
 from zoo.memory.expert_problems import in_shape_of, in_type_of
 

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from zoo.config.paths import shown
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError, nearest
-from zoo.files.damaged import UNREADABLE
-from zoo.files.npz import parse_arrays
 from zoo.files.plain_data import parse_json, parse_yaml
 from zoo.files.printing import one_line
+from zoo.files.zips import UNREADABLE, parse_arrays
 
 Array = NDArray[np.float64]
 Score = Literal["final", "best", "train"]

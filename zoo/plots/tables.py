@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.files.cells import csv_lines, csv_text, markdown_cell
-from zoo.files.printing import decimal, one_line
+from zoo.files.printing import csv_lines, csv_text, decimal, markdown_cell, one_line
 from zoo.plots.scores import GroupScore, Methods, aggregates, improvements, profile_thresholds
 from zoo.training.statistics import performance_profile
 

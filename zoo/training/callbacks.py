@@ -20,9 +20,8 @@ from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.damaged import UNREADABLE, move_aside
-from zoo.files.npz import parse_arrays
 from zoo.files.printing import one_line
+from zoo.files.zips import UNREADABLE, move_aside, parse_arrays
 from zoo.training.evaluation import Env, Evaluation, EvaluationCancelledError, evaluate
 from zoo.training.loggers import Trackers
 from zoo.training.problems import tell, told

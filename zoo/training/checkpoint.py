@@ -24,15 +24,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, Callback, Training, named
-from zoo.config.intervals import minutes_of
+from zoo.config.fields import minutes_of
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.checksums import checksum_of
-from zoo.files.damaged import UNREADABLE
 from zoo.files.plain_data import parse_json, to_json
 from zoo.files.printing import one_line
-from zoo.files.tensors import Arrays, read_tensors, write_tensors
-from zoo.files.trees import SEPARATOR, join, lasting_parts, split
+from zoo.files.tensors import (
+    SEPARATOR,
+    Arrays,
+    checksum_of,
+    join,
+    lasting_parts,
+    read_tensors,
+    split,
+    write_tensors,
+)
+from zoo.files.zips import UNREADABLE
 from zoo.training.problems import tell, told, warnings_in_one_line
 
 if TYPE_CHECKING:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.algorithms.callback import PREEMPTED, InterruptedCallbackError
-from zoo.config.algorithm_names import asked_for
 from zoo.config.composing import as_overrides, compose
 from zoo.config.environment_values import as_written, resolved
 from zoo.config.fields import build
-from zoo.config.interrupts import interrupts_kept
 from zoo.config.paths import shown
 from zoo.config.resuming import FREE_OF_CHECKPOINTS, SHOWN_ONLY
+from zoo.config.sections import asked_for
 from zoo.errors import ZooError
 from zoo.training.callbacks import EvalCallback
 from zoo.training.checkpoint import CheckpointCallback, drop, go_back, kept_bytes, refuse_unfit_barriers
@@ -348,7 +347,6 @@ class Experiment:
         return run
 
 
-@interrupts_kept()
 def _plain(config: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 

@@ -11,11 +11,10 @@ from typing import Any, TypeGuard, TypeVar
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import algorithm_class
-from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.environment_values import as_written
-from zoo.config.fields import build
-from zoo.config.intervals import minutes_of
+from zoo.config.fields import build, minutes_of
 from zoo.config.own_modules import own_class
+from zoo.config.sections import ALGO_LABELS
 from zoo.config.settings import OwnCallbackSettings
 from zoo.envs.camera import parse_size
 from zoo.envs.config import EnvConfig, env_config

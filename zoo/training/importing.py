@@ -29,9 +29,9 @@ from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import SINGLE, Normalizer
 from zoo.envs.spaces import channels_first, describe, is_image, spaces_differ
 from zoo.errors import ZooError, nearest
-from zoo.files.damaged import UNREADABLE
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays
+from zoo.files.zips import UNREADABLE
 from zoo.memory.config import memory_config
 from zoo.policies.config import ACTIVATIONS, POLICIES, PolicyConfig
 from zoo.policies.networks import activation_class

@@ -20,9 +20,8 @@ from zoo.algorithms.callback import Callback, Training, named
 from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.cells import csv_lines
-from zoo.files.damaged import move_aside
-from zoo.files.printing import decimal, duration, one_line, show
+from zoo.files.printing import csv_lines, decimal, duration, one_line, show
+from zoo.files.zips import move_aside
 from zoo.training.problems import tell
 
 STEPS = "time/total_timesteps"

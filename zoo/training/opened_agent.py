@@ -12,16 +12,16 @@ from zoo.agents.card import score, steps
 from zoo.agents.finding import find_agent, kept_agent, list_agents, resolve_agent
 from zoo.agents.trust import refuse_foreign_environment, stands_in_own_runs
 from zoo.config import sections
-from zoo.config.agent_choice import ActingAgent
-from zoo.config.algorithm_names import asked_for
 from zoo.config.composing import env_id
 from zoo.config.paths import search_folders, shown
+from zoo.config.sections import asked_for
+from zoo.config.settings import ActingAgent
 from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
-    from zoo.config.agent_choice import AgentChoice, AgentName
+    from zoo.config.settings import AgentChoice, AgentName
     from zoo.envs.config import EnvConfig
     from zoo.envs.stepper import EnvStepper
 

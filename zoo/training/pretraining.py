@@ -14,8 +14,7 @@ from zoo.algorithms.pretraining import PretrainConfig, Pretraining
 from zoo.config.fields import build
 from zoo.errors import ZooError
 from zoo.files.atomic import write_text
-from zoo.files.cells import csv_lines
-from zoo.files.printing import one_line
+from zoo.files.printing import csv_lines, one_line
 from zoo.training.checkpoint import misfits_told, read_files, remove_files, write_files
 from zoo.training.problems import tell, told, warnings_in_one_line
 from zoo.training.run_folder import RunFolder

@@ -15,9 +15,9 @@ from zoo.config.composing import compose
 from zoo.config.environment_values import resolved_values
 from zoo.config.validation import checked
 from zoo.errors import ZooError
-from zoo.files.damaged import UNREADABLE
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors
+from zoo.files.zips import UNREADABLE
 from zoo.training.callbacks import read_evaluations
 from zoo.training.checkpoint import Checkpoint, read_checkpoint
 from zoo.training.experiment import Experiment

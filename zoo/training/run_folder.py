@@ -22,10 +22,10 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.envs.ids import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.damaged import move_aside
 from zoo.files.free_memory import usable_cores
 from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
+from zoo.files.zips import move_aside
 from zoo.training.checkpoint import has_checkpoint
 from zoo.training.problems import tell
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.config.environment_values import as_written
-from zoo.config.intervals import minutes_of
+from zoo.config.fields import minutes_of
 from zoo.config.sections import SECTIONS
 from zoo.config.settings import TrainSettings
 from zoo.envs.ids import folder_name

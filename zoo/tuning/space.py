@@ -16,8 +16,8 @@ from dataclasses import MISSING, dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from zoo.config.composing import SEARCHABLE
 from zoo.config.fields import build, hyperparameter
-from zoo.config.loading import SEARCHABLE
 from zoo.config.validation import checked
 from zoo.errors import ZooError, nearest
 

@@ -22,7 +22,7 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from zoo.config.environment_values import keep, kept
-from zoo.config.job_process import end_with_the_starter
+from zoo.config.jobs import end_with_the_starter
 from zoo.config.paths import shown
 from zoo.config.sweeps.processes import RunningJobs, death
 from zoo.errors import INTERRUPTED, MISTAKE, ZooError

@@ -31,9 +31,8 @@ from zoo.config.sweeps.states import (
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.cells import csv_lines, csv_text
 from zoo.files.plain_data import parse_yaml, to_yaml
-from zoo.files.printing import one_line
+from zoo.files.printing import csv_lines, csv_text, one_line
 
 LAUNCHER = "launcher"
 """The lock that a multirun on this machine holds."""
@@ -86,7 +85,7 @@ class SweepFolder:
         self.path = Path(path)
         self.record = self.path / "sweep.yaml"
         self.table = self.path / "sweep.csv"
-        self.states = StateFiles(self.path / "jobs", self._recorded_overrides)
+        self.states = StateFiles(self.path / "jobs")
         self._runs = RunsOfJobs(self.path)
         self._final: dict[int, Row] = {}
 
@@ -139,14 +138,6 @@ class SweepFolder:
         except (OSError, ValueError, ZooError) as error:
             raise ZooError(f"can't read {one_line(self.record)}: {one_line(error)}") from error
 
-    def _recorded_overrides(self, number: int) -> list[str] | None:
-        """Return the overrides that ``sweep.yaml`` has for a job, or None."""
-        with contextlib.suppress(ZooError, LookupError, TypeError):
-            for job in self.read_record()["jobs"]:
-                if job["number"] == number:
-                    return [str(each) for each in job["overrides"]]
-        return None
-
     def change(self, number: int, **values: object) -> JobState:
         """Write down how a job stands now, and `sweep.csv` anew."""
         state = self.states.change(number, **values)
@@ -155,20 +146,14 @@ class SweepFolder:
 
     def write_table(self) -> list[Row]:
         """Write ``sweep.csv`` if anything is different, and return how all jobs stand."""
-        with contextlib.ExitStack() as locked:
-            with contextlib.suppress(ZooError, OSError):  # a sweep that can only be read
-                locked.enter_context(self.states.held("table"))
+        with contextlib.ExitStack() as locked, contextlib.suppress(ZooError, OSError):
+            locked.enter_context(self.states.held("table"))
             rows = self.rows()
             text = _as_csv(self.path, rows)
-            with contextlib.suppress(ZooError, OSError):
-                if self._written_table() != text.encode():
-                    atomic.write_text(self.table, text)
-        return rows
-
-    def _written_table(self) -> bytes | None:
-        with contextlib.suppress(ZooError, OSError):
-            return self.table.read_bytes()
-        return None
+            if not self.table.is_file() or self.table.read_text(encoding="utf-8") != text:
+                atomic.write_text(self.table, text)
+            return rows
+        return self.rows()  # of a sweep that can only be read
 
     def rows(self) -> list[Row]:
         """Return how all jobs stand, whoever may have died meanwhile."""
@@ -214,7 +199,7 @@ class SweepFolder:
     def discard(self) -> None:
         """Remove a sweep of which no job was ever started, and its folder if nothing else is in it."""
         shutil.rmtree(self.states.path, ignore_errors=True)
-        for file in (self.record, self.table, self.path / "multirun.yaml", *self.path.glob("slurm-*.sh")):
+        for file in (self.record, self.table, *self.path.glob("slurm-*.sh")):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.path.rmdir()

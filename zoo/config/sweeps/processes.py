@@ -1,4 +1,4 @@
-"""The processes of jobs: how one is started, how it ended, and how all are ended."""
+"""The processes of jobs: how one is started and tried again, how it ended, and how all are ended."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
 from zoo.config.jobs import FAILURE, Outcome, spelled
-from zoo.errors import INTERRUPTED
+from zoo.config.sweeps.folder import SweepFolder, run_overrides
+from zoo.config.sweeps.states import DONE, FAILED, INTERRUPTED, KILLED, RUNNING, JobState, this_host
+from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
+from zoo.files.printing import first_and_last, one_line, say
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,12 @@ class JobCommand:
             report.seek(0)
             reported = report.read()
         if status is None:
-            return Outcome(INTERRUPTED, running.why or "not started")
+            return Outcome(INTERRUPTED_STATUS, running.why or "not started")
         if reported:
             ended = Outcome(*json.loads(reported))
-            return Outcome(INTERRUPTED, running.why) if ended.status == INTERRUPTED else ended
+            return Outcome(INTERRUPTED_STATUS, running.why) if ended.status == INTERRUPTED_STATUS else ended
         if running.is_ending and status < 0:
-            return Outcome(INTERRUPTED, running.why)
+            return Outcome(INTERRUPTED_STATUS, running.why)
         return Outcome(FAILURE, f"its process {death(status)}", was_killed=True)
 
 
@@ -84,7 +88,7 @@ def _code(arguments: Mapping[str, object]) -> str:
         f"import sys; sys.path[:] = {sys.path!r};"
         " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
         " signal.signal(signal.SIGUSR1, signal.SIG_IGN); signal.signal(signal.SIGUSR2, signal.SIG_IGN);"
-        f" from zoo.config.job_process import main; main(**{arguments!r})"
+        f" from zoo.config.jobs import main; main(**{arguments!r})"
     )
 
 
@@ -168,3 +172,66 @@ def death(status: int) -> str:
         return f"ended with exit status {status} before it was done"
     name = signal.Signals(-status).name
     return f"was killed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
+
+
+Run = Callable[[JobState, list[str], int | None], Outcome]
+"""Runs a job once, with overrides that are added to its own, and a lock to keep."""
+
+
+@dataclass
+class Attempts:
+    """Runs the jobs of ``folder``, one or several at a time, in processes of their own."""
+
+    folder: SweepFolder
+    command: JobCommand
+    running: RunningJobs = field(default_factory=RunningJobs)
+
+    def run(self, number: int, once: Run, **values: object) -> Outcome:
+        """Run a job until it is done, interrupted, or has failed for good; return how it ended.
+
+        ``values`` are written down with its start.
+        """
+        with self.folder.states.held(str(number)) as lock:
+            outcome = self._until_it_ends(number, once, lock, values)
+        self.folder.write_table()
+        return outcome
+
+    def _until_it_ends(self, number: int, once: Run, lock: int | None, values: dict[str, object]) -> Outcome:
+        state = self.folder.states.read(number)
+        added = run_overrides(self.folder, self.command.command, number, state.overrides)
+        while True:
+            if not self.running.is_ending:
+                state = self.folder.change(
+                    number, status=RUNNING, started=time.time(), host=this_host(), reason="", **values
+                )
+            outcome = once(state, added, lock)
+            state = self.folder.states.read(number)
+            if outcome.status != FAILURE or not state.retries_left or self.running.is_ending:
+                break
+            say(
+                f"zoo: job {number}: {one_line(outcome.message)};"
+                f" it is tried again ({state.retries_left} left)"
+            )
+            values = {
+                "seconds": state.seconds_so_far(),
+                "retries": state.retries + 1,
+                "retries_left": state.retries_left - 1,
+            }
+        self.folder.states.change(number, **self.end_of(state, outcome))
+        if state.fail_fast and outcome.status not in (0, INTERRUPTED_STATUS):
+            self.running.end(f"job {number} failed (sweep.fail_fast)")
+        return outcome
+
+    def end_of(self, state: JobState, outcome: Outcome) -> dict[str, object]:
+        status = FAILED
+        if outcome.status in (0, INTERRUPTED_STATUS):
+            status = INTERRUPTED if outcome.status else DONE
+        elif outcome.was_killed:
+            status = KILLED
+        return {
+            "status": status,
+            "reason": one_line(first_and_last(outcome.message), 500),
+            "exit_status": outcome.status,
+            "seconds": state.seconds_so_far(),
+            "started": None,
+        }

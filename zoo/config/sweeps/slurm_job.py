@@ -14,10 +14,9 @@ from types import FrameType
 from typing import NoReturn
 
 from zoo.config.jobs import Outcome, spelled
-from zoo.config.sweeps.attempts import Attempts
 from zoo.config.sweeps.folder import SweepFolder
-from zoo.config.sweeps.processes import JobCommand
-from zoo.config.sweeps.slurm_script import REQUEUE
+from zoo.config.sweeps.processes import Attempts, JobCommand
+from zoo.config.sweeps.slurm import REQUEUE
 from zoo.config.sweeps.states import INTERRUPTED, PREEMPTED, JobState
 from zoo.errors import INTERRUPTED as INTERRUPTED_STATUS
 from zoo.files.printing import say

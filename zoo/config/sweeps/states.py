@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.config.fields import build
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.files.damaged import move_aside
+from zoo.files.file_lock import opened_lock, try_shared_lock
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
 
@@ -66,42 +65,24 @@ class StateFiles:
     """The folder ``jobs/`` of a sweep."""
 
     path: Path
-    recorded: Callable[[int], list[str] | None] = lambda number: None
-    """Returns a job's overrides if they are known from elsewhere, should its file be damaged."""
 
     def write(self, state: JobState) -> None:
         """Write down how a job stands."""
         atomic.write_json(self._file(state.number), dataclasses.asdict(state))
 
     def read(self, number: int) -> JobState:
-        """Return how a job stands: killed, if its file is damaged and its overrides are known from elsewhere.
-
-        Raises `ZooError` if there is no job of that number, or nothing else is known of it.
-        """
+        """Return how a job stands. Raises `ZooError` if there is none, or its file is damaged."""
+        file = self._file(number)
         try:
-            return self._read(number)
-        except ZooError as error:
-            name = self._file(number).name
-            is_damaged = not isinstance(error.__cause__, OSError) and name in os.listdir(self.path)
-            overrides = self.recorded(number) if is_damaged else None
-            if overrides is None:
-                raise
-            return JobState(number, overrides, KILLED, f"{name} was damaged: {one_line(error.__cause__)}")
-
-    def _read(self, number: int) -> JobState:
-        name = self._file(number).name
-        try:
-            state = build(JobState, parse_json((self.path / name).read_bytes()), "")
-            return state
+            return build(JobState, parse_json(file.read_bytes()), "")
         except FileNotFoundError as error:
             raise ZooError(f"the sweep has no job {number}") from error
         except (OSError, ValueError, ZooError) as error:
-            raise ZooError(f"can't read {one_line(self.path / name)}: {one_line(error)}") from error
+            raise ZooError(f"can't read {one_line(file)}: {one_line(error)}") from error
 
     def change(self, number: int, **values: object) -> JobState:
         """Write down what is different now, and return how the job stands."""
         state = dataclasses.replace(self.read(number), **values)  # type: ignore[arg-type]
-        self._move_aside_if_damaged(number)
         self.write(state)
         return state
 
@@ -120,12 +101,10 @@ class StateFiles:
 
         Raises `ZooError` if somebody else holds it. It is free when all have closed it, or died.
         """
-        descriptor = self._lock_file(name)
+        descriptor = opened_lock(self.path / f"{name}.lock")
         deadline = time.monotonic() + PATIENCE
         try:
-            while descriptor is not None and (answer := _lock(descriptor, exclusively=True)) is not True:
-                if answer is None:
-                    break
+            while descriptor is not None and try_shared_lock(descriptor) is False:
                 if time.monotonic() > deadline:
                     raise ZooError(f"another process is at work in {one_line(self.path.parent)}")
                 time.sleep(0.02)
@@ -136,48 +115,19 @@ class StateFiles:
 
     def is_held(self, name: str) -> bool:
         """Tell whether a living process holds that lock; where the file system has no locks, yes."""
-        if not (self.path / f"{name}.lock").exists():
+        path = self.path / f"{name}.lock"
+        if not path.exists():
             return False
-        descriptor = self._lock_file(name)
+        descriptor = opened_lock(path)
         if descriptor is None:
             return True
         try:
-            return _lock(descriptor, exclusively=False) is not True
+            return try_shared_lock(descriptor, only_look=True) is not True
         finally:
             os.close(descriptor)
 
-    def _move_aside_if_damaged(self, number: int) -> None:
-        try:
-            self._read(number)
-        except ZooError:
-            with contextlib.suppress(OSError):
-                move_aside(self._file(number))
-
     def _file(self, number: int) -> Path:
         return self.path / f"{number}.json"
-
-    def _lock_file(self, name: str) -> int | None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with contextlib.suppress(OSError):
-            return os.open(self.path / f"{name}.lock", flags, 0o644)
-        return None
-
-
-def _lock(descriptor: int, *, exclusively: bool) -> bool | None:
-    """Try to lock an open file, and tell whether it worked; None where there are no locks.
-
-    Unlike the lock of a run, this one is shared with the children that are given the file.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        return None
-    kind = fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
-    return True
 
 
 def this_host() -> str:

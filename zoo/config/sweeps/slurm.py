@@ -1,21 +1,31 @@
-"""The batch script of a sweep's jobs: one job array, whose indices are the jobs' numbers."""
+"""The jobs of a multirun as one job array of a Slurm cluster: its options, its script, and submitting it."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from zoo.config.fields import hyperparameter
-from zoo.config.sweeps.folder import SweepFolder
+from zoo.config.sweeps.folder import Row, SweepFolder
+from zoo.config.sweeps.states import PREEMPTED, QUEUED, RUNNING
+from zoo.config.sweeps.sweep import Sweep
 from zoo.errors import ZooError
+from zoo.files import atomic
+from zoo.files.printing import one_line, say
 
 REQUEUE = 85
 """Exit status of a job that wants to be put back into the queue."""
@@ -171,3 +181,112 @@ def options_of(values: Mapping[str, Any]) -> SlurmOptions:
     from zoo.config.fields import build
 
     return build(SlurmOptions, values, "hydra.launcher")
+
+
+SECONDS_BETWEEN_LOOKS = (1.0, 15.0)
+"""While waiting, at first and in the end."""
+
+ANSWER_LIMIT = 120
+"""Seconds that a command of Slurm may take."""
+
+
+class SlurmLauncher:
+    """What ``hydra/launcher=slurm`` stands for; its options are those of `SlurmOptions`."""
+
+    def __init__(self, **options: Any) -> None:
+        self.given = options
+
+    def setup(self, sweep: Sweep, config: DictConfig) -> None:
+        """Take over what the jobs have in common. Raises `ZooError` where there is no Slurm."""
+        if shutil.which("sbatch") is None:
+            raise ZooError(
+                "hydra/launcher=slurm: this machine is not part of a Slurm cluster (it has no `sbatch`);"
+                " hydra/launcher=joblib runs the jobs on its own cores"
+            )
+        self.options = options_of(self.given)
+        self.sweep = sweep
+
+    def run_jobs(self, numbers: Sequence[int]) -> None:
+        """Submit jobs that the sweep has, and wait for them only if that is asked for."""
+        self._follow(self._take_and_submit(numbers), numbers)
+
+    def _take_and_submit(self, numbers: Sequence[int]) -> str:
+        assert self.sweep.folder is not None
+        folder = self.sweep.folder
+        try:
+            with folder.taken(numbers):
+                return self._submit(folder, numbers)
+        except OSError as error:
+            raise ZooError(f"can't write down the jobs in {folder.shown}: {one_line(error)}") from error
+
+    def _follow(self, array: str, numbers: Sequence[int]) -> None:
+        """Say what was submitted, and wait for it if that is asked for."""
+        assert self.sweep.folder is not None
+        folder = self.sweep.folder
+        with contextlib.suppress(ZooError):  # the jobs write it again
+            folder.write_table()
+        say(f"zoo: submitted to Slurm: {_job_ids(array, numbers)}")
+        self.sweep.is_left_to_slurm = not self.sweep.settings.wait
+        if self.sweep.settings.wait:
+            say(f"zoo: waiting; Ctrl-C ends the waiting alone, the jobs go on: zoo status {folder.shown}")
+            with contextlib.suppress(KeyboardInterrupt):
+                _wait(folder, numbers)
+                return
+            self.sweep.is_left_to_slurm = True
+
+    def _submit(self, folder: SweepFolder, numbers: Sequence[int]) -> str:
+        """Return the number of the job array, which is cancelled if anything here fails."""
+        script = folder.path / f"slurm-{time.strftime('%Y%m%d-%H%M%S')}.sh"
+        atomic.write_text(script, batch_script(self.options, folder, numbers, self.sweep.function))
+        # No job may start before it is known which it is.
+        array = _answer(["sbatch", "--parsable", "--hold", str(script.absolute())]).strip().partition(";")[0]
+        try:
+            self.sweep.prepare(numbers)
+            for number in numbers:
+                folder.states.change(number, slurm_job=f"{array}_{number}")
+            _answer(["scontrol", "release", array])
+        except BaseException:
+            with contextlib.suppress(ZooError):
+                _answer(["scancel", array])
+            raise
+        return array
+
+
+def _answer(command: Sequence[str]) -> str:
+    """Return what a command of Slurm prints. Raises `ZooError` with what Slurm says if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_LIMIT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ZooError(f"Slurm did not take the jobs: {one_line(error)}") from error
+    if done.returncode:
+        raise ZooError(f"Slurm did not take the jobs: {_complaint(done.stderr)}")
+    return done.stdout
+
+
+def _complaint(errors: str) -> str:
+    """Return what Slurm complains about, in one line, the cause last."""
+    lines = [line.rpartition("error: ")[2].strip() for line in errors.splitlines()]
+    return one_line("; ".join(dict.fromkeys(line for line in lines if line)), 500) or "it does not say why"
+
+
+def _job_ids(array: str, numbers: Sequence[int]) -> str:
+    first, last = f"{array}_{numbers[0]}", f"{array}_{numbers[-1]}"
+    return first if len(numbers) == 1 else f"{len(numbers)} jobs, {first} to {last}"
+
+
+def _wait(folder: SweepFolder, numbers: Sequence[int]) -> None:
+    """Wait until all jobs have ended, and tell of each how."""
+    waited_for = set(numbers)
+    pause, longest = SECONDS_BETWEEN_LOOKS
+    while waited_for:
+        time.sleep(pause)
+        pause = min(1.1 * pause, longest)
+        for row in folder.write_table():
+            if row.state.number in waited_for and row.status not in (QUEUED, RUNNING, PREEMPTED):
+                waited_for.remove(row.state.number)
+                say(f"zoo: job {row.state.number}: {ending(row)}")
+
+
+def ending(row: Row) -> str:
+    """Return how a job ended, in a few words."""
+    return f"{row.status}: {row.reason}" if row.reason else row.status

@@ -6,20 +6,22 @@ reaches the launcher alone, which hands it on.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import subprocess
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import BinaryIO
 
-from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
-from zoo.config.hydra_internals import JobReturn, completed
 from zoo.config.jobs import FAILURE, Outcome, spelled
 from zoo.config.paths import shown
-from zoo.config.sweeps.attempts import Attempts
-from zoo.config.sweeps.folder import TakenError
-from zoo.config.sweeps.output import shown_and_logged
+from zoo.config.sweeps.processes import Attempts
 from zoo.config.sweeps.states import JobState
 from zoo.config.sweeps.sweep import Sweep
 from zoo.errors import INTERRUPTED, ZooError
@@ -29,8 +31,8 @@ from zoo.files.printing import one_line, say
 _ENDINGS = {0: "done", INTERRUPTED: "interrupted"}
 
 
-class LocalLauncher(Launcher):
-    """What ``hydra/launcher=basic`` (one job after the other) and ``=joblib`` (side by side) stand for.
+class LocalLauncher:
+    """What ``hydra/launcher=local`` (one job after the other) and ``=joblib`` (side by side) stand for.
 
     ``n_jobs`` is the number of jobs at a time, -1 for one a core. Jobs side by side would print over each
     other: each prints to its log alone.
@@ -39,31 +41,15 @@ class LocalLauncher(Launcher):
     def __init__(self, n_jobs: int) -> None:
         self.n_jobs = n_jobs
 
-    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
+    def setup(self, sweep: Sweep, config: DictConfig) -> None:
         """Take over what the jobs have in common."""
         if self.n_jobs < -1 or self.n_jobs == 0:
             raise ZooError(
                 f"`hydra.launcher.n_jobs={self.n_jobs}` is neither -1 (one job a core) nor at least 1"
             )
-        assert isinstance(task_function, Sweep)
-        if task_function.settings.wait:
+        if sweep.settings.wait:
             raise ZooError("sweep.wait=true is for hydra/launcher=slurm: jobs on this machine are waited for")
-        self.sweep = task_function
-        self.config = config
-        self.sweep.begin(config)
-
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the jobs and return how each of them ended, in their order."""
-        numbers = self.sweep.add_jobs(self.config, job_overrides, initial_job_idx)
-        try:
-            outcomes = self.run_jobs(numbers)
-        except TakenError:
-            raise
-        except ZooError:  # before the first of them was started
-            if initial_job_idx == 0 and self.sweep.folder is not None:
-                self.sweep.folder.discard()
-            raise
-        return [completed(each, outcome) for each, outcome in zip(job_overrides, outcomes, strict=True)]
+        self.sweep, self.config = sweep, config
 
     def run_jobs(self, numbers: Sequence[int]) -> list[Outcome]:
         """Run jobs that the sweep has; return how each of them ended."""
@@ -119,3 +105,93 @@ class LocalLauncher(Launcher):
     def _announce(self, state: JobState, where: str) -> None:
         if not self.attempts.running.is_ending:
             say(f"zoo: job {state.number}: {spelled(state.overrides)}{where}")
+
+
+_COLOURS_AND_MOVES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+SECONDS_FOR_THE_REST = 2.0
+"""What a job left behind may keep its output open; nobody waits for it longer."""
+
+
+@contextlib.contextmanager
+def shown_and_logged(log: Path) -> Iterator[tuple[int, int]]:
+    """Give files for a job's stdout and stderr: what is written there appears on ours, and in the log.
+
+    Where ours is a terminal the job sees one, too, so that it shows its progress bar; the log gets the lines
+    as they stood last.
+    """
+    with open(log, "ab", buffering=0) as file:
+        streams = [_Stream(shown, file) for shown in (1, 2)]
+        try:
+            yield streams[0].end, streams[1].end
+        finally:
+            sys.stdout.flush()
+            for stream in streams:
+                stream.finish()
+
+
+class _Stream:
+    """One of ours, ``shown``, with a thread that copies to it what comes from the job."""
+
+    def __init__(self, shown: int, log: BinaryIO) -> None:
+        self.shown, self.log = shown, log
+        self._unfinished = b""
+        self.is_terminal = _is_terminal(shown)
+        if self.is_terminal:
+            self._source, self.end = os.openpty()
+            _take_over_size(shown, self.end)
+        else:
+            self._source, self.end = os.pipe()
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Copy what is still to come."""
+        os.close(self.end)
+        self._thread.join(SECONDS_FOR_THE_REST)
+
+    def _copy(self) -> None:
+        # A terminal whose other end is closed is an error, a pipe's is the end of the file.
+        with contextlib.suppress(OSError):
+            while content := os.read(self._source, 2**16):
+                with contextlib.suppress(OSError):  # nobody may be reading
+                    _write_all(self.shown, content)
+                with contextlib.suppress(OSError, ValueError):
+                    self._log(content)
+        with contextlib.suppress(OSError, ValueError):
+            self.log.write(self._unfinished)
+        os.close(self._source)
+
+    def _log(self, content: bytes) -> None:
+        if not self.is_terminal:
+            self.log.write(content)
+            return
+        *lines, rest = (self._unfinished + content).split(b"\n")
+        for line in lines:
+            self.log.write(_as_it_stood_last(line) + b"\n")
+        self._unfinished = rest[max(0, rest.rstrip(b"\r").rfind(b"\r")) :]
+
+
+def _as_it_stood_last(line: bytes) -> bytes:
+    """Return a terminal's line without what was written over, and without colours."""
+    return _COLOURS_AND_MOVES.sub(b"", line.rstrip(b"\r").rpartition(b"\r")[2])
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def _is_terminal(descriptor: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.isatty(descriptor)
+    return False
+
+
+def _take_over_size(source: int, target: int) -> None:
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+        import termios
+
+        size = fcntl.ioctl(source, termios.TIOCGWINSZ, b"\0" * 8)
+        fcntl.ioctl(target, termios.TIOCSWINSZ, size)

@@ -10,9 +10,7 @@ import pytest
 
 import zoo
 from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.atari import FireOnReset, LifeLoss, preprocessed
-from zoo.envs.config import AtariConfig
-from zoo.envs.wrappers import find_wrapper
+from zoo.envs.atari import LifeLoss
 from zoo.errors import ZooError
 
 pytest.importorskip("ale_py")
@@ -30,15 +28,6 @@ def played(env: Any, n_steps: int) -> tuple[list[Any], EnvStepper]:
         step = stepper.step(generator.integers(0, 4, env.num_envs))
         steps.append(step)
     return steps, stepper
-
-
-def test_observations_are_four_grey_frames() -> None:
-    env = make_vec_env("ALE/Breakout-v5", 2, seed=0)
-    assert env.single_observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    observations, _ = env.reset()
-    assert observations.dtype == np.uint8
-    assert (observations[:, :2] == 0).all()
-    assert (observations[:, 3] > 0).any()
 
 
 def test_frames_are_those_of_stable_baselines() -> None:
@@ -89,18 +78,6 @@ def test_wrappers_of_the_users_own_leave_the_records_of_games_as_they_are(wrappe
     )
     assert ours == theirs
     assert len(ours) >= 1
-
-
-def test_whole_games_end_episodes_if_so_wanted() -> None:
-    env = make_vec_env(BREAKOUT, 1, atari={"terminal_on_life_loss": False, "fire_on_reset": False})
-    assert find_wrapper(env.envs[0], LifeLoss) is None
-    assert find_wrapper(env.envs[0], FireOnReset) is None
-
-
-def test_the_first_reset_starts_a_game_also_without_a_seed() -> None:
-    game = LifeLoss(gym.make(BREAKOUT))
-    game.reset()
-    assert game.unwrapped.ale.lives() == 5  # type: ignore[attr-defined]
 
 
 def test_a_seed_starts_a_new_game_even_after_a_lost_life() -> None:
@@ -183,14 +160,6 @@ def test_argument_that_the_preprocessing_decides_is_refused_by_name(
         make_vec_env("ALE/Pong-v5", 1, **options, **where)
 
 
-def test_emulators_arguments_are_taken() -> None:
-    plain = make_vec_env("ALE/Pong-v5", 1, atari=False, kwargs={"frameskip": 8, "obs_type": "grayscale"})
-    assert plain.single_observation_space.shape == (210, 160)
-    assert plain.envs[0].unwrapped.spec.kwargs["frameskip"] == 8
-    sticky = make_vec_env("ALE/Pong-v5", 1, kwargs={"repeat_action_probability": 0.1})
-    assert sticky.envs[0].unwrapped.spec.kwargs["repeat_action_probability"] == 0.1
-
-
 @pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])
 @pytest.mark.parametrize(
     ("options", "ends"),
@@ -242,28 +211,3 @@ def test_last_life_ends_an_episode_only_with_the_game() -> None:
     game = LifeLoss(Written([3, 3, 2, 2, 1, 0, 0]))
     game.reset()
     assert [game.step(0)[2] for _ in range(6)] == [False, True, False, True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("meanings", "waits"),
-    [
-        (["NOOP", "FIRE", "RIGHT"], True),
-        (["NOOP", "FIRE"], False),
-        (["NOOP", "UP", "DOWN"], False),
-    ],
-)
-def test_game_waits_for_fire_if_there_is_another_button_to_press_then(
-    meanings: list[str], waits: bool
-) -> None:
-    game = gym.make(BREAKOUT)
-    game.unwrapped.get_action_meanings = lambda: meanings  # type: ignore[attr-defined]
-    assert (find_wrapper(preprocessed(game, AtariConfig(), None), FireOnReset) is not None) == waits
-
-
-def test_games_leave_one_thread_to_opencv() -> None:
-    """Many run side by side."""
-    import cv2
-
-    cv2.setNumThreads(3)
-    make_vec_env("ALE/Pong-v5", 1)
-    assert cv2.getNumThreads() == 1

@@ -10,7 +10,7 @@ import gymnasium as gym
 import pytest
 
 from zoo.envs import make_vec_env
-from zoo.envs.ids import PACKAGES, folder_name, missing_packages_named, resolve
+from zoo.envs.registry import PACKAGES, folder_name, missing_packages_named, resolve
 from zoo.errors import ZooError
 
 

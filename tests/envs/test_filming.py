@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from zoo.envs.filming import filming, small_gif
+from zoo.envs.video import filming, small_gif
 from zoo.errors import ZooError
 
 
@@ -78,19 +78,6 @@ def test_error_leaves_no_film_and_keeps_an_older_one(
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(names[0], "older")]
 
 
-def test_no_frame_is_no_film(tmp_path: Path) -> None:
-    with filming(tmp_path / "film.mp4", 10):
-        pass
-    assert not list(tmp_path.glob("*film*"))
-
-
-def test_image_that_changes_its_size_is_refused(tmp_path: Path) -> None:
-    with filming(tmp_path / "film.mp4", 10) as film:
-        film.add(frames(1)[0])
-        with pytest.raises(ZooError, match="the image's shape changed"):
-            film.add(frames(1, 64, 64)[0])
-
-
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with filming(tmp_path / "file" / "film.mp4", 10) as film, pytest.raises(ZooError, match="can't write"):
@@ -136,15 +123,6 @@ def test_gif_alone_has_the_very_colours(tmp_path: Path) -> None:
         assert np.abs(np.asarray(shown.convert("RGB"), int) - picture).max() <= 8
 
 
-def test_faster_film_than_a_gif_can_show_keeps_its_pace_there(tmp_path: Path) -> None:
-    with filming(tmp_path / "film.gif", 100) as film:
-        for frame in frames(40, 48, 64):
-            film.add(frame)
-    n_images, _, milliseconds = gif_facts(tmp_path / "film.gif")
-    assert n_images == 20
-    assert milliseconds == pytest.approx(400, abs=30)
-
-
 def test_small_gif_of_a_video_has_its_length_and_fits_beside_curves(tmp_path: Path) -> None:
     with filming(tmp_path / "film.mp4", 30) as film:
         for frame in np.repeat(frames(3, 90, 400), 10, axis=0):
@@ -162,7 +140,7 @@ def test_process_that_is_killed_leaves_no_file_of_that_name(tmp_path: Path) -> N
     code = f"""
 import os, signal, numpy as np
 from pathlib import Path
-from zoo.envs.filming import filming
+from zoo.envs.video import filming
 with filming(Path({str(tmp_path)!r}, "film.mp4"), 10) as film:
     for _ in range(30):
         film.add(np.random.randint(0, 256, (64, 64, 3), np.uint8))
@@ -177,34 +155,11 @@ with filming(Path({str(tmp_path)!r}, "film.mp4"), 10) as film:
     assert [file.name for file in tmp_path.iterdir()] == ["film.mp4"]
 
 
-@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
-def test_two_that_film_into_the_same_file_both_get_whole_films(tmp_path: Path, name: str) -> None:
-    pictures = frames(9, 48, 64)
-    with filming(tmp_path / name, 10) as first:
-        for picture in pictures[:3]:
-            first.add(picture)
-        with filming(tmp_path / name, 10) as second:
-            for picture in pictures:
-                second.add(picture)
-        assert imageio_ffmpeg.count_frames_and_secs(str(tmp_path / name))[0] == 9
-    assert imageio_ffmpeg.count_frames_and_secs(str(tmp_path / name))[0] == 3
-    assert [file.name for file in tmp_path.iterdir()] == [name]
-
-
-def test_films_that_killed_processes_left_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    kept = [".mine.mp4.partial", ".plot.png.0123abcd.partial", "dqn.mp4.0123abcd.partial"]
-    for name in (*kept, ".dqn-20260101-000000.mp4.0123abcd.partial", ".old.gif.89abcdef.partial"):
-        (tmp_path / name).write_text("half of")
-    with filming(tmp_path / "film.mp4", 10) as film:
-        film.add(frames(1)[0])
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*kept, "film.mp4"])
-
-
 def test_encoder_does_not_hear_ctrl_c(tmp_path: Path) -> None:
     code = f"""
 import os, signal, numpy as np
 from pathlib import Path
-from zoo.envs.filming import filming
+from zoo.envs.video import filming
 with filming([Path({str(tmp_path)!r}, name) for name in ("film.mp4", "film.gif")], 10) as film:
     for _ in range(30):
         film.add(np.random.randint(0, 256, (64, 64, 3), np.uint8))

@@ -16,7 +16,7 @@ import pytest
 from scripted import Counting
 
 from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.workers import WorkersVectorEnv
+from zoo.envs.subproc import WorkersVectorEnv
 from zoo.errors import ZooError
 
 
@@ -68,7 +68,7 @@ def play(envs: EnvStepper, n_steps: int) -> None:
 def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, which: str) -> None:
     envs = stepper(lambda: Hanging(at), 5, step_timeout=0.4)
     assert isinstance(envs.env, WorkersVectorEnv)
-    processes = [worker.process for worker in envs.env._workers]
+    processes = [worker.process for worker in envs.env.engine.workers]
     started = time.monotonic()
     with pytest.raises(ZooError, match=rf"^{which} has not come back for 0\.4 s \(env\.step_timeout\)"):
         play(envs, n_steps)
@@ -76,18 +76,6 @@ def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, whic
     assert not any(process.is_alive() for process in processes)
     with pytest.raises(ZooError, match="closed"):
         envs.step(np.zeros(5, np.int64))
-
-
-def test_each_env_has_its_own_time() -> None:
-    class Slow(Counting):
-        def step(self, action: Any) -> Any:
-            time.sleep(0.1)
-            return super().step(action)
-
-    envs = stepper(Slow, 12, n_workers=1, step_timeout=0.8)
-    envs.reset(range(12))
-    envs.step(np.zeros(12, np.int64))
-    envs.close()
 
 
 def test_time_in_which_all_processes_were_stopped_does_not_count() -> None:
@@ -149,9 +137,3 @@ def test_replay_takes_the_time_that_it_takes() -> None:
 def test_timeout_is_refused_where_a_step_cannot_be_given_up(vectorization: str) -> None:
     with pytest.raises(ZooError, match=r"env\.step_timeout=5.*needs env\.vectorization=workers"):
         make_vec_env("CartPole-v1", 2, vectorization=vectorization, step_timeout=5)
-
-
-@pytest.mark.parametrize("seconds", [0, -1])
-def test_timeout_of_no_time_is_refused(seconds: float) -> None:
-    with pytest.raises(ZooError, match=r"env\.step_timeout"):
-        make_vec_env("CartPole-v1", 2, vectorization="workers", step_timeout=seconds)

@@ -15,9 +15,9 @@ from gymnasium.wrappers import TimeLimit
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo2 import PPO2
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import is_training
-from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.training.eval_callback import EvalCallback, read_evaluations, write_evaluations
 from zoo.training.evaluation import Evaluation, evaluate

@@ -22,7 +22,7 @@ import pytest
 import torch
 
 import zoo
-import zoo.envs.workers as workers_module
+import zoo.envs.subproc as workers_module
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.commands.train import run as run_command
 from zoo.errors import ZooError

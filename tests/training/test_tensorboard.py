@@ -22,7 +22,7 @@ from tensorboard.plugins.hparams.list_session_groups import Handler
 from torch.utils.tensorboard import SummaryWriter
 
 from zoo.config.composing import compose
-from zoo.envs.filming import filming
+from zoo.envs.video import filming
 from zoo.training.experiment import Result
 from zoo.training.loggers import Ending, Report
 from zoo.training.tensorboard_logger import TensorBoardLogger, flat

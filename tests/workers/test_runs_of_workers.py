@@ -28,7 +28,7 @@ from zoo.training.checkpoint_files import (
     write_files,
 )
 from zoo.training.job import Task, first_host, slurm_task, tasks_on_nodes
-from zoo.training.workers import CONFIG, READY, Crew, config_of
+from zoo.training.workers import config_of
 
 COMMON = [
     *("workers=2", "tuned=none", "seed=3", "threads=1", "compile=false", "verbose=0", "logger=csv"),
@@ -302,24 +302,6 @@ def test_gpus_that_are_too_few_are_told_and_left(
     assert "2 workers here, and 1 GPU: all learn on the CPU" in capsys.readouterr().err
     with pytest.raises(ZooError, match="each worker needs a GPU: there are 2 workers here, and 1"):
         config_of({"device": "cuda", "compile": True}, 2, 0, of)
-
-
-@pytest.mark.parametrize(
-    ("asked", "on_gpus", "told"),
-    [("auto", True, "cuda"), ("auto", False, "cpu"), ("cpu", False, "cpu"), ("cuda", True, "cuda")],
-)
-def test_first_worker_chooses_between_gpus_and_processors_for_all(
-    asked: str, on_gpus: bool, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On every node, as gradients have to go one way."""
-    met: list[Any] = []
-    monkeypatch.setattr("zoo.optim.workers.Workers", lambda *place, **options: met.append(options))
-    crew = Crew(2, None)
-    crew._store = torch.distributed.HashStore()
-    crew._store.set(f"{READY}/1", "")
-    crew.start({"device": asked}, Path("/runs/checkpoint"), on_gpus=on_gpus)
-    assert json.loads(crew._store.get(CONFIG)) == [{"device": told}, "/runs/checkpoint"]
-    assert met == [{"n_here": 2, "on_gpus": on_gpus}]
 
 
 def test_checkpoint_of_other_workers_is_refused(tmp_path: Path) -> None:

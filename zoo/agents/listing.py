@@ -12,7 +12,7 @@ from zoo.agents.agent_folder import read_card
 from zoo.agents.card import score, steps
 from zoo.agents.finding import FoundAgent, list_agents
 from zoo.config.paths import shown
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 

@@ -62,7 +62,7 @@ def run(config: Mapping[str, Any]) -> None:
 
 def findings() -> dict[str, Any]:
     """Return what was found out, by subject; what hangs or crashes is a process of its own and says so."""
-    from zoo.envs.camera import has_display, render_offscreen
+    from zoo.envs.video import has_display, render_offscreen
     from zoo.errors import PACKAGES_OF_EXTRAS
     from zoo.training.run_record import machine
     from zoo.version import __version__

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.config.paths import shown
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.files.damaged import UNREADABLE
 from zoo.files.plain_data import parse_json, parse_yaml

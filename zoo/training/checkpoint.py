@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from zoo.algorithms.callback import Callback, Training, named
 from zoo.config.intervals import minutes_of
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.adapter import EnvStepper
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 from zoo.files.trees import join, lasting_parts, split

@@ -11,10 +11,10 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.fields import build
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
 from zoo.envs.goals import HINDSIGHT_ASKS, is_goal_space
 from zoo.envs.monitor import EpisodeMonitor
-from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.memory.config import memory_config

@@ -140,7 +140,7 @@ def _videos(config: Mapping[str, Any], run: RunFolder, env: Env, trackers: Track
         return []
     if not isinstance(env, EnvConfig | str):
         raise ZooError("`callbacks.video` needs an environment that it can make itself, by its id or config")
-    from zoo.envs.camera import parse_size
+    from zoo.envs.video import parse_size
     from zoo.training.recording import Look
     from zoo.training.video_callback import VideoCallback
 

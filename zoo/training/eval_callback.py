@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic

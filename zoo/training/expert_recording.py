@@ -14,12 +14,11 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from zoo.algorithms.interaction import Interaction
-from zoo.envs.composite_spaces import is_composite, leaf_spaces, leaves, nested, row
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.seeds import random_seed
-from zoo.envs.spaces import Space, describe
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError, ZooWarning
 from zoo.files.printing import one_line

@@ -10,7 +10,7 @@ import threading
 import time
 from types import FrameType
 
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.adapter import EnvStepper
 
 PATIENCE = 10.0
 """Seconds that one step or reset of the environments may take then."""

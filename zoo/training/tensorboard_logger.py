@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from zoo.config.resuming import SHOWN_ONLY
-from zoo.envs.filming import small_gif
+from zoo.envs.video import small_gif
 from zoo.files.atomic import make_folder
 from zoo.files.plain_data import to_yaml
 from zoo.training.loggers import Ending, Logger, Report

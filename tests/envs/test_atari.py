@@ -69,17 +69,6 @@ def test_returns_are_summed_before_rewards_are_clipped() -> None:
     assert (np.sign(raw) == signs).all()
 
 
-@pytest.mark.parametrize("wrapper", ["gymnasium.Wrapper", "gymnasium.wrappers.RecordEpisodeStatistics"])
-def test_wrappers_of_the_users_own_leave_the_records_of_games_as_they_are(wrapper: str) -> None:
-    plain, _ = played(make_vec_env(BREAKOUT, 1), 400)
-    wrapped, _ = played(make_vec_env(BREAKOUT, 1, wrappers=[wrapper], check=False), 400)
-    ours, theirs = (
-        [(e.episode_return, e.length) for step in steps for e in step.episodes] for steps in (wrapped, plain)
-    )
-    assert ours == theirs
-    assert len(ours) >= 1
-
-
 def test_a_seed_starts_a_new_game_even_after_a_lost_life() -> None:
     env = make_vec_env(BREAKOUT, 1)
     first, _ = env.reset(seed=5)
@@ -105,12 +94,6 @@ def test_time_limit_counts_steps_and_not_frames() -> None:
     assert [i for i, step in enumerate(steps) if step.truncated[0]] == [29, 59]
 
 
-def test_games_can_be_had_without_preprocessing() -> None:
-    env = make_vec_env("ALE/Pong-v5", 1, atari=False)
-    assert env.single_observation_space.shape == (210, 160, 3)
-    assert make_vec_env("ALE/Pong-v5", 1, kwargs={"obs_type": "ram"}).single_observation_space.shape == (128,)
-
-
 @pytest.mark.parametrize(
     ("env", "repeat_probability"),
     [
@@ -131,14 +114,6 @@ def test_a_game_is_one_by_each_of_its_ids(env: str, repeat_probability: float) -
     assert envs.single_observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     arguments = envs.envs[0].unwrapped.spec.kwargs
     assert (arguments["frameskip"], arguments["repeat_action_probability"]) == (1, repeat_probability)
-
-
-@pytest.mark.parametrize(
-    "env", ["CartPole-v1", "Taxi-v4", "FrozenLake-v1", "my_module:Pong-v9", "Nowhere-v4"]
-)
-def test_what_is_no_game_is_taken_for_none(env: str) -> None:
-    config = zoo.compose("train", ["algo=ppo2", f"env={env}", "tuned=none"])
-    assert (config.policy.name, config.callbacks.eval.deterministic) == ("MlpPolicy", True)
 
 
 @pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])

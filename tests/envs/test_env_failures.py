@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -96,25 +95,3 @@ def test_env_that_calls_exit_is_an_error(where: str) -> None:
     envs = stepper(lambda: Exiting(sys.exit), 4, where)
     envs.reset([0, 1, 2, 3])
     assert message_of(envs, 2).startswith("env 3 (step 2 after seed 3) raised SystemExit in a step:")
-
-
-@pytest.mark.parametrize("where", WHERE)
-def test_env_that_raises_where_it_is_asked_for_a_mask_is_named(where: str) -> None:
-    class Unmasked(Counting):
-        def action_masks(self) -> Any:
-            return [True, 1 / (1 - int(self._observation[1])) > 0]
-
-    envs = stepper(Unmasked, 2, where)
-    envs.reset([7, 8])
-    message = message_of(envs, 1)
-    assert message.startswith("env 0 (step 1 after seed 7) raised ZeroDivisionError in action_masks():")
-
-
-@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
-def test_env_that_ends_its_worker_without_an_error_is_an_error(start_method: str) -> None:
-    envs = stepper(lambda: Exiting(os._exit), 4, "workers", start_method=start_method)
-    envs.reset([0, 1, 2, 3])
-    assert message_of(envs, 2) == (
-        "the worker process of envs 2 to 3 died in env 3 (step 2 after seed 3): "
-        "the environment ended it with exit code 0, as os._exit() does"
-    )

@@ -89,26 +89,6 @@ def test_id_with_a_module_imports_the_module_first(tmp_path: Path, monkeypatch: 
     gym.registry.pop("FromPlugin-v0")
 
 
-def test_suggested_id_works_when_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_plugin.py").write_text(
-        "import gymnasium\n"
-        "gymnasium.register('FromPlugin-v3', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    for mistake in ("my_plugin:FromPlugin-v1", "my_plugin:FromPlugim-v3"):
-        with pytest.raises(ZooError) as caught:
-            make_vec_env(mistake)
-        suggested = str(caught.value).rpartition("; ")[2].removeprefix("there is ")
-        suggested = suggested.removeprefix("did you mean '").removesuffix("'?")
-        sys.modules.pop("my_plugin")
-        gym.registry.pop("FromPlugin-v3")
-        assert make_vec_env(suggested).spec.id == "FromPlugin-v3"
-    with pytest.raises(ZooError, match=r"unknown environment my_plugin:Qqqqqqqqqqqqqqq-v0$"):
-        make_vec_env("my_plugin:Qqqqqqqqqqqqqqq-v0")
-    sys.modules.pop("my_plugin")
-    gym.registry.pop("FromPlugin-v3")
-
-
 def test_module_that_lacks_a_package_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_broken_plugin.py").write_text("import no_such_simulator\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -182,21 +182,6 @@ def test_unknown_velocities_are_refused_with_what_to_write() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrapper",
-    [
-        {"_target_": "gymnasium.wrappers.TransformReward", "func": abs},
-        {"_target_": "gymnasium.wrappers.ClipReward", "min_reward": -1.5, "max_reward": 1.5},
-        {"_target_": "ClipReward", "max_reward": 1.5},
-    ],
-)
-def test_any_wrapper_is_taken_by_its_path(wrapper: dict[str, Any]) -> None:
-    env = made(Counting, wrappers=[wrapper])
-    env.reset()
-    env.step([0])
-    assert env.step([0])[1].tolist() in ([1.5], [2.0])
-
-
-@pytest.mark.parametrize(
     ("wrapper", "message"),
     [
         ("ClipRewards", "unknown wrapper `ClipRewards`; did you mean 'ClipReward'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import Any
 
@@ -15,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from zoo.envs.adapter import EnvStepper
 from zoo.envs.env_checker import check_env
 from zoo.envs.goals import Asked, GoalOutcomes
-from zoo.envs.toys import BitFlipping, bit_image
+from zoo.envs.toys import BitFlipping
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 
@@ -130,20 +129,6 @@ def test_one_answer_for_all_counts_where_it_is_that_for_each() -> None:
     np.testing.assert_array_equal(some, np.linalg.norm(achieved - desired, axis=-1) < 0.1)
 
 
-@pytest.mark.parametrize("n_bits", [3, 16])
-@pytest.mark.parametrize("image", [False, True])
-def test_bits_and_pictures_of_them_are_compared_as_goals(n_bits: int, image: bool) -> None:
-    patterns = np.random.default_rng(0).integers(0, 2, (60, n_bits)).astype(np.float32)
-    patterns[1::2] = patterns[::2]
-    patterns[1::4, 0] = 1 - patterns[1::4, 0]
-    shown = np.stack([bit_image(bits) for bits in patterns]) if image else patterns
-    outcomes = GoalOutcomes(make_vec_env(lambda: BitFlipping(n_bits, image=image), 1))
-    reached = (patterns[::2] == patterns[1::2]).all(-1)
-    assert 0 < reached.sum() < 30
-    np.testing.assert_array_equal(outcomes.rewards(shown[::2], shown[1::2]), reached - 1.0)
-    np.testing.assert_array_equal(outcomes.terminated(shown[::2], shown[1::2]), reached)
-
-
 def stepped(envs: Any) -> EnvStepper:
     stepper = EnvStepper(envs)
     stepper.reset(list(range(envs.num_envs)))
@@ -227,27 +212,6 @@ def test_environments_that_hindsight_can_not_ask_are_refused_in_one_line() -> No
     out_of_reach.close()
 
 
-ROBOTS = {
-    "PandaReach-v3": "panda_gym",
-    "PointMaze_UMaze-v3": "gymnasium_robotics",
-}
-
-
-@pytest.mark.parametrize("env_id", ROBOTS)
-def test_robots_are_asked_about_many_goals_at_once_and_found_by_their_ids(env_id: str) -> None:
-    if importlib.util.find_spec(ROBOTS[env_id]) is None:
-        pytest.skip(f"{ROBOTS[env_id]} is not installed")
-    stepper = stepped(make_vec_env(env_id, 2, seed=0))
-    outcomes = GoalOutcomes(stepper.env)
-    for _ in range(5):
-        step = stepper.step(np.stack([stepper.action_space.sample() for _ in range(2)]))
-        achieved, desired = (
-            step.observations[key].astype(np.float32) for key in ("achieved_goal", "desired_goal")
-        )
-        np.testing.assert_allclose(outcomes.rewards(achieved, desired), step.rewards, atol=1e-5)
-    stepper.close()
-
-
 class Stepping(Silent):
     """Goes towards a goal; what a step pays is what `compute_reward` says of it."""
 
@@ -309,15 +273,6 @@ def test_trial_tells_what_hindsight_would_stumble_over(env: type[Stepping], mess
 @pytest.mark.parametrize("env", [Stepping, BitFlipping, "Zoo/BitFlippingImage-v0"])
 def test_trial_finds_nothing_where_rewards_are_those_of_compute_reward(env: Any) -> None:
     assert check_env(env) == []
-
-
-def test_only_one_answer_a_goal_or_one_for_all_is_taken() -> None:
-    def takes_many(answer: Any) -> bool:
-        return Asked(answer, "compute_reward").takes_many(*goals())
-
-    assert takes_many(lambda achieved, desired, info: achieved[..., 0] - desired[..., 1])
-    assert takes_many(lambda achieved, desired, info: np.full(achieved.shape[:-1], np.nan))
-    assert not takes_many(lambda achieved, desired, info: 0.0 if achieved.ndim == 1 else achieved[:, :1] * 0)
 
 
 class LaterOtherwise(Walk):

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,61 +70,6 @@ def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, whic
     assert not any(process.is_alive() for process in processes)
     with pytest.raises(ZooError, match="closed"):
         envs.step(np.zeros(5, np.int64))
-
-
-def test_time_in_which_all_processes_were_stopped_does_not_count() -> None:
-    """As when a laptop sleeps, or a job is suspended."""
-    program = f"""
-        import os, sys, time
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from test_hanging_envs import stepper
-        from scripted import Counting
-        import numpy as np
-
-        class Slow(Counting):
-            def step(self, action):
-                time.sleep(0.3)
-                return super().step(action)
-
-        envs = stepper(lambda: Slow(lengths=(9,)), 1, step_timeout=1.0)
-        envs.reset([0])
-        print("stepping", flush=True)
-        for _ in range(6):
-            envs.step(np.zeros(1, np.int64))
-        envs.close()
-        print("done", flush=True)
-    """
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "stepping\n"
-    os.killpg(child.pid, signal.SIGSTOP)
-    time.sleep(2.5)
-    os.killpg(child.pid, signal.SIGCONT)
-    output, errors = child.communicate(timeout=60)
-    assert output == "done\n", errors
-
-
-def test_replay_takes_the_time_that_it_takes() -> None:
-    class Slow(Counting):
-        def step(self, action: Any) -> Any:
-            time.sleep(0.05)
-            return super().step(action)
-
-    envs = stepper(Slow, 1, step_timeout=0.5)
-    envs.reset([0])
-    for _ in range(20):
-        shown = envs.step([0]).observations
-    again = stepper(Slow, 1, step_timeout=0.5)
-    again.load_state(envs.state())
-    assert np.array_equal(again.observations, shown)
-    envs.close()
-    again.close()
 
 
 @pytest.mark.parametrize("vectorization", ["auto", "sync", "native"])

@@ -30,29 +30,6 @@ def test_steps_are_those_of_gymnasiums_same_step_env(make: Any) -> None:
             assert_same(one, other)
 
 
-def test_spaces_of_an_env_and_its_own_generator_draw_different_numbers() -> None:
-    class Drawing(gym.Env[Any, Any]):
-        def __init__(self) -> None:
-            self.observation_space = gym.spaces.Discrete(1000)
-            self.action_space = gym.spaces.Discrete(1000)
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            super().reset(seed=seed)
-            return 0, {}
-
-        def step(self, action: Any) -> Any:
-            draws = {
-                self.action_space.sample(),
-                self.observation_space.sample(),
-                self.np_random.integers(1000),
-            }
-            return 0, float(len(draws)), False, False, {}
-
-    env = make_vec_env(Drawing, 1, seed=0)
-    env.reset()
-    assert np.mean([env.step([0])[1][0] for _ in range(50)]) > 2.9
-
-
 def test_actions_stay_as_the_caller_gave_them() -> None:
     class Greedy(Noisy):
         def step(self, action: Any) -> Any:

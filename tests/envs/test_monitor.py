@@ -121,14 +121,6 @@ def test_file_with_a_damaged_header_is_kept_and_another_one_begun(
     assert "0.monitor.csv.damaged" in line
 
 
-def test_what_a_checkpoint_counts_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: set[str] = set()
-    monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.readlink(f"/proc/self/fd/{file}")))
-    EpisodeMonitor(tmp_path / "monitor", 2).offsets()
-    names = ["", "monitor", "monitor/0.monitor.csv", "monitor/1.monitor.csv"]
-    assert synced >= {str(tmp_path / name) for name in names}
-
-
 def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ZooError, match=r"cannot write monitor files in .*file"):

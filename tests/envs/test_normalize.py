@@ -176,15 +176,6 @@ def test_next_step_env_has_the_return_statistics_of_a_same_step_one() -> None:
     assert same.normalizer.return_moments.var == pytest.approx(after.normalizer.return_moments.var)
 
 
-def test_frozen_statistics_stand_still() -> None:
-    env = make_vec_env("Pendulum-v1", 2, seed=0, normalize=True, training=False)
-    before = env.normalizer.state()["arrays"]
-    env.reset()
-    env.step(np.zeros((2, 1)))
-    after = env.normalizer.state()["arrays"]
-    assert all(np.array_equal(before[name], after[name]) for name in before)
-
-
 def test_stepper_gives_raw_values_and_the_normaliser() -> None:
     env = make_vec_env("Pendulum-v1", 2, normalize={"clip_obs": 5.0}, gamma=0.9)
     stepper = EnvStepper(env)
@@ -242,20 +233,6 @@ def test_workers_that_share_have_the_statistics_of_all_that_they_saw() -> None:
             assert_same_statistics(worker, alone)
 
 
-def test_what_a_worker_sees_counts_only_when_all_take_it_in_or_none_share_any_more() -> None:
-    sharing, alone, before = (Normalizer(DICT, gamma=0.0) for _ in range(3))
-    sharing.share()
-    for step in range(2):
-        see(sharing, *seen_by(0, step))
-        assert_same_statistics(sharing, before)
-        see(alone, *seen_by(0, step))
-    sharing.share_no_more()
-    assert_same_statistics(sharing, alone)
-    for each in (sharing, alone):
-        see(each, *seen_by(0, 2))
-    assert_same_statistics(sharing, alone)
-
-
 def test_state_survives_json_and_goes_on_identically() -> None:
     generator = np.random.default_rng(1)
     normalizer = Normalizer(VECTOR, NormalizeConfig(clip_reward=3.0), num_envs=2, gamma=0.8)
@@ -281,15 +258,6 @@ def test_damaged_state_is_reported() -> None:
     del state["arrays"]["observations.mean"]
     with pytest.raises(ZooError, match=r"damaged normalisation statistics.*observations\.mean"):
         Normalizer.from_state(state)
-
-
-def test_statistics_of_other_settings_are_not_gone_on_with() -> None:
-    space = spaces.Box(-1, 1, (2,))
-    state = Normalizer(space, NormalizeConfig(clip_obs=np.inf)).state()
-    Normalizer(space, NormalizeConfig(clip_obs=np.inf)).resume(state)
-    for config in (NormalizeConfig(), NormalizeConfig(clip_obs=np.inf, observations=False)):
-        with pytest.raises(ZooError, match="of other settings"):
-            Normalizer(space, config).resume(state)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from scripted import Counting, Noisy
+from scripted import Counting
 
 from zoo.envs import EnvStepper, make_vec_env
 from zoo.envs.sync_vec_env import InProcessVectorEnv
@@ -112,24 +112,6 @@ def test_longest_unfinished_episode_begins_with_the_last_reset() -> None:
         for _ in range(n):
             stepper.step(np.zeros(2, np.int64))
         assert stepper.longest_unfinished_episode() == n
-
-
-def test_dictionary_observations_and_their_ends_are_dicts_of_rows() -> None:
-    stepper = EnvStepper(own_env(3, Noisy))
-    observations = stepper.reset([0, 1, 2])
-    assert {key: (values.shape, values.dtype) for key, values in observations.items()} == {
-        "image": ((3, 3, 4), np.uint8),
-        "state": ((3, 3), np.float64),
-        "token": ((3,), np.int64),
-    }
-    while not (step := stepper.step(np.zeros((3, 2)))).finished.size:
-        pass
-    n = len(step.finished)
-    assert {key: values.shape for key, values in step.final_observations.items()} == {
-        "image": (n, 3, 4),
-        "state": (n, 3),
-        "token": (n,),
-    }
 
 
 def test_actions_of_a_discrete_space_begin_at_its_start() -> None:
@@ -249,17 +231,6 @@ def test_who_steps_what_a_wrapper_is_around_disturbs_its_stepper() -> None:
     assert not stepper.was_disturbed
     other.reset()
     assert stepper.was_disturbed
-
-
-def test_vector_environment_of_somebody_that_cannot_be_closed_is_told(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    class Clinging(gym.vector.SyncVectorEnv):
-        def close_extras(self, **kwargs: Any) -> None:
-            raise OSError("the simulator is gone")
-
-    EnvStepper(Clinging([Counting] * 2)).close()
-    assert capsys.readouterr().err == "zoo: Clinging: close() raised OSError: the simulator is gone\n"
 
 
 def test_episodes_that_are_begun_anew_count_from_nothing_and_stand_still_at_their_ends() -> None:

@@ -98,12 +98,6 @@ def test_bits_can_all_be_flipped_in_time() -> None:
     assert mean_return("Zoo/BitFlippingContinuous-v0", act_continuously) == 0.0
 
 
-def test_goal_rewards_are_computed_in_batches() -> None:
-    env: Any = gym.make("Zoo/BitFlipping-v0").unwrapped
-    goals = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
-    assert env.compute_reward(goals, np.array([0.0, 1.0]), {}).tolist() == [0.0, -1.0, -1.0]
-
-
 LIGHT = [env_id for env_id in HIDDEN if "Lander" not in env_id]
 
 
@@ -127,10 +121,3 @@ def test_only_velocities_are_hidden(env_id: str) -> None:
         assert steps[0][1:4] == steps[1][1:4]
         seen = [step[0] for step in steps]
     assert moved
-
-
-def test_their_time_limit_is_the_only_one() -> None:
-    env = gym.make("PendulumNoVel-v1", max_episode_steps=300)
-    env.reset(seed=0)
-    ends = [env.step(env.action_space.sample())[3] for _ in range(300)]
-    assert ends.index(True) == 299

@@ -142,13 +142,6 @@ def test_method_that_raises_is_the_callers_affair_and_nothing_ends(
     env.close()
 
 
-def test_package_that_rendering_in_a_worker_lacks_is_named() -> None:
-    envs = EnvStepper(workers(Obliging, 2))
-    with pytest.raises(ZooError, match="rendering needs a package: pygame is not installed"):
-        envs.render()
-    envs.close()
-
-
 @pytest.mark.parametrize("start_method", ["fork", "forkserver"])
 def test_raising_env_is_reported_with_its_own_traceback_index_seed_and_step(start_method: str) -> None:
     stepper = EnvStepper(workers(Failing, 4, start_method))
@@ -194,19 +187,6 @@ def test_what_cannot_be_sent_between_processes_is_left_out_of_infos() -> None:
         infos = env.step(np.zeros(2, dtype=np.int64))[4]
     assert infos["final_info"]["score"].tolist() == [20.0, 20.0]
     assert "lock" not in infos["final_info"]
-
-
-def test_maker_that_cannot_be_sent_is_reported() -> None:
-    import threading
-
-    lock = threading.Lock()
-
-    def make() -> Any:
-        return Counting() if lock else None
-
-    with pytest.raises(ZooError, match=r"cannot be sent to a worker process.*env\.start_method=fork"):
-        workers(make, 2, "forkserver")
-    workers(make, 2, "fork").close()
 
 
 def test_worker_that_hangs_at_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

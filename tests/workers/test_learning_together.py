@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any
 
@@ -198,22 +197,6 @@ def test_scalars_of_all_reach_the_first_and_what_it_resets_is_reset_everywhere()
     assert together(work) == [({"x": 2.0, "y": 7.0}, 0, 1, 14), ({}, 0, 1, 14)]
 
 
-def test_episodes_of_all_are_told_with_their_environment_and_by_the_clock_of_the_first() -> None:
-    def work(workers: Workers) -> Any:
-        model = algorithm("a2c", max_episode_steps=5)
-        assert model.envs is not None
-        model.envs.start += 1000.0 * workers.rank  # whose clocks started then
-        learn(model, workers, 70)
-        return [(each.env_index, each.seconds) for each in model.recent_episodes], model.n_episodes
-
-    (told, n_told), (others, n_others) = together(work)
-    assert {index for index, _ in told} == {0, 1}
-    assert n_told == len(told) >= 12
-    assert all(abs(seconds) < 600 for _, seconds in told)
-    assert not others
-    assert not n_others
-
-
 def test_signal_to_any_worker_is_heard_by_all() -> None:
     def work(workers: Workers) -> Any:
         model = algorithm("a2c")
@@ -226,43 +209,6 @@ def test_signal_to_any_worker_is_heard_by_all() -> None:
         return heard
 
     assert together(work) == [[False, True]] * 2
-
-
-def test_what_is_seen_at_a_barrier_is_in_the_checkpoint_after_it() -> None:
-    """Environments that can't be replayed are reset before a checkpoint; their first observations count."""
-
-    def made() -> Algorithm[Any]:
-        return algorithm("a2c", seed=3, n_steps=8, vectorization="native", normalize=True)
-
-    def on(model: Algorithm[Any], workers: Workers, *, barrier: bool = False) -> None:
-        model.learn(64, reset_num_timesteps=False)
-        if workers.is_first:
-            if barrier:
-                model.barrier()
-            workers.end()
-        else:
-            workers.follow(model.team.orders)
-
-    def ended(model: Algorithm[Any]) -> Any:
-        assert model.normalizer is not None
-        return numbers(model.program.state), model.normalizer.state()["arrays"]
-
-    def work(workers: Workers) -> Any:
-        model = made()
-        model.join(workers)
-        on(model, workers, barrier=True)
-        state = copy.deepcopy(model.state())
-        on(model, workers)
-        resumed = made()
-        resumed.join(workers)
-        resumed.load_state(state)
-        on(resumed, workers)
-        return [ended(model), ended(resumed)]
-
-    for (weights, statistics), (resumed_weights, resumed_statistics) in together(work):
-        assert statistics["observations.count"] == resumed_statistics["observations.count"]
-        for name, array in (weights | statistics).items():
-            assert np.array_equal(array, (resumed_weights | resumed_statistics)[name]), name
 
 
 def test_cores_are_divided_among_the_workers_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,12 +260,13 @@ class Workers:
         self._make_example = make_envs[0]
         self._example: Env | None = None
         self._finalizer = util.Finalize(self, _shut_down, (self.workers, self._owner), exitpriority=10)
-        with self._closed_on_failure():
+        with self.closed_on_failure():
             self._start(make_envs, n_workers or usable_cores(), start_method, life)
             self._read_spaces()
 
     @contextlib.contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
+    def closed_on_failure(self) -> Iterator[None]:
+        """End the workers if anything is raised in the block."""
         try:
             yield
         except BaseException:
@@ -282,7 +283,7 @@ class Workers:
     def use_arrays(self, arrays: StepArrays) -> StepArrays:
         """Lay arrays out in one block of shared memory, hand each worker its rows, and return them."""
         size = arrays.n_bytes
-        with self._closed_on_failure(), anonymous_memory(size) as file:
+        with anonymous_memory(size) as file:
             for worker in self.workers:
                 worker.connection.send((size, self.num_envs))
                 reduction.send_handle(worker.connection, file.fileno(), worker.process.pid)
@@ -535,4 +536,6 @@ class WorkersVectorEnv(SameStepVectorEnv):
     def __init__(
         self, make_envs: Sequence[Callable[[], Env]], *, seed: int | None = None, **options: Any
     ) -> None:
-        super().__init__(Workers(make_envs, **options), len(make_envs), seed=seed)
+        workers = Workers(make_envs, **options)
+        with workers.closed_on_failure():
+            super().__init__(workers, len(make_envs), seed=seed)

@@ -224,12 +224,6 @@ def test_state_that_allows_no_action_names_env_and_step(make: Any, options: dict
     envs.close()
 
 
-def test_choice_that_is_left_nothing_is_numbered() -> None:
-    envs = EnvStepper(make_vec_env(lambda: Closing(spaces.MultiDiscrete([5, 4, 3])), 2, check=False))
-    with pytest.raises(ZooError, match=r"allows no action for choice 1 of 3: its mask is all false there"):
-        stepped(envs, 4, [0, 0, 0])
-
-
 @pytest.mark.parametrize("mode", [None, *AutoresetMode])
 @pytest.mark.parametrize("make", [partial(AskedClosing, in_info=False), Closing], ids=["asked", "info"])
 def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make: Any) -> None:
@@ -344,17 +338,6 @@ def test_nested_masks_that_do_not_fit_are_refused(mask: Any, message: str) -> No
 GRID = spaces.MultiDiscrete([[2, 3], [4, 2]])
 
 
-def test_masks_of_choices_may_be_nested_too() -> None:
-    nested = [[[1, 0], np.array([0, 1, 1])], [(1, 0, 0, 1), [1, 1]]]
-    expected = [1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1]
-    for mask in (nested, expected, np.array(expected), [expected]):
-        assert flat_mask(mask, GRID).astype(int).tolist() == expected
-    several = spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.Box(0.0, 1.0), spaces.Discrete(2)))
-    listed = [[[1, 0], [0, 1, 1]], None, [1, 0]]
-    for mask in (listed, tuple(listed), [1, 0, 0, 1, 1, 1, 0]):
-        assert flat_mask(mask, several).astype(int).tolist() == [1, 0, 0, 1, 1, 1, 0]
-
-
 @pytest.mark.parametrize(
     "space", [*SPACES, PARTS, spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[1, 0], [2, 3]])]
 )
@@ -440,13 +423,6 @@ def test_masker_without_such_a_function_is_refused(name: str, message: str) -> N
         make_vec_env(Moving, 1, wrappers=[{"_target_": "ActionMasker", "action_mask_fn": name}])
 
 
-def test_envs_without_masks_have_none() -> None:
-    envs = EnvStepper(make_vec_env("CartPole-v1", 2))
-    envs.reset([0, 1])
-    step = envs.step([0, 0])
-    assert (envs.mask_size, envs.action_masks(), step.action_masks, step.final_action_masks) == (None,) * 4
-
-
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
@@ -464,12 +440,6 @@ def test_mask_that_holds_no_truth_is_refused(mask: Any, message: str) -> None:
     vector = make_vec_env(lambda: ActionMasker(env, lambda _: mask), 1, check=False)
     with pytest.raises(ZooError, match=message):
         EnvStepper(vector).reset()
-
-
-def test_mask_of_a_wrong_size_is_refused() -> None:
-    envs = make_vec_env(lambda: Asked(spaces.Discrete(N + 1)), check=False)
-    with pytest.raises(ZooError, match=r"env 0.*gave a mask of 12 actions; Discrete\(13\) takes 13"):
-        envs.reset(seed=0)
 
 
 def test_actions_that_cannot_be_masked_are_refused() -> None:

@@ -1,8 +1,10 @@
-"""Worker processes: the same results as in-process, and whatever happens to them is said in words."""
+"""Worker processes: the same results as in this one; that they fail, hang or lose their parent is told."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import textwrap
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import pytest
 from scripted import Counting, Failing, Noisy, assert_same
 
 from zoo.envs import EnvStepper, make_vec_env
+from zoo.envs.subproc import WorkersVectorEnv
 from zoo.errors import ZooError
 
 START_METHODS = ["fork", "forkserver", "spawn"]
@@ -274,3 +278,169 @@ def test_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     """
     _, errors = run(script, tmp_path).communicate(timeout=60)
     assert 'A script needs `if __name__ == "__main__":`' in errors
+
+
+class Hanging(Counting):
+    """Never comes back from a reset or a step of env 3 (that with seed 3); episodes of 2 steps."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__(lengths=(2,))
+        self.at = at
+        self.is_third = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.is_third = seed == 3 if seed is not None else self.is_third
+        self._hang(f"reset {self._episode + 1}")
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        self._hang(f"step {int(self._observation[1]) + 1} of episode {self._episode}")
+        return super().step(action)
+
+    def _hang(self, here: str) -> None:
+        while self.is_third and here == self.at:
+            time.sleep(1)
+
+
+def stepper(make: Any, n: int, **options: Any) -> EnvStepper:
+    return EnvStepper(
+        make_vec_env(
+            make, n, vectorization="workers", start_method="fork", check=False, **{"n_workers": 2, **options}
+        )
+    )
+
+
+def play(envs: EnvStepper, n_steps: int) -> None:
+    envs.reset(range(envs.num_envs))
+    for _ in range(n_steps):
+        envs.step(np.zeros(envs.num_envs, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("at", "n_steps", "which"),
+    [
+        ("reset 0", 0, r"env 3 \(seed 3\)"),
+        ("step 1 of episode 0", 1, r"env 3 \(step 1 after seed 3\)"),
+        ("reset 1", 2, r"env 3 \(step 2 after seed 3\)"),
+        ("step 2 of episode 1", 4, r"env 3 \(step 4 after seed 3\)"),
+    ],
+)
+def test_hanging_env_is_told_with_its_index_and_step(at: str, n_steps: int, which: str) -> None:
+    envs = stepper(lambda: Hanging(at), 5, step_timeout=0.4)
+    assert isinstance(envs.env, WorkersVectorEnv)
+    processes = [worker.process for worker in envs.env.engine.workers]
+    started = time.monotonic()
+    with pytest.raises(ZooError, match=rf"^{which} has not come back for 0\.4 s \(env\.step_timeout\)"):
+        play(envs, n_steps)
+    assert time.monotonic() - started < 4.0, "a worker that hangs is not asked to close"
+    assert not any(process.is_alive() for process in processes)
+    with pytest.raises(ZooError, match="closed"):
+        envs.step(np.zeros(5, np.int64))
+
+
+@pytest.mark.parametrize("vectorization", ["auto", "sync", "native"])
+def test_timeout_is_refused_where_a_step_cannot_be_given_up(vectorization: str) -> None:
+    with pytest.raises(ZooError, match=r"env\.step_timeout=5.*needs env\.vectorization=workers"):
+        make_vec_env("CartPole-v1", 2, vectorization=vectorization, step_timeout=5)
+
+
+SCRIPT = """
+import os, subprocess, sys, time
+import gymnasium as gym
+import numpy as np
+from zoo.envs import make_vec_env
+
+
+class Slow(gym.Env):
+    '''Owns a process, which ends when the environment is closed.'''
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self):
+        self.simulator = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {{}}
+
+    def step(self, action):
+        os.write(1, b"%d %d\\n" % (os.getpid(), self.simulator.pid))  # in one piece, as three write here
+        {sleep}
+        return np.zeros(1, np.float32), 0.0, False, False, {{}}
+
+    def close(self):
+        self.simulator.kill()
+        self.simulator.wait()
+
+
+if __name__ == "__main__":
+    env = make_vec_env(Slow, 3, vectorization="workers", n_workers=3, start_method={method!r}, check=False)
+    env.reset(seed=0)
+    env.step(np.zeros(3, dtype=np.int64))
+    print("all are idle", flush=True)
+    time.sleep(1000)
+"""
+
+METHODS = ["fork", "forkserver", "spawn"]
+
+
+@contextlib.contextmanager
+def parent(path: Path, sleep: str, method: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a process with three environments in workers; end whatever is left of them."""
+    path.write_text(SCRIPT.format(sleep=sleep, method=method))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(
+        [sys.executable, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def read_processes(process: subprocess.Popen[str]) -> list[tuple[int, int]]:
+    """Return a handle of each worker, and one of its environment's own process, once they are in a step."""
+    assert process.stdout is not None
+    lines = [process.stdout.readline().split() for _ in range(3)]
+    return [(os.pidfd_open(int(worker)), os.pidfd_open(int(simulator))) for worker, simulator in lines]
+
+
+def has_ended(handle: int, seconds: float = 10.0) -> bool:
+    ended = bool(select.select([handle], [], [], seconds)[0])
+    os.close(handle)
+    return ended
+
+
+def test_worker_whose_env_hangs_ends_when_the_parent_is_killed(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as all_at_once:  # each takes seconds
+        processes = [
+            all_at_once.enter_context(parent(tmp_path / f"{method}.py", "time.sleep(1000)", method))
+            for method in METHODS
+        ]
+        workers = [[worker for worker, _ in read_processes(process)] for process in processes]
+        for process in processes:
+            process.kill()
+        ended = [[has_ended(worker) for worker in own] for own in workers]
+    assert dict(zip(METHODS, ended, strict=True)) == dict.fromkeys(METHODS, [True] * 3)
+
+
+@pytest.mark.parametrize(
+    ("sleep", "method"), [("pass", "fork"), ("pass", "spawn"), ("time.sleep(0.5)", "forkserver")]
+)
+def test_environments_are_closed_when_the_parent_is_killed(sleep: str, method: str, tmp_path: Path) -> None:
+    with parent(tmp_path / "script.py", sleep, method) as process:
+        handles = read_processes(process)
+        if sleep == "pass":
+            assert process.stdout is not None
+            assert process.stdout.readline() == "all are idle\n"
+        process.kill()
+        for worker, simulator in handles:
+            assert has_ended(simulator), "a process that an environment owns is left behind"
+            assert has_ended(worker), "a worker goes on without its parent"

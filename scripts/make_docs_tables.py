@@ -33,7 +33,7 @@ from zoo.algorithms.registry import PRESETS, algorithm_class
 from zoo.commands.benchmark import published_of, published_scores
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED = REPOSITORY / "docs" / "measured"

@@ -27,8 +27,8 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 
+from zoo.envs.adapter import Step  # noqa: E402
 from zoo.envs.goals import GoalOutcomes  # noqa: E402
-from zoo.envs.step import Step  # noqa: E402
 from zoo.envs.toys import BitFlipping  # noqa: E402
 from zoo.envs.vec_env import make_vec_env  # noqa: E402
 from zoo.memory.columns import ColumnSpec, observation_spec, transform  # noqa: E402
@@ -198,8 +198,10 @@ def of_step(observations: Any, actions: Any, following: Any, ended: Any) -> Expe
     final = transform(lambda array: array[finished], following) if len(finished) else None
     none = np.zeros(n_envs, np.bool_)
     outcome = Step(
-        *(following, -np.ones(n_envs, np.float32), none, ended, finished, final, None, []),
+        *(following, -np.ones(n_envs, np.float32), none, ended),
         *(None, None, None, None),  # type: ignore[arg-type]
+        finished=finished,
+        final_observations=final,
     )
     return Experience({"observations": observations, "actions": actions}, observations, outcome)
 

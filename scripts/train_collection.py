@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from zoo.agents.agent_folder import read_agent, write_agent
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.files import atomic
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -26,7 +26,7 @@ _HOMES = {
     **dict.fromkeys(PRESETS.values(), "zoo.algorithms.presets"),
     "ExpertData": "zoo.memory.expert_data",
     "ZooError": "zoo.errors",
-    "check_env": "zoo.envs.trial",
+    "check_env": "zoo.envs.env_checker",
     "compose": "zoo.config.composing",
     "evaluate_policy": "zoo.training.evaluation",
     "make_vec_env": "zoo.envs.vec_env",
@@ -109,7 +109,7 @@ NAMES_ELSEWHERE = {
     "EvalCallback": "zoo.training.callbacks.EvalCallback",
     "CheckpointCallback": "zoo.training.checkpoint.CheckpointCallback",
     "BaseCallback": "zoo.algorithms.callback.Callback",
-    "ActionMasker": "zoo.envs.action_masks.ActionMasker",
+    "ActionMasker": "zoo.envs.masks.ActionMasker",
 }
 """What others import from the top of their package, and what is meant here."""
 

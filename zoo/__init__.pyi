@@ -51,7 +51,7 @@ from zoo.algorithms.trpo import TRPOConfig
 from zoo.config.composing import compose as compose
 from zoo.config.fields import Schedule
 from zoo.envs.config import EnvConfig
-from zoo.envs.trial import check_env as check_env
+from zoo.envs.env_checker import check_env as check_env
 from zoo.envs.vec_env import make_vec_env as make_vec_env
 from zoo.errors import ZooError as ZooError
 from zoo.memory.config import MemoryConfig

@@ -18,7 +18,7 @@ import zoo
 from zoo import A2C, PPO1, PPO2, TRPO, evaluate_policy, make_vec_env
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.envs import EnvStepper, check_env
-from zoo.envs.action_toys import ARM_AND_BITS
+from zoo.envs.toys import ARM_AND_BITS
 from zoo.errors import ZooError
 
 TUPLE = spaces.Tuple(

@@ -15,7 +15,7 @@ from zoo.algorithms.gail import GAIL
 from zoo.algorithms.ppo2 import PPO2
 from zoo.cli import status_of
 from zoo.envs.config import EnvConfig
-from zoo.envs.ids import task_name
+from zoo.envs.registry import task_name
 from zoo.errors import ZooWarning
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import write_expert

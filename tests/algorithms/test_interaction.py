@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import Logged
 
 from zoo.algorithms.interaction import Interaction, envs_for
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
-from zoo.envs.stepper import EnvStepper
 
 
 def next_step_envs(*lengths: int) -> EnvStepper:

@@ -14,8 +14,8 @@ from gymnasium.vector import SyncVectorEnv
 from zoo import A2C, ACER, ARS, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
 from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback, Training
-from zoo.envs.in_process import InProcessVectorEnv
 from zoo.envs.normalize import VecNormalize
+from zoo.envs.sync_vec_env import InProcessVectorEnv
 from zoo.errors import NotFiniteError
 from zoo.training.evaluation import evaluate
 

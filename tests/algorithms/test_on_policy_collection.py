@@ -15,7 +15,7 @@ from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
 from zoo import A2C, PPO1, PPO2, TRPO, make_vec_env
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
-from zoo.envs.in_process import InProcessVectorEnv
+from zoo.envs.sync_vec_env import InProcessVectorEnv
 
 N_STEPS, N_ENVS = 11, 3
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -12,11 +11,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from zoo.envs import ActionMasker, EnvStepper, check_env, make_vec_env
-from zoo.envs.action_masks import allowed_action, flat_mask
-from zoo.envs.composite_spaces import leaf_spaces, leaves
-from zoo.envs.in_process import InProcessVectorEnv
-from zoo.envs.spaces import choice_sizes, mask_size
+from zoo.envs import ActionMasker, EnvStepper, make_vec_env
+from zoo.envs.masks import allowed_action, flat_mask
+from zoo.envs.spaces import choice_sizes, leaf_spaces, leaves, mask_size
+from zoo.envs.sync_vec_env import InProcessVectorEnv
 from zoo.errors import ZooError
 
 WORKERS: dict[str, Any] = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}
@@ -110,26 +108,11 @@ def test_masks_in_infos_of_other_vector_envs(mode: AutoresetMode) -> None:
     assert_masks_are_those_of_the_observations(EnvStepper(others))
 
 
-def test_final_mask_that_nobody_can_ask_for_allows_everything() -> None:
-    envs = EnvStepper(SyncVectorEnv([Asked] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
-    envs.reset([0, 1])
-    steps = [envs.step([2, 2]) for _ in range(8)]
-    assert all(np.array_equal(step.action_masks, step.observations) for step in steps)
-    assert all(step.final_action_masks.all() for step in steps if len(step.finished))
-
-
 @pytest.mark.parametrize("make", [Asked, lambda: Telling(in_info=True)], ids=["method", "info"])
 def test_masks_of_environments_in_other_processes(make: Any) -> None:
     assert_masks_are_those_of_the_observations(
         EnvStepper(AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.DISABLED))
     )
-
-
-def test_masks_of_one_environment_alone_in_another_process() -> None:
-    envs = EnvStepper(AsyncVectorEnv([Asked]))
-    shown = envs.reset([7])
-    assert np.array_equal(envs.action_masks(), shown)
-    envs.close()
 
 
 class Vectorised(VectorEnv[Any, Any, Any]):
@@ -176,11 +159,6 @@ def test_vector_env_may_say_all_masks_itself() -> None:
             assert step.final_action_masks.all()
 
 
-def test_mask_of_a_wrong_size_in_another_vector_env_is_refused() -> None:
-    with pytest.raises(ZooError, match=r"^env 0 .*gave a mask of 13 actions; Discrete\(12\) takes 12"):
-        EnvStepper(Vectorised(lengthened=1)).reset([0, 1])
-
-
 # Masks that are ignored
 
 
@@ -195,21 +173,6 @@ def test_masks_can_be_ignored(make: Any, options: dict[str, Any]) -> None:
     assert all(step.action_masks is step.final_action_masks is None for step in steps)
     assert envs.env.unwrapped.get_attr("asked") == (0, 0)
     envs.close()
-
-
-def test_masks_of_other_vector_envs_can_be_ignored() -> None:
-    for other in (SyncVectorEnv([lambda: Telling(in_info=True)] * 2), Vectorised()):
-        other.mask_actions = False  # type: ignore[attr-defined]
-        envs = EnvStepper(other)
-        envs.reset([0, 1])
-        assert envs.step([2, 2]).action_masks is envs.mask_size is None
-
-
-def test_masks_that_make_no_sense_can_be_ignored() -> None:
-    box = spaces.Box(-1.0, 1.0, (2,))
-    envs = EnvStepper(make_vec_env(lambda: Asked(box), 2, mask_actions=False))
-    envs.reset([0, 1])
-    assert envs.step(np.zeros((2, 2))).action_masks is None
 
 
 # Masks that allow nothing
@@ -261,24 +224,6 @@ def test_state_that_allows_no_action_names_env_and_step(make: Any, options: dict
     envs.close()
 
 
-def test_one_of_several_states_that_allows_no_action_is_enough() -> None:
-    envs = EnvStepper(InProcessVectorEnv([lambda: Telling(in_info=True), Closing]))
-    with pytest.raises(ZooError, match=r"^env 1 \(step 3 after seed 8\) allows no action"):
-        stepped(envs, 4)
-
-
-def test_choice_that_is_left_nothing_is_numbered() -> None:
-    envs = EnvStepper(make_vec_env(lambda: Closing(spaces.MultiDiscrete([5, 4, 3])), 2, check=False))
-    with pytest.raises(ZooError, match=r"allows no action for choice 1 of 3: its mask is all false there"):
-        stepped(envs, 4, [0, 0, 0])
-
-
-def test_state_in_another_vector_env_that_allows_no_action_names_env_and_step() -> None:
-    envs = EnvStepper(SyncVectorEnv([lambda: Telling(in_info=True), Closing]))
-    with pytest.raises(ZooError, match=r"^env 1 \(step 3 of its episode\) allows no action"):
-        stepped(envs, 4)
-
-
 @pytest.mark.parametrize("mode", [None, *AutoresetMode])
 @pytest.mark.parametrize("make", [partial(AskedClosing, in_info=False), Closing], ids=["asked", "info"])
 def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make: Any) -> None:
@@ -298,38 +243,6 @@ def test_end_of_a_game_need_allow_nothing_but_a_time_limit_must(mode: Any, make:
     if not nobody_asked:
         with pytest.raises(ZooError, match=r"^env 0 \(step 3 .* allows no action"):
             stepped(envs("cut"), 4)
-
-
-class Raising(Telling):
-    """Can't be asked once its episode is over; a time limit or a step before it can."""
-
-    def step(self, action: Any) -> Any:
-        *rest, truncated, info = super().step(action)
-        self._is_over = rest[-1]
-        return *rest, truncated, {} if self._is_over else info
-
-    def reset(self, **options: Any) -> Any:
-        self._is_over = False
-        return super().reset(**options)
-
-
-class AskedRaising(Raising):
-    def action_masks(self) -> Any:
-        if self._is_over:
-            raise IndexError("there is no card left")
-        return self._mask
-
-
-@pytest.mark.parametrize("mode", [None, *AutoresetMode])
-@pytest.mark.parametrize("make", [AskedRaising, lambda: Raising(in_info=True)], ids=["method", "info"])
-def test_nobody_asks_for_a_mask_where_the_episode_is_over(mode: Any, make: Any) -> None:
-    if mode is None:
-        envs = EnvStepper(make_vec_env(make, 2))
-    else:
-        envs = EnvStepper(SyncVectorEnv([make] * 2, autoreset_mode=mode))
-    steps = stepped(envs, 30)
-    assert sum(int(step.terminated.sum()) for step in steps) > 2
-    assert all(step.action_masks.any(-1).all() for step in steps)
 
 
 # Masks that come too late, or not always
@@ -355,38 +268,6 @@ def test_masks_that_begin_with_the_first_step_are_refused(options: dict[str, Any
     envs.close()
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_masks_of_other_vector_envs_that_begin_with_the_first_step_are_refused(mode: Any) -> None:
-    makers = [lambda: Telling(), lambda: Late(in_info=True)]
-    envs = EnvStepper(SyncVectorEnv(makers, autoreset_mode=mode))
-    with pytest.raises(ZooError, match=rf"^env 1 \(step 1 of its episode\) {TOO_LATE}"):
-        stepped(envs, 1)
-
-
-def test_masks_that_begin_with_the_first_step_can_be_ignored() -> None:
-    others = SyncVectorEnv([lambda: Late(in_info=True)] * 2)
-    others.mask_actions = False  # type: ignore[attr-defined]
-    for given in (others, make_vec_env(lambda: Late(in_info=True), 2, mask_actions=False)):
-        assert all(step.action_masks is None for step in stepped(EnvStepper(given), 3))
-
-
-def test_masks_that_begin_with_the_first_step_are_found_by_a_check() -> None:
-    with pytest.raises(ZooError, match=TOO_LATE):
-        check_env(lambda: Late(in_info=True))
-    assert check_env(lambda: Late(in_info=True), mask_actions=False) == []
-
-
-def test_masks_of_actions_that_have_none_are_refused_in_a_step_too() -> None:
-    class LateBox(Moving):
-        action_space: Any = spaces.Box(-1.0, 1.0, (2,))
-
-        def step(self, action: Any) -> Any:
-            return *super().step(action)[:4], {"action_mask": np.ones(2)}
-
-    with pytest.raises(ZooError, match=r"actions of Box\(2,\) float32 cannot be masked"):
-        stepped(EnvStepper(make_vec_env(LateBox, 2, check=False)), 1, np.zeros(2))
-
-
 class Silent(Telling):
     """Tells no mask with a reset if ``with_reset`` says so, and none with the second step."""
 
@@ -404,19 +285,6 @@ class Silent(Telling):
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_one_mask_that_is_left_out_is_missed(ours: bool) -> None:
-    """Gymnasium's arrays of infos have a mask of zeros there."""
-    made = SyncVectorEnv([lambda: Telling(in_info=True), lambda: Silent()])
-    if ours:
-        made = InProcessVectorEnv([lambda: Telling(in_info=True), lambda: Silent()])  # type: ignore[assignment]
-    envs = EnvStepper(made)
-    with pytest.raises(
-        ZooError, match=r"^env 1 \(step 2 .*gave no `action_mask` in its info, but did before"
-    ):
-        stepped(envs, 2)
-
-
-@pytest.mark.parametrize("ours", [True, False])
 def test_one_mask_that_is_left_out_of_the_reset_is_missed(ours: bool) -> None:
     for silent in (0, 1):
         makers = [lambda: Telling(in_info=True)] * 2
@@ -424,21 +292,6 @@ def test_one_mask_that_is_left_out_of_the_reset_is_missed(ours: bool) -> None:
         envs = EnvStepper(InProcessVectorEnv(makers) if ours else SyncVectorEnv(makers))
         with pytest.raises(ZooError, match=rf"^env {silent} .*gave no `action_mask` .*, but others did"):
             envs.reset([7, 8])
-
-
-def test_that_actions_have_no_masks_comes_before_that_one_is_left_out() -> None:
-    box = spaces.Box(-1.0, 1.0, (2,))
-    envs = InProcessVectorEnv([lambda: Telling(box), lambda: Telling(box, in_info=True)])
-    with pytest.raises(ZooError, match=r"actions of Box\(2,\) float32 cannot be masked"):
-        envs.reset(seed=0)
-
-
-def test_masks_that_were_there_before_are_missed() -> None:
-    others = EnvStepper(SyncVectorEnv([lambda: Silent()] * 2))
-    ours = EnvStepper(make_vec_env(lambda: Silent(), 2, check=False))
-    for envs in (ours, others):
-        with pytest.raises(ZooError, match=r"^env 0 .*gave no `action_mask` in its info, but did before"):
-            stepped(envs, 2)
 
 
 # Nested masks, and actions that they allow
@@ -461,12 +314,6 @@ def test_masks_of_parts_may_be_nested_as_the_action_is() -> None:
     assert flat_mask({"arm": (None, None), "bits": [1, 0, 0, 1]}, PARTS).sum() == 10
 
 
-def test_list_of_masks_may_hold_one_number_for_a_part_with_one_alternative() -> None:
-    parts = (spaces.Discrete(1), spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,)))
-    assert flat_mask([1, [1, 0, 1], None], spaces.Tuple(parts)).astype(int).tolist() == [1, 1, 0, 1]
-    assert flat_mask([1, 1, 0, 1], spaces.Tuple(parts)).astype(int).tolist() == [1, 1, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
@@ -479,8 +326,8 @@ def test_list_of_masks_may_hold_one_number_for_a_part_with_one_alternative() -> 
             r"a mask of 3 for choice 1 of MultiDiscrete\(\[2, 3\]\), which has 2",
         ),
         ({"gear": [np.ones(2), np.ones(2), [1]]}, r"masks for 3 choices; MultiDiscrete\(\[2, 3\]\) has 2"),
-        ({"arm": {"hand": [1, 1, 1]}}, r"a dictionary of masks for Tuple\(.*its parts have no names"),
-        (([1, 1, 1], None), r"2 masks in a row for Dict\(.*; name its parts in a dictionary"),
+        ({"arm": {"hand": [1, 1, 1]}}, r"Tuple\(.* takes its masks nested as it is, not in a dict"),
+        (([1, 1, 1], None), r"Dict\(.* takes its masks nested as it is, not in a tuple"),
     ],
 )
 def test_nested_masks_that_do_not_fit_are_refused(mask: Any, message: str) -> None:
@@ -489,33 +336,6 @@ def test_nested_masks_that_do_not_fit_are_refused(mask: Any, message: str) -> No
 
 
 GRID = spaces.MultiDiscrete([[2, 3], [4, 2]])
-
-
-@pytest.mark.parametrize(
-    ("mask", "space", "message"),
-    [
-        ([np.ones(3), [1, 0]], spaces.MultiDiscrete([2, 3]), "a mask of 3 for choice 1 of"),
-        ([[1, 0], [1, 1, 1, 0]], spaces.MultiDiscrete([2, 3]), "a mask of 4 for choice 2 of .*, which has 3"),
-        ([[1, 1], [1, 1], [1, 1]], spaces.MultiDiscrete([2, 3, 1]), "a mask of 2 for choice 2 of"),
-        ([[1, 1, 1], [1, 1, 1]], spaces.MultiBinary(3), r"masks for 2 choices; MultiBinary\(3\) has 3"),
-        ([[[1, 0], [0, 1, 1, 0]], [[1, 0, 0], [1, 1]]], GRID, "a mask of 4 for choice 2 of"),
-    ],
-)
-def test_choices_whose_masks_have_wrong_lengths_are_named(mask: Any, space: Any, message: str) -> None:
-    """Though together they may be as long as all choices are."""
-    with pytest.raises(ZooError, match=message):
-        flat_mask(mask, space)
-
-
-def test_masks_of_choices_may_be_nested_too() -> None:
-    nested = [[[1, 0], np.array([0, 1, 1])], [(1, 0, 0, 1), [1, 1]]]
-    expected = [1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1]
-    for mask in (nested, expected, np.array(expected), [expected]):
-        assert flat_mask(mask, GRID).astype(int).tolist() == expected
-    several = spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.Box(0.0, 1.0), spaces.Discrete(2)))
-    listed = [[[1, 0], [0, 1, 1]], None, [1, 0]]
-    for mask in (listed, tuple(listed), [1, 0, 0, 1, 1, 1, 0]):
-        assert flat_mask(mask, several).astype(int).tolist() == [1, 0, 0, 1, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -595,55 +415,12 @@ def test_masker_asks_a_function_or_a_method_by_name(function: Any, expected: lis
             "ActionMasker: Moving has no method `valid_move`; a function of a module is",
         ),
         (f"{__name__}.evenness", "has no function `evenness`"),
-        ("os.", "`os.` is neither a method's name nor a function's"),
-        ("my module.evens", "neither a method's name nor a function's"),
-        ("1.5", "neither a method's name nor a function's"),
-        (".evens", "neither a method's name nor a function's"),
         ("no_such_module.evens", "ActionMasker: no_such_module.evens: No module named 'no_such_module'"),
     ],
 )
 def test_masker_without_such_a_function_is_refused(name: str, message: str) -> None:
     with pytest.raises(ZooError, match=message):
         make_vec_env(Moving, 1, wrappers=[{"_target_": "ActionMasker", "action_mask_fn": name}])
-
-
-def test_masker_imports_nothing_whose_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    for module in ("masks_here", "masks of it", "77"):
-        (tmp_path / f"{module}.py").write_text(
-            f"import pathlib; pathlib.Path({str(tmp_path)!r}, 'ran').touch()"
-        )
-    for name in ("masks_here.", "masks of it.f", "77.5"):
-        with pytest.raises(ZooError, match="neither a method's name"):
-            ActionMasker(Moving(), name)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_each_mask_is_asked_for_once() -> None:
-    envs = EnvStepper(make_vec_env(Asked, 1, check=False))
-    envs.reset([0])
-    steps = [envs.step([2]) for _ in range(20)]
-    n_cut = sum(int(step.truncated.sum()) for step in steps)
-    for _ in range(3):
-        envs.action_masks()
-    assert envs.env.get_attr("asked") == (1 + 20 + n_cut,)
-    assert 0 < n_cut < sum(len(step.finished) for step in steps)
-
-
-def test_masks_stay_as_they_were_given() -> None:
-    envs = EnvStepper(make_vec_env(Asked, 2, check=False))
-    envs.reset([0, 1])
-    masks = envs.step([2, 2]).action_masks
-    kept = masks.copy()
-    envs.step([2, 2])
-    assert np.array_equal(masks, kept)
-
-
-def test_envs_without_masks_have_none() -> None:
-    envs = EnvStepper(make_vec_env("CartPole-v1", 2))
-    envs.reset([0, 1])
-    step = envs.step([0, 0])
-    assert (envs.mask_size, envs.action_masks(), step.action_masks, step.final_action_masks) == (None,) * 4
 
 
 @pytest.mark.parametrize(
@@ -663,34 +440,6 @@ def test_mask_that_holds_no_truth_is_refused(mask: Any, message: str) -> None:
     vector = make_vec_env(lambda: ActionMasker(env, lambda _: mask), 1, check=False)
     with pytest.raises(ZooError, match=message):
         EnvStepper(vector).reset()
-
-
-def test_mask_of_ones_and_zeros_of_any_type_is_one() -> None:
-    for dtype in (np.int8, np.float32, np.uint64, np.bool_):
-        assert flat_mask(np.array([0, 1, 1], dtype), spaces.Discrete(3)).tolist() == [False, True, True]
-
-
-def test_mask_of_a_wrong_size_is_refused() -> None:
-    envs = make_vec_env(lambda: Asked(spaces.Discrete(N + 1)), check=False)
-    with pytest.raises(ZooError, match=r"env 0.*gave a mask of 12 actions; Discrete\(13\) takes 13"):
-        envs.reset(seed=0)
-
-
-def test_env_whose_mask_is_wrong_at_the_end_of_an_episode_is_named_once() -> None:
-    class Narrowing(Asked):
-        def action_masks(self) -> Any:
-            return super().action_masks()[: -1 if self._n_steps == 4 else None]
-
-    envs = EnvStepper(make_vec_env(lambda: Narrowing(spaces.Discrete(N)), check=False))
-    envs.reset([0])
-
-    def play() -> None:
-        for _ in range(40):
-            envs.step([0])
-
-    with pytest.raises(ZooError, match=r"gave a mask of 11 actions") as raised:
-        play()
-    assert str(raised.value).count("env 0") == 1
 
 
 def test_actions_that_cannot_be_masked_are_refused() -> None:

@@ -10,9 +10,7 @@ import pytest
 
 import zoo
 from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.atari import FireOnReset, LifeLoss, preprocessed
-from zoo.envs.config import AtariConfig
-from zoo.envs.wrappers import find_wrapper
+from zoo.envs.atari import LifeLoss
 from zoo.errors import ZooError
 
 pytest.importorskip("ale_py")
@@ -30,15 +28,6 @@ def played(env: Any, n_steps: int) -> tuple[list[Any], EnvStepper]:
         step = stepper.step(generator.integers(0, 4, env.num_envs))
         steps.append(step)
     return steps, stepper
-
-
-def test_observations_are_four_grey_frames() -> None:
-    env = make_vec_env("ALE/Breakout-v5", 2, seed=0)
-    assert env.single_observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    observations, _ = env.reset()
-    assert observations.dtype == np.uint8
-    assert (observations[:, :2] == 0).all()
-    assert (observations[:, 3] > 0).any()
 
 
 def test_frames_are_those_of_stable_baselines() -> None:
@@ -80,29 +69,6 @@ def test_returns_are_summed_before_rewards_are_clipped() -> None:
     assert (np.sign(raw) == signs).all()
 
 
-@pytest.mark.parametrize("wrapper", ["gymnasium.Wrapper", "gymnasium.wrappers.RecordEpisodeStatistics"])
-def test_wrappers_of_the_users_own_leave_the_records_of_games_as_they_are(wrapper: str) -> None:
-    plain, _ = played(make_vec_env(BREAKOUT, 1), 400)
-    wrapped, _ = played(make_vec_env(BREAKOUT, 1, wrappers=[wrapper], check=False), 400)
-    ours, theirs = (
-        [(e.episode_return, e.length) for step in steps for e in step.episodes] for steps in (wrapped, plain)
-    )
-    assert ours == theirs
-    assert len(ours) >= 1
-
-
-def test_whole_games_end_episodes_if_so_wanted() -> None:
-    env = make_vec_env(BREAKOUT, 1, atari={"terminal_on_life_loss": False, "fire_on_reset": False})
-    assert find_wrapper(env.envs[0], LifeLoss) is None
-    assert find_wrapper(env.envs[0], FireOnReset) is None
-
-
-def test_the_first_reset_starts_a_game_also_without_a_seed() -> None:
-    game = LifeLoss(gym.make(BREAKOUT))
-    game.reset()
-    assert game.unwrapped.ale.lives() == 5  # type: ignore[attr-defined]
-
-
 def test_a_seed_starts_a_new_game_even_after_a_lost_life() -> None:
     env = make_vec_env(BREAKOUT, 1)
     first, _ = env.reset(seed=5)
@@ -128,12 +94,6 @@ def test_time_limit_counts_steps_and_not_frames() -> None:
     assert [i for i, step in enumerate(steps) if step.truncated[0]] == [29, 59]
 
 
-def test_games_can_be_had_without_preprocessing() -> None:
-    env = make_vec_env("ALE/Pong-v5", 1, atari=False)
-    assert env.single_observation_space.shape == (210, 160, 3)
-    assert make_vec_env("ALE/Pong-v5", 1, kwargs={"obs_type": "ram"}).single_observation_space.shape == (128,)
-
-
 @pytest.mark.parametrize(
     ("env", "repeat_probability"),
     [
@@ -156,14 +116,6 @@ def test_a_game_is_one_by_each_of_its_ids(env: str, repeat_probability: float) -
     assert (arguments["frameskip"], arguments["repeat_action_probability"]) == (1, repeat_probability)
 
 
-@pytest.mark.parametrize(
-    "env", ["CartPole-v1", "Taxi-v4", "FrozenLake-v1", "my_module:Pong-v9", "Nowhere-v4"]
-)
-def test_what_is_no_game_is_taken_for_none(env: str) -> None:
-    config = zoo.compose("train", ["algo=ppo2", f"env={env}", "tuned=none"])
-    assert (config.policy.name, config.callbacks.eval.deterministic) == ("MlpPolicy", True)
-
-
 @pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])
 @pytest.mark.parametrize(
     ("options", "named"),
@@ -181,14 +133,6 @@ def test_argument_that_the_preprocessing_decides_is_refused_by_name(
 ) -> None:
     with pytest.raises(ZooError, match=named):
         make_vec_env("ALE/Pong-v5", 1, **options, **where)
-
-
-def test_emulators_arguments_are_taken() -> None:
-    plain = make_vec_env("ALE/Pong-v5", 1, atari=False, kwargs={"frameskip": 8, "obs_type": "grayscale"})
-    assert plain.single_observation_space.shape == (210, 160)
-    assert plain.envs[0].unwrapped.spec.kwargs["frameskip"] == 8
-    sticky = make_vec_env("ALE/Pong-v5", 1, kwargs={"repeat_action_probability": 0.1})
-    assert sticky.envs[0].unwrapped.spec.kwargs["repeat_action_probability"] == 0.1
 
 
 @pytest.mark.parametrize("where", [{}, {"vectorization": "native"}])
@@ -242,28 +186,3 @@ def test_last_life_ends_an_episode_only_with_the_game() -> None:
     game = LifeLoss(Written([3, 3, 2, 2, 1, 0, 0]))
     game.reset()
     assert [game.step(0)[2] for _ in range(6)] == [False, True, False, True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("meanings", "waits"),
-    [
-        (["NOOP", "FIRE", "RIGHT"], True),
-        (["NOOP", "FIRE"], False),
-        (["NOOP", "UP", "DOWN"], False),
-    ],
-)
-def test_game_waits_for_fire_if_there_is_another_button_to_press_then(
-    meanings: list[str], waits: bool
-) -> None:
-    game = gym.make(BREAKOUT)
-    game.unwrapped.get_action_meanings = lambda: meanings  # type: ignore[attr-defined]
-    assert (find_wrapper(preprocessed(game, AtariConfig(), None), FireOnReset) is not None) == waits
-
-
-def test_games_leave_one_thread_to_opencv() -> None:
-    """Many run side by side."""
-    import cv2
-
-    cv2.setNumThreads(3)
-    make_vec_env("ALE/Pong-v5", 1)
-    assert cv2.getNumThreads() == 1

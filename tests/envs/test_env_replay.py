@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from gymnasium import spaces
 from gymnasium.wrappers import DtypeObservation
 from scripted import Counting, Noisy, assert_same
 
-from zoo.envs import EnvStepper, action_log, make_vec_env
-from zoo.envs.action_log import INITIAL_CAPACITY, ActionLog
+from zoo.envs import EnvStepper, make_vec_env, replay
 from zoo.envs.atari import LifeLoss
+from zoo.envs.env_group import EnvGroup
+from zoo.envs.replay import ActionLog
+from zoo.envs.sync_vec_env import StepArrays
 from zoo.envs.wrappers import EpisodeStatistics
 from zoo.errors import ZooError
 
@@ -199,19 +202,6 @@ def test_first_episode_end_after_enough_steps_is_followed_by_the_next_seed() -> 
     assert envs.state()["envs"]["n_actions"] == [2]
 
 
-def test_seed_of_a_reset_begins_a_new_sequence() -> None:
-    runs = []
-    for _ in range(2):
-        envs = stepper(Seeded, 1, reseed_every=1)
-        envs.reset([9])
-        envs.step([0])
-        envs.reset([5])
-        walked(envs, [[0]] * 6)
-        runs.append(envs.env.get_attr("seeds")[0][1:])
-    assert runs[0] == runs[1]
-    assert runs[0][0] == 5
-
-
 def test_life_lost_is_not_followed_by_a_seed() -> None:
     class Lives(Seeded):
         """A game of two lives, of three steps each."""
@@ -228,18 +218,6 @@ def test_life_lost_is_not_followed_by_a_seed() -> None:
     records = [record for step in range(12) for record in envs.step([0]).episodes]
     assert [seed is None for seed in envs.env.get_attr("seeds")[0]] == [False, False, False]
     assert [(record.episode_return, record.length) for record in records] == [(21.0, 6), (21.0, 6)]
-
-
-@pytest.mark.parametrize(("renew", "made"), [(True, 4), (False, 1)])
-def test_renewed_env_is_made_anew_with_each_seed_but_the_first(renew: bool, made: int) -> None:
-    class Renewed(Seeded):
-        made = 0
-
-    envs = stepper(Renewed, 1, reseed_every=3, renew=renew)
-    envs.reset([5])
-    for _ in range(9):
-        envs.step([0])
-    assert Renewed.made == made
 
 
 def test_envs_known_to_keep_the_past_are_renewed() -> None:
@@ -296,21 +274,6 @@ def test_env_that_ignores_its_seed_is_named_and_its_episode_cut(where: dict[str,
     again.close()
 
 
-def test_episode_that_was_cut_below_a_wrapper_counts_from_nothing() -> None:
-    options = {"nan_check": True}
-    envs = stepper(Careless, 2, **options)
-    envs.reset([0, 1])
-    walked(envs, [[1] * 2] * 3)
-    state = envs.state()
-    again = stepper(Careless, 2, **options)
-    with pytest.warns(UserWarning, match="env 1 came out different"):
-        again.load_state(state)
-    assert again.longest_unfinished_episode() == 3
-    records = [record for step in range(5) for record in again.step([1] * 2).episodes]
-    found = [(record.env_index, record.episode_return, record.length) for record in records]
-    assert found == [(0, 5.0, 5), (1, 5.0, 5)]
-
-
 def test_returns_of_an_episode_that_was_cut_are_not_those_that_rewards_are_divided_by() -> None:
     envs = stepper(Careless, 3, normalize=True)
     envs.reset([0, 1, 2])
@@ -321,36 +284,6 @@ def test_returns_of_an_episode_that_was_cut_are_not_those_that_rewards_are_divid
     with pytest.warns(UserWarning, match="env 1 came out different"):
         envs.load_state(state)
     assert envs.normalizer.returns.tolist() == [5.0, 0.0, 5.0]
-
-
-def test_env_that_refuses_an_action_of_the_replay_is_cut() -> None:
-    class Refusing(Careless):
-        refuses = False
-
-        def step(self, action: Any) -> Any:
-            if self.refuses and self.np_random_seed == 0:
-                raise ValueError("not now")
-            return super().step(action)
-
-    envs = stepper(Refusing, 2)
-    envs.reset([0, 2])
-    envs.step([1, 1])
-    state = envs.state()
-    Refusing.refuses = True
-    with pytest.warns(UserWarning, match="env 0 came out different"):
-        assert stepper(Refusing, 2).load_state(state) == [0]
-
-
-def test_nan_in_observations_and_rewards_is_equal_to_itself() -> None:
-    class Broken(Careless):
-        def step(self, action: Any) -> Any:
-            super().step(action)
-            return np.array([np.nan, 1.0]), np.nan, False, False, {}
-
-    envs = stepper(Broken, 1)
-    envs.reset([0])
-    envs.step([1])
-    assert stepper(Broken, 1).load_state(envs.state()) == []
 
 
 def test_no_episode_is_written_twice(tmp_path: Path) -> None:
@@ -386,82 +319,67 @@ def stepper_of_three_actions() -> EnvStepper:
     return envs
 
 
-def test_state_before_the_first_reset_can_be_loaded() -> None:
-    state = stepper("CartPole-v1", 2, seed=3).state()
-    assert state["envs"]["returns"].tolist() == [0.0, 0.0]
-    envs = stepper("CartPole-v1", 2)
-    assert envs.load_state(state) == []
-    envs.reset([0, 1])
+class Told(Counting):
+    """Shows what it is told, and the episode's steps."""
+
+    told = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(lengths=(9,))
+        plain = self.observation_space
+        self.observation_space: Any = spaces.Dict({"steps": plain, "told": spaces.Box(-9.0, 9.0, (1,))})
+
+    def _shown(self) -> Any:
+        return {"steps": super()._shown() * [0, 1], "told": np.full(1, self.told, np.float32)}
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: make_vec_env("CartPole-v1", 2, vectorization="native"),
-        lambda: gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2),
-        lambda: gym.wrappers.vector.RecordEpisodeStatistics(make_vec_env("CartPole-v1", 2)),
-    ],
-)
-def test_vector_env_that_resets_out_of_reach_says_so(make: Any) -> None:
-    envs = EnvStepper(make())
-    envs.reset([0, 1])
-    assert not envs.is_replayable
-    with pytest.raises(ZooError, match="resets its environments out of reach"):
-        envs.state()
-    with pytest.raises(ZooError, match="resets its environments out of reach"):
-        envs.load_state({})
+@pytest.mark.parametrize("told", [0.0, np.nan, 1.0])
+def test_every_part_of_an_observation_says_whether_a_replay_came_out_the_same(told: float) -> None:
+    """A NaN is equal to itself."""
+    group = EnvGroup([Told], reseed_every=1000, renew=False)
+    group.use_arrays(StepArrays.allocate(1, group.observation_space, group.action_space))
+    Told.told = told if np.isnan(told) else 0.0
+    group.reset([7], None, [0])
+    group.step(np.zeros(1, np.int64))
+    state = group.states()
+    Told.told = told
+    assert group.load_states(state) == ([0] if told == 1.0 else [])
+    Told.told = 0.0
 
 
-def test_log_of_actions_grows_for_long_episodes_and_forgets_what_nobody_needs() -> None:
-    log = ActionLog(2, spaces.Discrete(5000))
-    for n in range(3 * INITIAL_CAPACITY):
-        log.add(np.array([n, -n]))
-        if n % 1000 == 999:
+TOLD = 1_048_576
+"""Steps since a seed that are told once they become more."""
+
+
+def test_kept_are_the_actions_since_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "INITIAL_CAPACITY", 4)
+    log = ActionLog(2, spaces.Discrete(1000))
+    kept: list[list[int]] = [[], []]
+    for step in range(60):
+        assert log.n_steps == step
+        for env, actions in enumerate(kept):
+            assert log.steps_since_start(env) == len(actions)
+            assert log.since_start(env).tolist() == actions
+        if step % 13 == 5:
             log.start(1)
-    assert log.since_start(0).tolist() == list(range(3 * INITIAL_CAPACITY))
-    assert log.since_start(1).tolist() == [-n for n in range(3000, 3 * INITIAL_CAPACITY)]
-    log.start(0)
-    for n in range(3 * INITIAL_CAPACITY):
-        log.add(np.array([n, n]))
-        log.start(1)
-    assert log.since_start(0).tolist() == list(range(3 * INITIAL_CAPACITY))
-    again = ActionLog(2, spaces.Discrete(5000))
-    again.restore([log.since_start(0), log.since_start(1)])
-    again.add(np.array([7, 8]))
-    assert again.since_start(0)[-2:].tolist() == [3 * INITIAL_CAPACITY - 1, 7]
-    assert again.since_start(1).tolist() == [8]
-    for n in range(2 * INITIAL_CAPACITY):
-        again.add(np.array([n, n]))
-    assert again.since_start(0).tolist() == [*range(3 * INITIAL_CAPACITY), 7, *range(2 * INITIAL_CAPACITY)]
-
-
-def test_log_of_actions_grows_where_it_began_late_too() -> None:
-    log = ActionLog(1, spaces.Discrete(5000))
-    for n in range(3 * INITIAL_CAPACITY):
-        log.add(np.array([n]))
-        if n == INITIAL_CAPACITY // 2 - 1:
+            kept[1] = []
+        if step == 31:
             log.start(0)
-    begun = INITIAL_CAPACITY // 2
-    assert log.steps_since_start(0) == 3 * INITIAL_CAPACITY - begun
-    assert log.since_start(0).tolist() == list(range(begun, 3 * INITIAL_CAPACITY))
+            kept[0] = []
+        log.add(np.array([step, 100 + step]))
+        kept[0].append(step)
+        kept[1].append(100 + step)
 
 
-@pytest.mark.parametrize("n_steps", [4095, 4096, 20_000])
-def test_episode_that_never_ends_is_told_once_as_its_actions_are_kept(
-    n_steps: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("n_kept", "is_told"), [(TOLD, True), (TOLD // 2, False)])
+def test_actions_that_no_seed_bounds_are_told(
+    n_kept: int, is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(action_log, "MANY_STEPS", 4096)
-    log = action_log.ActionLog(3, spaces.Discrete(2), first_index=4)
-    for n in range(n_steps + 1):
-        if n == 100:
-            log.start(0)
-            log.start(2)
-        log.add(np.zeros(3, np.int64))
-    assert len(caplog.messages) == (n_steps >= 4096)
-    if caplog.messages:
-        assert caplog.messages[0].startswith("env 5 keeps the 4,096 actions")
-        assert "env.max_episode_steps" in caplog.messages[0]
-
-
-def test_actions_of_long_episodes_are_told_in_a_run() -> None:
-    assert 2**19 < action_log.MANY_STEPS < 2**21
+    log = ActionLog(1, spaces.Discrete(2), first_index=3)
+    log.restore([np.zeros(n_kept, np.int64)])
+    with caplog.at_level(logging.WARNING):
+        log.add(np.array([1]))
+    assert len(caplog.records) == is_told
+    assert all(record.message.startswith("env 3 keeps the 1,048,576 ") for record in caplog.records)
+    assert log.steps_since_start(0) == n_kept + 1
+    assert log.since_start(0)[-1] == 1

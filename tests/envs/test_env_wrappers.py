@@ -15,8 +15,7 @@ from scripted import Counting, Noisy
 
 from zoo import PPO2
 from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.config import EnvConfig
-from zoo.envs.wrappers import FrameStack, History, wrapped, wrapper_class
+from zoo.envs.wrappers import History
 from zoo.errors import ZooError
 
 BOX2D = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")
@@ -83,27 +82,6 @@ def test_boxes_of_a_dictionary_are_stacked() -> None:
     assert env.observation_space["image"].contains(observations["image"])
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "stacked"), [(0.5, 2.0, (0.0, 2.0)), (-2.0, -0.5, (-2.0, 0.0)), (-3.0, 3.0, (-3.0, 3.0))]
-)
-def test_zeros_before_the_start_are_within_the_bounds_of_stacked_frames(
-    low: float, high: float, stacked: tuple[float, float]
-) -> None:
-    class Bounded(Counting):
-        def __init__(self) -> None:
-            super().__init__()
-            self.observation_space = spaces.Box(low, high, (2,), np.float32)
-
-    space = made(Bounded, frame_stack=3).single_observation_space
-    assert set(zip(space.low.tolist(), space.high.tolist(), strict=True)) == {stacked}
-    assert space.shape == (6,)
-
-
-def test_discrete_observations_cannot_be_stacked() -> None:
-    with pytest.raises(ZooError, match=r"Discrete\(4\) cannot be stacked"):
-        made("Zoo/Identity-v0", frame_stack=2)
-
-
 def test_time_feature_is_the_fraction_that_is_left() -> None:
     env = made("Pendulum-v1", time_feature=True, max_episode_steps=4)
     features = [env.reset()[0][0, -1], *(env.step(np.zeros((1, 1)))[0][0, -1] for _ in range(3))]
@@ -133,38 +111,6 @@ def test_time_feature_counts_repeated_steps(options: dict[str, Any]) -> None:
     assert observations[0, -1] == 1.0
 
 
-def test_time_feature_counts_by_itself_where_there_is_no_limit() -> None:
-    env = made(lambda: Counting((4, 9)), time_feature={"max_steps": 8})
-    left = [env.reset()[0][0, -1], *(env.step([0])[0][0, -1] for _ in range(5))]
-    assert left == [1.0, 7 / 8, 6 / 8, 5 / 8, 1.0, 7 / 8]  # the fourth step ends an episode
-    assert env.reset()[0][0, -1] == 1.0
-
-
-def test_time_feature_counts_the_steps_that_its_time_limit_counts() -> None:
-    limits = [
-        {"_target_": "gymnasium.wrappers.MaxAndSkipObservation", "skip": 3},
-        {"_target_": "TimeLimit", "max_episode_steps": 2},
-    ]
-    inside = made(lambda: Counting((9,)), max_episode_steps=6, wrappers=limits[:1], time_feature=True)
-    outside = made(lambda: Counting((9,)), wrappers=limits, time_feature=True)
-    for env in (inside, outside):
-        env.reset()
-        assert env.step([0])[0][0, -1] == 0.5
-        assert env.step([0])[4]["final_obs"][0][-1] == 0.0
-
-
-def test_time_feature_can_stand_still() -> None:
-    env = made("Pendulum-v1", time_feature={"test_mode": True})
-    env.reset()
-    assert env.step(np.zeros((1, 1)))[0][0, -1] == 1.0
-
-
-def test_time_feature_extends_the_observation_of_a_goal_env() -> None:
-    env = made("Zoo/BitFlipping-v0", time_feature={"max_steps": 15})
-    assert env.single_observation_space["observation"].shape == (16,)
-    assert env.single_observation_space["desired_goal"].shape == (15,)
-
-
 def test_time_feature_without_a_limit_is_refused() -> None:
     with pytest.raises(ZooError, match=r"set env\.max_episode_steps"):
         made(Counting, time_feature=True)
@@ -176,30 +122,6 @@ def test_history_shows_observations_then_actions_oldest_first() -> None:
     assert env.reset()[0].tolist() == [[0, 0, 0, 0, 0, 0, 0, 0]]
     assert env.step([1])[0].tolist() == [[0, 0, 0, 1, 0, 0, 0, 1]]
     assert env.step([0])[0].tolist() == [[0, 1, 0, 2, 0, 1, 1, 0]]
-
-
-def test_history_begins_anew_with_each_episode() -> None:
-    env = made(lambda: Counting(lengths=(1, 9)), history=3)
-    env.reset()
-    assert env.step([1])[0].tolist() == [[0, 0, 0, 0, 1, 0, *[0] * 6]]
-    assert env.step([1])[0].tolist() == [[0, 0, 1, 0, 1, 1, *[0] * 5, 1]]
-
-
-def test_history_of_continuous_actions_is_within_its_bounds() -> None:
-    env = made("Pendulum-v1", history=3)
-    env.reset()
-    observations = env.step(np.full((1, 1), 2.0, dtype=np.float32))[0]
-    assert observations[0, -1] == 2.0
-    assert env.observation_space.contains(observations)
-
-
-def test_zeros_before_an_episode_are_in_the_space_of_a_history() -> None:
-    env = Counting()
-    env.observation_space = spaces.Box(np.float32([1.0, -3.0]), np.float32([2.0, -1.0]), dtype=np.float32)
-    space = History(env, horizon=2).observation_space
-    assert isinstance(space, spaces.Box)
-    assert space.low.tolist() == [0, -3, 0, -3, 0, 0, 0, 0]
-    assert space.high.tolist() == [2, 0, 2, 0, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -216,11 +138,6 @@ def test_history_of_actions_that_are_no_vector_is_refused(actions: spaces.Space[
     env.action_space = actions
     with pytest.raises(ZooError, match=r"env\.history: actions of .* cannot be shown as a vector"):
         History(env)
-
-
-def test_history_of_pictures_is_refused() -> None:
-    with pytest.raises(ZooError, match=r"env\.history works on a vector"):
-        made("Zoo/IdentityImage-v0", history=2)
 
 
 def test_repeated_actions_sum_their_rewards() -> None:
@@ -265,63 +182,6 @@ def test_unknown_velocities_are_refused_with_what_to_write() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrapper",
-    [
-        {"_target_": "gymnasium.wrappers.TransformReward", "func": abs},
-        {"_target_": "gymnasium.wrappers.ClipReward", "min_reward": -1.5, "max_reward": 1.5},
-        {"_target_": "ClipReward", "max_reward": 1.5},
-    ],
-)
-def test_any_wrapper_is_taken_by_its_path(wrapper: dict[str, Any]) -> None:
-    env = made(Counting, wrappers=[wrapper])
-    env.reset()
-    env.step([0])
-    assert env.step([0])[1].tolist() in ([1.5], [2.0])
-
-
-def test_records_show_raw_returns_below_the_users_wrappers() -> None:
-    stepper = EnvStepper(made(Counting, wrappers=[{"_target_": "ClipReward", "max_reward": 0.5}]))
-    stepper.reset([0])
-    steps = [stepper.step([0]) for _ in range(2)]
-    assert steps[1].rewards.tolist() == [0.5]
-    assert (steps[1].episodes[0].episode_return, steps[1].episodes[0].length) == (3.0, 2)
-
-
-RECORDING = "gymnasium.wrappers.RecordEpisodeStatistics"
-CLIPPING = {"_target_": "ClipReward", "max_reward": 0.5}
-
-
-class RecordingBelow(gym.Wrapper):  # type: ignore[type-arg]
-    """An environment that keeps a record of its own, and changes its rewards afterwards."""
-
-    def __init__(self) -> None:
-        super().__init__(gym.wrappers.ClipReward(gym.wrappers.RecordEpisodeStatistics(Counting()), 0, 0.5))
-
-
-@pytest.mark.parametrize(
-    ("make", "wrappers"),
-    [
-        (Counting, [CLIPPING, RECORDING]),
-        (Counting, [RECORDING, CLIPPING]),
-        (RecordingBelow, []),
-        (RecordingBelow, [{"_target_": "gymnasium.wrappers.TransformReward", "func": abs}]),
-    ],
-)
-def test_the_innermost_record_of_an_episode_counts(make: Any, wrappers: Any) -> None:
-    stepper = EnvStepper(made(make, wrappers=wrappers))
-    stepper.reset([0])
-    records = [record for _ in range(5) for record in stepper.step([0]).episodes]
-    assert [(record.episode_return, record.length) for record in records] == [(3.0, 2), (6.0, 3)]
-
-
-def test_records_are_kept_where_a_users_wrapper_ends_the_episode() -> None:
-    stepper = EnvStepper(made(Counting, wrappers=[{"_target_": "TimeLimit", "max_episode_steps": 1}]))
-    stepper.reset([0])
-    episodes = [episode for _ in range(3) for episode in stepper.step([0]).episodes]
-    assert [(episode.episode_return, episode.length) for episode in episodes] == [(1.0, 1)] * 3
-
-
-@pytest.mark.parametrize(
     ("wrapper", "message"),
     [
         ("ClipRewards", "unknown wrapper `ClipRewards`; did you mean 'ClipReward'"),
@@ -337,11 +197,6 @@ def test_wrong_wrapper_is_explained(wrapper: Any, message: str) -> None:
     with pytest.raises(ZooError) as caught:
         made(Counting, wrappers=[wrapper])
     assert message in str(caught.value)
-
-
-def test_names_of_own_wrappers_come_before_gymnasiums() -> None:
-    assert wrapper_class("FrameStack") is FrameStack
-    assert wrapper_class("TimeLimit") is gym.wrappers.TimeLimit
 
 
 def test_videos_are_recorded(tmp_path: Path) -> None:
@@ -395,28 +250,6 @@ def test_nan_in_an_action_is_named() -> None:
         env.step(np.array([[0.0], [np.nan]]))
 
 
-def test_nan_in_a_dictionary_is_named_with_its_key() -> None:
-    class Undefined(Noisy):
-        def _draw(self) -> Any:
-            return {**super()._draw(), "state": np.array([0.0, 1.0, np.nan])}
-
-    env = make_vec_env(Undefined, 1, check=False, nan_check=True)
-    with pytest.raises(ZooError, match=r"nan in the observation of the reset env 0 .* at \['state'\]\[2\]"):
-        env.reset(seed=0)
-
-
-def test_nan_check_keeps_the_monitor_and_masks() -> None:
-    stepper = EnvStepper(make_vec_env("Zoo/Masked-v0", 2, nan_check=True, info_keywords=["x"]))
-    stepper.reset([0, 1])
-    assert stepper.action_masks().shape == (2, 6)
-    assert stepper._info_keywords == ("x",)
-
-
-def test_env_is_left_as_it_is_where_nothing_is_asked_for() -> None:
-    env = Counting()
-    assert wrapped(env, EnvConfig(id="X-v0")) is env
-
-
 def normalized_inside() -> Any:
     env = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
     return gym.wrappers.TimeLimit(gym.wrappers.NormalizeReward(env), 50)
@@ -455,20 +288,3 @@ def test_statistics_of_wrappers_are_said_to_be_neither_saved_nor_shared(
     (line,) = [str(each.message) for each in caught if "Normalize" in str(each.message)]
     assert told in line
     assert "env.normalize" in line
-
-
-def test_nothing_is_said_of_other_wrappers() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make_vec_env("CartPole-v1", 1, wrappers=["FlattenObservation"], normalize=True)
-
-
-@pytest.mark.parametrize(
-    "space", [spaces.Discrete(3), spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(3))]
-)
-def test_frames_of_nothing_that_can_be_stacked_are_refused(space: Any) -> None:
-    class Cards(gym.Env[Any, Any]):
-        observation_space, action_space = space, spaces.Discrete(2)
-
-    with pytest.raises(ZooError, match="frame_stack"):
-        FrameStack(Cards(), 4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import Any
 
@@ -12,10 +11,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from zoo.envs.goals import Asked, GoalOutcomes, is_goal_space
-from zoo.envs.stepper import EnvStepper
-from zoo.envs.toys import BitFlipping, bit_image
-from zoo.envs.trial import check_env
+from zoo.envs.adapter import EnvStepper
+from zoo.envs.env_checker import check_env
+from zoo.envs.goals import Asked, GoalOutcomes
+from zoo.envs.toys import BitFlipping
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 
@@ -89,24 +88,6 @@ def goals(n: int = 40) -> tuple[Array, Array]:
     return achieved, desired
 
 
-def test_goals_need_no_observation_beside_them() -> None:
-    place = spaces.Box(-1.0, 1.0, (2,))
-    assert is_goal_space(spaces.Dict({"achieved_goal": place, "desired_goal": place}))
-    assert not is_goal_space(spaces.Dict({"achieved_goal": place, "observation": place}))
-
-
-@pytest.mark.parametrize(("kind", "tried"), [("f8", "f4"), ("f4", "f4"), ("u1", "u1"), ("i8", "i8")])
-def test_goals_are_tried_in_the_type_in_which_they_will_be_asked_about(kind: str, tried: str) -> None:
-    types = set()
-
-    def answer(achieved: Any, desired: Any, info: Any) -> Any:
-        types.update((achieved.dtype.str[1:], desired.dtype.str[1:]))
-        return np.zeros(achieved.shape[:-1])
-
-    Asked(answer, spaces.Box(0, 9, (2,), np.dtype(kind).type), "compute_reward").try_out()
-    assert types == {tried}
-
-
 @pytest.mark.parametrize(("env", "n_calls"), [(Walk, 1), (OneByOne, 40), (Picky, 40)])
 def test_many_goals_are_one_call_where_that_gives_the_same(env: type[Walk], n_calls: int) -> None:
     envs = make_vec_env(env, 2, check=False)
@@ -122,17 +103,6 @@ def test_many_goals_are_one_call_where_that_gives_the_same(env: type[Walk], n_ca
     assert first.n_calls - before == n_calls
 
 
-@pytest.mark.parametrize("env", [Walk, Continuing])
-def test_a_trial_beforehand_spares_the_first_steps_one(env: type[Walk]) -> None:
-    envs = make_vec_env(env, 2, check=False)
-    outcomes, first = GoalOutcomes(envs), envs.unwrapped.envs[0].unwrapped  # type: ignore[attr-defined]
-    outcomes.try_out()
-    before = first.n_calls
-    assert before > 1
-    outcomes.rewards(*goals())
-    assert first.n_calls == before + 1
-
-
 def test_rewards_that_are_not_finite_are_named_with_the_first_goal() -> None:
     class Wrong(Walk):
         def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
@@ -146,34 +116,17 @@ def test_rewards_that_are_not_finite_are_named_with_the_first_goal() -> None:
         GoalOutcomes(make_vec_env(Wrong, 1, check=False)).rewards(achieved, desired)
 
 
-def test_an_env_that_does_not_tell_of_ends_leaves_them_as_they_were() -> None:
-    assert GoalOutcomes(make_vec_env(Walk, 2, check=False)).terminated(*goals()) is None
-
-
 def test_one_answer_for_all_counts_where_it_is_that_for_each() -> None:
     achieved, desired = goals()
     none = GoalOutcomes(make_vec_env(Continuing, 1, check=False)).terminated(achieved, desired)
     assert none is not None
     assert not none.any()
     assert none.shape == (40,)
-    assert Asked(Continuing().compute_terminated, spaces.Box(-1.0, 1.0, (2,)), "ends").takes_many()
-    assert not Asked(Ending().compute_terminated, spaces.Box(-1.0, 1.0, (2,)), "ends").takes_many()
+    assert Asked(Continuing().compute_terminated, "ends").takes_many(achieved, desired)
+    assert not Asked(Ending().compute_terminated, "ends").takes_many(achieved, desired)
+    assert not Asked(Ending().compute_terminated, "ends").takes_many(achieved[1:2], desired[1:2])
     some = GoalOutcomes(make_vec_env(Ending, 1, check=False)).terminated(achieved, desired)
     np.testing.assert_array_equal(some, np.linalg.norm(achieved - desired, axis=-1) < 0.1)
-
-
-@pytest.mark.parametrize("n_bits", [3, 16])
-@pytest.mark.parametrize("image", [False, True])
-def test_bits_and_pictures_of_them_are_compared_as_goals(n_bits: int, image: bool) -> None:
-    patterns = np.random.default_rng(0).integers(0, 2, (60, n_bits)).astype(np.float32)
-    patterns[1::2] = patterns[::2]
-    patterns[1::4, 0] = 1 - patterns[1::4, 0]
-    shown = np.stack([bit_image(bits) for bits in patterns]) if image else patterns
-    outcomes = GoalOutcomes(make_vec_env(lambda: BitFlipping(n_bits, image=image), 1))
-    reached = (patterns[::2] == patterns[1::2]).all(-1)
-    assert 0 < reached.sum() < 30
-    np.testing.assert_array_equal(outcomes.rewards(shown[::2], shown[1::2]), reached - 1.0)
-    np.testing.assert_array_equal(outcomes.terminated(shown[::2], shown[1::2]), reached)
 
 
 def stepped(envs: Any) -> EnvStepper:
@@ -217,28 +170,10 @@ def test_rewards_of_real_steps_are_found_again_however_environments_are_stepped(
     stepper.close()
 
 
-def test_workers_ask_an_environment_of_their_own_process_only_when_needed() -> None:
-    env = make_vec_env("Zoo/BitFlipping-v0", 2, vectorization="workers", start_method="fork")
-    assert env._example is None  # type: ignore[attr-defined]
-    assert (GoalOutcomes(env).rewards(np.zeros((2, 15)), np.zeros((2, 15))) == 0).all()
-    example = env._example  # type: ignore[attr-defined]
-    closed = []
-    example.close = lambda: closed.append(True)
-    env.close()
-    assert closed
-
-
 def test_gymnasiums_own_vector_environment_is_asked_too() -> None:
     env = SyncVectorEnv([BitFlipping] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     stepped(env)
     assert (GoalOutcomes(env).rewards(np.zeros((2, 15)), np.ones((2, 15))) == -1).all()
-
-
-def test_goals_are_not_stacked_with_the_frames() -> None:
-    env = make_vec_env("Zoo/BitFlipping-v0", 1, frame_stack=3)
-    assert is_goal_space(env.single_observation_space)
-    shapes = {key: part.shape for key, part in env.single_observation_space.items()}  # type: ignore[attr-defined]
-    assert shapes == {"observation": (45,), "achieved_goal": (15,), "desired_goal": (15,)}
 
 
 class OtherGoals(Walk):
@@ -275,29 +210,6 @@ def test_environments_that_hindsight_can_not_ask_are_refused_in_one_line() -> No
     with pytest.raises(ZooError, match="a method compute_reward"):
         GoalOutcomes(out_of_reach)
     out_of_reach.close()
-
-
-ROBOTS = {
-    "PandaReach-v3": "panda_gym",
-    "parking-v0": "highway_env",
-    "PointMaze_UMaze-v3": "gymnasium_robotics",
-}
-
-
-@pytest.mark.parametrize("env_id", ROBOTS)
-def test_robots_are_asked_about_many_goals_at_once_and_found_by_their_ids(env_id: str) -> None:
-    if importlib.util.find_spec(ROBOTS[env_id]) is None:
-        pytest.skip(f"{ROBOTS[env_id]} is not installed")
-    stepper = stepped(make_vec_env(env_id, 2, seed=0))
-    outcomes = GoalOutcomes(stepper.env)
-    for _ in range(5):
-        step = stepper.step(np.stack([stepper.action_space.sample() for _ in range(2)]))
-        achieved, desired = (
-            step.observations[key].astype(np.float32) for key in ("achieved_goal", "desired_goal")
-        )
-        np.testing.assert_allclose(outcomes.rewards(achieved, desired), step.rewards, atol=1e-5)
-    assert outcomes._rewards._takes_many
-    stepper.close()
 
 
 class Stepping(Silent):
@@ -363,10 +275,50 @@ def test_trial_finds_nothing_where_rewards_are_those_of_compute_reward(env: Any)
     assert check_env(env) == []
 
 
-def test_only_one_answer_a_goal_or_one_for_all_is_taken() -> None:
-    def takes_many(answer: Any) -> bool:
-        return Asked(answer, spaces.Box(-1.0, 1.0, (2,)), "compute_reward").takes_many()
+class LaterOtherwise(Walk):
+    """Answers its first call for many goals as it should, and later ones in another way."""
 
-    assert takes_many(lambda achieved, desired, info: achieved[..., 0] - desired[..., 1])
-    assert takes_many(lambda achieved, desired, info: np.full(achieved.shape[:-1], np.nan))
-    assert not takes_many(lambda achieved, desired, info: 0.0 if achieved.ndim == 1 else achieved[:, :1] * 0)
+    def __init__(self, later: Any) -> None:
+        self.later, self.n_of_many = later, 0
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        rewards = -np.linalg.norm(achieved - desired, axis=-1)
+        self.n_of_many += np.ndim(achieved) > 1
+        return rewards if self.n_of_many < 2 else self.later(rewards)
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        (lambda rewards: rewards[:-1], r"answered 40 of them in the shape \(39,\); expected .* \(40,\)$"),
+        (lambda rewards: rewards[:, None], r"answered 40 of them in the shape \(40, 1\)"),
+        (lambda rewards: rewards + 1j, "gave complex numbers; expected real ones$"),
+    ],
+)
+def test_an_answer_of_another_form_than_in_the_trial_is_refused(later: Any, message: str) -> None:
+    outcomes = GoalOutcomes(make_vec_env(lambda: LaterOtherwise(later), 1, check=False))
+    with pytest.raises(ZooError, match=message):
+        outcomes.rewards(*goals())
+
+
+@pytest.mark.parametrize("form", [float, np.float32, np.array, np.atleast_1d, np.atleast_2d, bool, int])
+def test_one_goal_is_answered_with_one_number_in_any_form(form: Any) -> None:
+    class OneAtATime(Walk):
+        def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+            assert achieved.ndim == 1
+            return form(achieved[0] > 0)
+
+        compute_terminated = compute_reward
+
+    outcomes = GoalOutcomes(make_vec_env(OneAtATime, 1, check=False))
+    achieved = np.array([[0.5, 0.0], [-0.5, 0.0], [1.0, 1.0]])
+    assert outcomes.rewards(achieved, achieved).tolist() == [1.0, 0.0, 1.0]
+    assert outcomes.terminated(achieved, achieved).tolist() == [True, False, True]
+
+
+def test_an_exception_is_told_on_one_line() -> None:
+    def raising(achieved: Any, desired: Any, info: Any) -> Any:
+        raise ValueError("no such\ngoal")
+
+    with pytest.raises(ZooError, match=r"it raised ValueError: no such goal$"):
+        Asked(raising, "compute_reward")(*goals())

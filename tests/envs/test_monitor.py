@@ -13,7 +13,6 @@ import pytest
 from scripted import Counting
 
 from zoo.envs import EnvStepper, EpisodeMonitor, EpisodeRecord, make_vec_env
-from zoo.envs import monitor as monitoring
 from zoo.errors import ZooError
 
 
@@ -50,19 +49,6 @@ def test_stable_baselines_reads_the_files(tmp_path: Path) -> None:
     results = monitoring.load_results(str(tmp_path))
     assert len(results) >= 8
     assert set(results.columns) >= {"r", "l", "t"}
-
-
-def test_rows_after_a_checkpoint_of_the_same_process_are_dropped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    monitor = EpisodeMonitor(tmp_path, 1)
-    monitor.write(EpisodeRecord(0, 1.0, 10, 0.1))
-    saved = monitor.offsets()
-    monitor.write(EpisodeRecord(0, 2.0, 20, 0.2))
-    monitor.truncate(saved)
-    monitor.write(EpisodeRecord(0, 3.0, 30, 0.3))
-    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == ["10", "30"]
-    assert not caplog.messages
 
 
 def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -112,36 +98,6 @@ def test_lost_rows_are_told_in_one_line_and_the_run_goes_on(
     assert "lack episodes from before the checkpoint" in line
 
 
-def test_returns_and_seconds_are_rounded_to_millionths(tmp_path: Path) -> None:
-    EpisodeMonitor(tmp_path, 1).write(EpisodeRecord(0, 1 / 3, 10, 2 / 3))
-    (row,) = rows(tmp_path / "0.monitor.csv")
-    assert (row["r"], row["t"]) == ("0.333333", "0.666667")
-
-
-def test_seconds_count_from_the_earliest_start_of_all_files(tmp_path: Path) -> None:
-    for index, start in enumerate((30.0, 10.0, 20.0)):
-        header = json.dumps({"t_start": start, "env_id": ""})
-        (tmp_path / f"{index}.monitor.csv").write_text(f"#{header}\nr,l,t\n")
-    assert EpisodeMonitor(tmp_path, 4).start == 10.0
-
-
-def test_file_that_somebody_has_deleted_is_there_again_at_the_next_checkpoint(tmp_path: Path) -> None:
-    monitor = EpisodeMonitor(tmp_path, 2)
-    for index in range(2):
-        monitor.write(EpisodeRecord(index, 1.0, 10, 0.1))
-    (tmp_path / "0.monitor.csv").unlink()
-    monitor.offsets()
-    for index in range(2):
-        monitor.write(EpisodeRecord(index, 2.0, 20, 0.2))
-    lengths = [[row["l"] for row in rows(tmp_path / f"{index}.monitor.csv")] for index in range(2)]
-    assert lengths == [["20"], ["10", "20"]]
-
-
-def test_monitor_of_another_number_of_environments_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ZooError, match="3 monitor files were saved; there are 1 now"):
-        EpisodeMonitor(tmp_path, 1).truncate([1, 2, 3])
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -163,14 +119,6 @@ def test_file_with_a_damaged_header_is_kept_and_another_one_begun(
     (line,) = caplog.messages
     assert "0.monitor.csv is damaged" in line
     assert "0.monitor.csv.damaged" in line
-
-
-def test_what_a_checkpoint_counts_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: set[str] = set()
-    monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.readlink(f"/proc/self/fd/{file}")))
-    EpisodeMonitor(tmp_path / "monitor", 2).offsets()
-    names = ["", "monitor", "monitor/0.monitor.csv", "monitor/1.monitor.csv"]
-    assert synced >= {str(tmp_path / name) for name in names}
 
 
 def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
@@ -199,19 +147,3 @@ def test_full_disk_is_told_once_and_rows_are_written_again_when_they_can_be(
     (line,) = caplog.messages
     assert "can't write" in line
     assert "the run goes on" in line
-
-
-def test_rows_after_a_checkpoint_are_dropped_from_a_file_of_many_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Only as much as a line may have is read of its end, here 40 bytes."""
-    monitor = EpisodeMonitor(tmp_path, 1)
-    for length in range(10, 40):
-        monitor.write(EpisodeRecord(0, 1.0, length, 0.1))
-    (saved,) = monitor.offsets()
-    for length in range(40, 60):
-        monitor.write(EpisodeRecord(0, 1.0, length, 0.1))
-    monkeypatch.setattr(monitoring, "_LINE_LIMIT", 40)
-    monitor.truncate([saved])
-    assert [row["l"] for row in rows(tmp_path / "0.monitor.csv")] == [str(n) for n in range(10, 40)]
-    assert not caplog.messages

@@ -16,6 +16,7 @@ from hypothesis.extra.numpy import arrays
 from scripted import Counting, Noisy
 
 from zoo.envs import EnvStepper, NormalizeConfig, Normalizer, VecNormalize, make_vec_env
+from zoo.envs.normalize import MomentsByRow
 from zoo.errors import ZooError
 
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -87,35 +88,10 @@ def test_statistics_are_exact_far_from_zero(kind: str, n_envs: int) -> None:
     np.testing.assert_allclose(normalized.std(axis=0), 1.0, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", FAR)
-def test_return_statistics_are_exact_far_from_zero(kind: str) -> None:
-    mean, std = FAR[kind]
-    rewards = mean + std * np.random.default_rng(0).normal(size=(500, 2))
-    normalizer = Normalizer(VECTOR, num_envs=2, gamma=0.0)
-    for reward in rewards:
-        normalizer.update_returns(reward, np.zeros(2, np.bool_))
-    assert float(normalizer.return_moments.var) == pytest.approx(rewards.var(), rel=1e-6)
-
-
 def test_before_anything_is_seen_nothing_is_changed() -> None:
     normalizer = Normalizer(VECTOR)
     assert normalizer.normalize_observations(np.array([1.0, -2.0, 0.0])).tolist() == [1.0, -2.0, 0.0]
     assert normalizer.normalize_rewards(np.array([3.0])).tolist() == [3.0]
-
-
-def test_statistics_that_began_with_zeros_stay_as_they_are_and_go_on() -> None:
-    """Those of agents of before: a mean of 0 and a variance of 1 were in them, for a count of 1e-4."""
-    normalizer = Normalizer(spaces.Box(-np.inf, np.inf, (1,), np.float64))
-    state = normalizer.state()
-    old = {"mean": np.array([2.0]), "squares": np.array([6.5]), "count": np.array(3.0001)}
-    state["arrays"] |= {f"observations.{name}": value for name, value in old.items()}
-    normalizer = Normalizer.from_state(state)
-    shown = normalizer.normalize_observations(np.array([5.0]))
-    assert shown == pytest.approx(3.0 / np.sqrt(6.5 / 3.0001), rel=1e-6)
-    normalizer.update_observations(np.array([[8.0], [16.0]]))
-    moments = normalizer.moments[""]
-    assert moments.mean == pytest.approx((2.0 * 3.0001 + 24.0) / 5.0001)
-    assert moments.var == pytest.approx((6.5 + 32.0 + 10.0**2 * 2 * 3.0001 / 5.0001) / 5.0001)
 
 
 def test_rows_of_a_reset_alone_change_no_return_statistics() -> None:
@@ -200,49 +176,6 @@ def test_next_step_env_has_the_return_statistics_of_a_same_step_one() -> None:
     assert same.normalizer.return_moments.var == pytest.approx(after.normalizer.return_moments.var)
 
 
-def test_final_observations_are_normalised_as_the_others() -> None:
-    env = make_vec_env(Counting, 2, seed=0, normalize=True, check=False)
-    env.reset()
-    env.step([0, 0])
-    *_, infos = env.step([0, 0])
-    expected = env.normalizer.normalize_observations(np.array([0.0, 2.0]))
-    assert np.array_equal(infos["final_obs"][0], expected)
-
-
-def test_final_observations_may_come_in_one_array_or_a_dict_of_them() -> None:
-    """As some vector environments give them, those of unfinished episodes too."""
-    plain, parts = Normalizer(VECTOR), Normalizer(DICT)
-    rows = np.arange(6.0, dtype=np.float32).reshape(2, 3)
-    plain.update_observations(rows)
-    vector = VecNormalize(make_vec_env("Pendulum-v1", 2), normalizer=plain)
-    final = vector._normalized_final(rows)
-    assert final.dtype == np.float32
-    np.testing.assert_array_equal(final, plain.normalize_observations(rows))
-    dicts = VecNormalize(make_vec_env("Pendulum-v1", 2), normalizer=parts)
-    seen = {"a": rows, "b": np.ones((2, 2, 2))}
-    final = dicts._normalized_final(seen)
-    for key, values in parts.normalize_observations(seen).items():
-        np.testing.assert_array_equal(final[key], values)
-
-
-def test_frozen_statistics_stand_still() -> None:
-    env = make_vec_env("Pendulum-v1", 2, seed=0, normalize=True, training=False)
-    before = env.normalizer.state()["arrays"]
-    env.reset()
-    env.step(np.zeros((2, 1)))
-    after = env.normalizer.state()["arrays"]
-    assert all(np.array_equal(before[name], after[name]) for name in before)
-
-
-def test_two_envs_share_their_statistics() -> None:
-    training = make_vec_env("Pendulum-v1", 2, seed=0, normalize=True)
-    evaluation = VecNormalize(make_vec_env("Pendulum-v1"), training=False, normalizer=training.normalizer)
-    training.reset()
-    observations, _ = evaluation.reset(seed=3)
-    raw, _ = make_vec_env("Pendulum-v1").reset(seed=3)
-    assert np.array_equal(observations, training.normalizer.normalize_observations(raw))
-
-
 def test_stepper_gives_raw_values_and_the_normaliser() -> None:
     env = make_vec_env("Pendulum-v1", 2, normalize={"clip_obs": 5.0}, gamma=0.9)
     stepper = EnvStepper(env)
@@ -252,14 +185,6 @@ def test_stepper_gives_raw_values_and_the_normaliser() -> None:
     assert np.array_equal(stepper.reset([0, 1]), raw)
 
 
-def test_reset_of_the_stepper_starts_the_running_returns_anew() -> None:
-    stepper = EnvStepper(make_vec_env("Pendulum-v1", 2, normalize=True))
-    stepper.reset([0, 1])
-    stepper.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
-    stepper.reset([0, 1])
-    assert stepper.normalizer.returns.tolist() == [0.0, 0.0]
-
-
 def test_an_evaluation_that_shares_statistics_leaves_the_running_returns_alone() -> None:
     training = make_vec_env("Pendulum-v1", 2, normalize=True)
     training.normalizer.update_returns(np.array([1.0, 2.0]), np.array([False, False]))
@@ -267,13 +192,6 @@ def test_an_evaluation_that_shares_statistics_leaves_the_running_returns_alone()
     evaluation.reset()
     EnvStepper(evaluation).reset([0, 1])
     assert training.normalizer.returns.tolist() == [1.0, 2.0]
-
-
-def test_running_returns_begin_anew_with_another_number_of_environments() -> None:
-    normalizer = Normalizer(VECTOR, num_envs=3, gamma=0.5)
-    normalizer.update_returns(np.array([5.0, 5.0, 5.0]), np.zeros(3, np.bool_))
-    normalizer.update_returns(np.array([1.0, 2.0]), np.zeros(2, np.bool_))
-    assert normalizer.returns.tolist() == [1.0, 2.0]
 
 
 DICT = spaces.Dict({"a": VECTOR, "b": spaces.Box(-np.inf, np.inf, (2, 2), np.float64)})
@@ -315,20 +233,6 @@ def test_workers_that_share_have_the_statistics_of_all_that_they_saw() -> None:
             assert_same_statistics(worker, alone)
 
 
-def test_what_a_worker_sees_counts_only_when_all_take_it_in_or_none_share_any_more() -> None:
-    sharing, alone, before = (Normalizer(DICT, gamma=0.0) for _ in range(3))
-    sharing.share()
-    for step in range(2):
-        see(sharing, *seen_by(0, step))
-        assert_same_statistics(sharing, before)
-        see(alone, *seen_by(0, step))
-    sharing.share_no_more()
-    assert_same_statistics(sharing, alone)
-    for each in (sharing, alone):
-        see(each, *seen_by(0, 2))
-    assert_same_statistics(sharing, alone)
-
-
 def test_state_survives_json_and_goes_on_identically() -> None:
     generator = np.random.default_rng(1)
     normalizer = Normalizer(VECTOR, NormalizeConfig(clip_reward=3.0), num_envs=2, gamma=0.8)
@@ -357,48 +261,6 @@ def test_damaged_state_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("observations.count", 0.0, "a count or a variance below 0"),
-        ("return.squares", -1.0, "a count or a variance below 0"),
-        ("return.mean", np.nan, "are not finite"),
-    ],
-)
-def test_statistics_that_are_none_are_refused(name: str, value: float, message: str) -> None:
-    state = Normalizer(spaces.Box(-1, 1, (2,))).state()
-    arrays = {**state["arrays"], name: np.full_like(state["arrays"][name], value)}
-    with pytest.raises(ZooError, match=message):
-        Normalizer.from_state({**state, "arrays": arrays})
-
-
-def test_statistics_of_other_settings_are_not_gone_on_with() -> None:
-    space = spaces.Box(-1, 1, (2,))
-    state = Normalizer(space, NormalizeConfig(clip_obs=np.inf)).state()
-    Normalizer(space, NormalizeConfig(clip_obs=np.inf)).resume(state)
-    for config in (NormalizeConfig(), NormalizeConfig(clip_obs=np.inf, observations=False)):
-        with pytest.raises(ZooError, match="of other settings"):
-            Normalizer(space, config).resume(state)
-
-
-def test_one_observation_alone_is_normalised_like_a_row() -> None:
-    normalizer = Normalizer(VECTOR)
-    rows = np.random.default_rng(2).normal(size=(4, 3))
-    normalizer.update_observations(rows)
-    alone = normalizer.normalize_observations(rows[1])
-    assert np.array_equal(alone, normalizer.normalize_observations(rows)[1])
-
-
-def test_switched_off_halves_do_nothing() -> None:
-    rewards = Normalizer(VECTOR, NormalizeConfig(observations=False))
-    rows = np.ones((2, 3), dtype=np.float32)
-    assert rewards.normalize_observations(rows) is rows
-    assert not rewards.observations
-    observations = Normalizer(VECTOR, NormalizeConfig(rewards=False))
-    observations.update_returns(np.array([5.0]), np.array([False]))
-    assert observations.normalize_rewards(np.array([5.0])).tolist() == [5.0]
-
-
-@pytest.mark.parametrize(
     ("keys", "message"),
     [(["stat"], "did you mean 'state'"), (["token"], "it must be a Box"), (["image"], "is an image")],
 )
@@ -407,12 +269,36 @@ def test_wrong_keys_are_refused(keys: list[str], message: str) -> None:
         make_vec_env(Noisy, normalize={"keys": keys}, check=False)
 
 
-def test_observations_are_seen_once_one_is_taken_in_or_waits() -> None:
-    alone, sharing = Normalizer(DICT, gamma=0.0), Normalizer(DICT, gamma=0.0)
-    sharing.share()
-    for each in (alone, sharing):
-        assert not each.has_seen_observations
-        each.update_returns(np.ones(3), np.zeros(3, np.bool_))
-        assert not each.has_seen_observations
-        each.update_observations(seen_by(0, 0)[0])
-        assert each.has_seen_observations
+PARTS = spaces.Dict({"a": spaces.Box(-9.0, 9.0, (2,)), "b": spaces.Box(-9.0, 9.0, (1, 3))})
+
+
+def test_each_row_has_the_moments_of_what_counted_of_it() -> None:
+    """The third shows something, but nothing of it counts."""
+    rows = MomentsByRow(Normalizer(PARTS), 3)
+    generator = np.random.default_rng(0)
+    shown: list[list[Any]] = [[], [], []]
+    for step in range(5):
+        seen = {"a": generator.normal(3.0, 2.0, (3, 2)), "b": generator.normal(-1.0, 1.0, (3, 1, 3))}
+        counted = np.array([True, step % 2 == 0, False])
+        rows.update(seen, counted)
+        for row in np.flatnonzero(counted):
+            shown[row].append((seen["a"][row], seen["b"][row].reshape(3)))
+    for row, n in ((0, 5), (1, 3)):
+        expected: list[float] = []
+        for values in (np.array([part[k] for part in shown[row]]) for k in range(2)):
+            mean = values.mean(axis=0)
+            expected += [n, *mean, *((values - mean) ** 2).sum(axis=0)]
+        np.testing.assert_allclose(rows.seen_by(row), [*expected, 0.0, 0.0, 0.0], rtol=1e-12)
+    assert not rows.seen_by(2).any()
+
+
+def test_what_rows_have_shown_changes_nothing_but_the_statistics_of_observations() -> None:
+    normalizer = Normalizer(PARTS)
+    rows = MomentsByRow(normalizer, 2)
+    rows.update({"a": np.full((2, 2), 4.0), "b": np.full((2, 1, 3), -2.0)}, np.array([True, True]))
+    rows.start([1])
+    normalizer.merge(np.stack([rows.seen_by(row) for row in range(2)]))
+    state = normalizer.state()["arrays"]
+    assert state["return.count"] == pytest.approx(1e-4)
+    assert state["observations/a.count"] == state["observations/b.count"] == 1.0
+    np.testing.assert_allclose(state["observations/a.mean"], np.full(2, 4.0))

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from zoo import A2C, DQN, PPO2, check_env, evaluate_policy
 from zoo.envs import EnvStepper, make_vec_env
-from zoo.envs.in_process import InProcessVectorEnv
+from zoo.envs.sync_vec_env import InProcessVectorEnv
 from zoo.errors import ZooError
 
 SMALL = {"net_arch": [4]}

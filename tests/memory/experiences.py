@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.envs.step import Step
+from zoo.envs.adapter import Step
 from zoo.memory.columns import transform
 from zoo.memory.experience import Experience
 
@@ -39,13 +39,12 @@ def experience(
         rewards.astype(np.float32),
         terminated,
         ended & ~terminated,
-        finished,
-        transform(lambda array: array[finished], following) if len(finished) else None,
         valid,
-        [],
         shown_masks,
-        masks[finished] if masks is not None and len(finished) else None,
         None,
         None,  # type: ignore[arg-type]
+        finished=finished,
+        final_observations=transform(lambda array: array[finished], following) if len(finished) else None,
+        final_action_masks=masks[finished] if masks is not None and len(finished) else None,
     )
     return Experience(columns, columns["observations"], outcome)

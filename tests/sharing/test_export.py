@@ -15,9 +15,9 @@ import torch
 from gymnasium import spaces
 
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.envs.composite_spaces import leaves
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
+from zoo.envs.spaces import leaves
 from zoo.errors import ZooError
 from zoo.training import deterministic_policy, exporting
 from zoo.training.deterministic_policy import DeterministicPolicy, TensorFacts

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from zoo.algorithms.ppo2 import PPO2
-from zoo.envs.in_process import InProcessVectorEnv
+from zoo.envs.sync_vec_env import InProcessVectorEnv
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.evaluation import (

@@ -20,7 +20,7 @@ from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler
 
 from zoo.config.composing import compose
-from zoo.envs.filming import filming
+from zoo.envs.video import filming
 from zoo.training.experiment import Result, train
 from zoo.training.loggers import Ending, Report
 from zoo.training.trackers import TensorBoardLogger

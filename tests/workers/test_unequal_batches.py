@@ -182,29 +182,3 @@ def test_cloning_together_is_that_of_one_with_the_batches_of_both() -> None:
     one, two = together(work)
     assert torch.equal(one, two)
     torch.testing.assert_close(one, cloned(slice(None)), rtol=1e-6, atol=1e-10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["a2c", "ppo2"])
-def test_compiled_updates_are_the_eager_ones(name: str) -> None:
-    def trained(workers: Workers, compiles: bool) -> Any:
-        length = 1 if workers.rank else 100
-        env = SyncVectorEnv([lambda: Short(length)] * N_ENVS, autoreset_mode=AutoresetMode.NEXT_STEP)
-        policy = {"net_arch": [5], "recurrent": "gru", "lstm_hidden_size": 4}
-        model = algorithm_class(name)(
-            policy, env, seed=1, device="cpu", compile=compiles, threads=1, n_steps=N_STEPS, chunk_length=2
-        )
-        model.join(workers)
-        model.learn(72)
-        if workers.is_first:
-            workers.end()
-        else:
-            workers.follow(model.team.orders)
-        assert not compiles or model.runtime.compiles
-        return model.get_parameters()
-
-    for compiled, eager in zip(
-        together(lambda w: trained(w, True)), together(lambda w: trained(w, False)), strict=True
-    ):
-        for key, value in eager.items():
-            np.testing.assert_allclose(compiled[key], value, rtol=1e-4, atol=1e-6, err_msg=key)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from zoo.config.paths import data_folder
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line

@@ -28,11 +28,10 @@ from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
 from zoo.algorithms.sde_options import check_sde_options
 from zoo.algorithms.sequences import check_recurrence, check_state
 from zoo.config.aliases import check_call
-from zoo.envs.composite_spaces import flat_parts, row
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig, normalize_config
 from zoo.envs.normalize import Normalizer
-from zoo.envs.spaces import describe
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.spaces import describe, flat_parts, row
 from zoo.envs.wrappers import MASK_KEY
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, transform

@@ -28,10 +28,10 @@ from zoo.algorithms.resuming import Attributes, Generators, Tensors
 from zoo.algorithms.scalar_means import ScalarMeans
 from zoo.algorithms.team import Team
 from zoo.config.fields import build, scheduled, whole_steps
+from zoo.envs.adapter import Step as Outcome
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
-from zoo.envs.step import Step as Outcome
 from zoo.errors import ZooError
 from zoo.memory.experience import Experience
 from zoo.memory.expert_data import ExpertData

@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of
     from torch import Tensor
 
     from zoo.algorithms.team import Team
+    from zoo.envs.adapter import EnvStepper
     from zoo.envs.monitor import EpisodeRecord
-    from zoo.envs.stepper import EnvStepper
     from zoo.optim.runtime import Runtime
 
 PREEMPTED = "preempted"

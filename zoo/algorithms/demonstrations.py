@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from zoo.algorithms.agent import Agent
 from zoo.algorithms.sequences import USUAL_CHUNK
-from zoo.envs.composite_spaces import is_composite, nested
 from zoo.envs.normalize import is_training
+from zoo.envs.spaces import is_composite, nested
 from zoo.memory.columns import Column, allocate, assign, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
 

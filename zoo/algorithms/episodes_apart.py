@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.algorithms.interaction import Interaction
-from zoo.envs.moments_by_row import MomentsByRow
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.normalize import Normalizer, is_training
+from zoo.envs.normalize import MomentsByRow, Normalizer, is_training
 from zoo.errors import ZooError
 from zoo.policies.side_by_side import SideBySide
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.config.fields import hyperparameter
-from zoo.envs.ids import task_name
+from zoo.envs.registry import task_name
 from zoo.errors import ZooError, ZooWarning
 from zoo.files.printing import one_line
 from zoo.memory.columns import Column

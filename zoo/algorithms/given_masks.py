@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.action_masks import flat_mask
+from zoo.envs.masks import flat_mask
 from zoo.envs.spaces import describe
 from zoo.errors import ZooError, ZooWarning
 

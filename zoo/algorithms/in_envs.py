@@ -8,8 +8,8 @@ from typing import Any, ClassVar, TypeVar
 
 from zoo.algorithms.agent import Agent
 from zoo.algorithms.interaction import Interaction, envs_for
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.spaces import interfaces_differ
-from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError
 
 Config = TypeVar("Config")

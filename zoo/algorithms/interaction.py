@@ -15,11 +15,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from zoo.envs.adapter import EnvStepper, Step
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import Normalizer, is_training
-from zoo.envs.same_step import SameStepVectorEnv
-from zoo.envs.step import Step
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.sync_vec_env import SameStepVectorEnv
 from zoo.envs.vec_env import make_vec_env
 from zoo.envs.wrappers import statistics_kept_apart
 from zoo.errors import ZooError

@@ -19,8 +19,8 @@ from zoo.algorithms.kept_memory import kept_memory
 from zoo.algorithms.policy_choice import Policy
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.goals import GoalOutcomes
-from zoo.envs.stepper import EnvStepper
 from zoo.errors import ZooError, ZooWarning, nearest
 from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.config import MemoryConfig, memory_config
@@ -132,7 +132,6 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         **options: Any,
     ) -> None:
         self.memory_config = memory_config(memory)
-        self._goal_outcomes: GoalOutcomes | None = None
         super().__init__(policy, env, **options)
 
     @abstractmethod
@@ -213,8 +212,8 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if hindsight is None:
             return None
         assert self.envs is not None
-        self._goal_outcomes = GoalOutcomes(self.envs.env, with_infos=hindsight.copy_info_dict)
-        return Hindsight(self._goal_outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
+        outcomes = GoalOutcomes(self.envs.env, with_infos=hindsight.copy_info_dict)
+        return Hindsight(outcomes, hindsight.goal_selection_strategy, hindsight.n_sampled_goal)
 
     @classmethod
     def memory_bytes(
@@ -297,8 +296,6 @@ class OffPolicyAlgorithm(Algorithm[Config]):
 
     def _reset_envs(self) -> None:
         super()._reset_envs()
-        if self._goal_outcomes is not None:
-            self._goal_outcomes.try_out()
         self.exploration.reset()
 
     def _cut_episodes(self, envs: Sequence[int]) -> None:

@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from zoo.algorithms.interaction import Interaction
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import Normalizer
-from zoo.envs.stepper import EnvStepper
 from zoo.optim.workers import Workers
 
 EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"

@@ -14,7 +14,7 @@ from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.composing import env_id
 from zoo.config.paths import shown
 from zoo.config.source import algorithm_options
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 from zoo.files.plain_data import to_json
 from zoo.files.printing import one_line, printable, show

@@ -27,7 +27,7 @@ from zoo.config.sections import asked_for
 from zoo.config.settings import BenchmarkSettings
 from zoo.config.sweeps.processes import JobCommand, RunningJobs
 from zoo.envs.config import EnvConfig, is_atari
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.errors import INTERRUPTED, ZooError
 from zoo.files import atomic
 from zoo.files.file_lock import FileLock

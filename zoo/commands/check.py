@@ -12,8 +12,8 @@ from zoo.files.printing import show
 def run(config: Mapping[str, Any]) -> None:
     """Check the environment of the config and print what it looks like; `ZooError` says what is wrong."""
     from zoo.envs.config import EnvConfig
+    from zoo.envs.env_checker import check_env
     from zoo.envs.spaces import describe
-    from zoo.envs.trial import check_env
     from zoo.envs.vec_env import make_vec_env
 
     env = build(EnvConfig, config["env"], "env")
@@ -30,7 +30,7 @@ def run(config: Mapping[str, Any]) -> None:
 
 def _masks(envs: Any, mask_actions: bool) -> str:
     """Say whether the environment tells which actions are valid."""
-    from zoo.envs.stepper import EnvStepper
+    from zoo.envs.adapter import EnvStepper
 
     if not mask_actions:
         return "not asked for (env.mask_actions=false)"

@@ -61,7 +61,7 @@ def run(config: Mapping[str, Any]) -> None:
 
 def findings() -> dict[str, Any]:
     """Return what was found out, by subject; what hangs or crashes is a process of its own and says so."""
-    from zoo.envs.camera import has_display, render_offscreen
+    from zoo.envs.video import has_display, render_offscreen
     from zoo.errors import packages_of
     from zoo.training.run_folder import machine
     from zoo.version import __version__

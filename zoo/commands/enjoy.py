@@ -16,7 +16,7 @@ from zoo.training.evaluation import Played
 from zoo.training.opened_agent import OpenedAgent, open_agent
 
 if TYPE_CHECKING:
-    from zoo.envs.stepper import EnvStepper
+    from zoo.envs.adapter import EnvStepper
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ def _play(agent: OpenedAgent, settings: EnjoySettings, played: Played) -> None:
 @contextlib.contextmanager
 def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[EnvStepper]:
     """Give one environment, with a window where one is wanted."""
-    from zoo.envs.camera import has_display, render_offscreen
+    from zoo.envs.video import has_display, render_offscreen
 
     render_offscreen()
     envs = _make(agent)
@@ -97,8 +97,8 @@ def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[EnvStepper]:
 
 def _make(agent: OpenedAgent, render_mode: str | None = None) -> EnvStepper:
     """Make one environment, in this process: that is where windows are, and one needs no worker."""
+    from zoo.envs.adapter import EnvStepper
     from zoo.envs.config import in_this_process
-    from zoo.envs.stepper import EnvStepper
     from zoo.envs.vec_env import make_vec_env
 
     native = agent.env.vectorization == "native" and render_mode is None

@@ -33,8 +33,8 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 def _evaluated(agent: OpenedAgent, settings: EvaluateSettings) -> Evaluation:
+    from zoo.envs.adapter import EnvStepper
     from zoo.envs.config import in_this_process
-    from zoo.envs.stepper import EnvStepper
     from zoo.envs.vec_env import make_vec_env
     from zoo.training.evaluation import evaluate
 

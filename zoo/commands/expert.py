@@ -64,8 +64,8 @@ def _show(settings: ExpertSettings, path: str) -> None:
 
 
 def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
+    from zoo.envs.adapter import EnvStepper
     from zoo.envs.config import in_this_process
-    from zoo.envs.stepper import EnvStepper
     from zoo.envs.vec_env import make_vec_env
     from zoo.training.expert_recording import record_expert
     from zoo.training.problems import warnings_in_one_line
@@ -110,7 +110,7 @@ class _Told:
 
 def _path(settings: ExpertSettings, agent: OpenedAgent) -> Path:
     """Return the file to write."""
-    from zoo.envs.ids import folder_name
+    from zoo.envs.registry import folder_name
 
     if settings.out is not None:
         out = Path(settings.out).expanduser()

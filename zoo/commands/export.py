@@ -25,7 +25,7 @@ def run(config: Mapping[str, Any]) -> None:
 
     from zoo.agents.agent_folder import read_agent
     from zoo.algorithms.registry import algorithm_class
-    from zoo.envs.ids import folder_name
+    from zoo.envs.registry import folder_name
     from zoo.training.exporting import export_agent
 
     # No environment is made, so what it names is never followed.

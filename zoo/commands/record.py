@@ -17,7 +17,7 @@ from zoo.training.opened_agent import OpenedAgent, open_agent
 
 def run(config: Mapping[str, Any]) -> None:
     """Film the agent that the config names, and say where the video is."""
-    from zoo.envs.camera import parse_size
+    from zoo.envs.video import parse_size
     from zoo.training.recording import Look, record
 
     settings = build(RecordSettings, config, "")

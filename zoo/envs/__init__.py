@@ -1,18 +1,16 @@
 """Environments: made, stepped side by side, normalised, watched, checked."""
 
-from zoo.envs import hidden_velocities, toys
-from zoo.envs.action_masks import ActionMasker
+from zoo.envs import toys
+from zoo.envs.adapter import EnvStepper, Step
 from zoo.envs.config import AtariConfig, EnvConfig, NormalizeConfig
-from zoo.envs.ids import folder_name
+from zoo.envs.env_checker import check_env
+from zoo.envs.masks import ActionMasker
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
 from zoo.envs.normalize import Normalizer, VecNormalize
-from zoo.envs.step import Step
-from zoo.envs.stepper import EnvStepper
-from zoo.envs.trial import check_env
+from zoo.envs.registry import folder_name
 from zoo.envs.vec_env import make_vec_env
 
 toys.register()
-hidden_velocities.register()
 
 __all__ = [
     "ActionMasker",

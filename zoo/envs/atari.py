@@ -14,7 +14,8 @@ import gymnasium as gym
 import numpy as np
 
 from zoo.envs.config import AtariConfig
-from zoo.envs.wrappers import Env, EpisodeStatistics, Info, Wrapper
+from zoo.envs.spaces import Env, Info
+from zoo.envs.wrappers import EpisodeStatistics, Wrapper
 from zoo.errors import ZooError, install_command
 
 

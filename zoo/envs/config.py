@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from zoo.config.fields import build, hyperparameter
 from zoo.config.own_modules import named_class
-from zoo.envs.ids import is_atari_game
+from zoo.envs.registry import is_atari_game
 from zoo.errors import ZooError
 
 ATARI_FRAMES = 4

@@ -1,34 +1,203 @@
-"""Environments stepped one after the other: in this process, or in a worker's.
-
-Each has seeds of its own sequence. At the first end of an episode after ``reseed_every`` steps it is reset
-with the next one, so that its state is never more than a seed and the actions since: see `EnvGroup.states`.
-"""
+"""Environments stepped one after the other: in this process, or in that of a worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+import contextlib
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.envs.action_log import ActionLog
-from zoo.envs.action_masks import ActionMasks
 from zoo.envs.atari import LifeLoss
-from zoo.envs.closing import closing_told
-from zoo.envs.composite_spaces import from_record, is_composite
-from zoo.envs.env_error import env_error
+from zoo.envs.config import DEFAULT_RESEED_EVERY
+from zoo.envs.masks import ActionMasks
+from zoo.envs.registry import closing_told, env_error
+from zoo.envs.replay import ActionLog, EnvState
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
-from zoo.envs.single_env import refuse_one_for_several
-from zoo.envs.spaces import Space, spaces_differ
-from zoo.envs.step_arrays import StepArrays, of_shape
-from zoo.envs.whereabouts import NOWHERE, Whereabouts
-from zoo.envs.wrappers import episode_so_far, find_wrapper, statistics_of
+from zoo.envs.spaces import (
+    Env,
+    Info,
+    Observations,
+    Space,
+    action_array,
+    batch_array,
+    from_record,
+    is_composite,
+    mask_size,
+    spaces_differ,
+)
+from zoo.envs.wrappers import episode_so_far, find_wrapper, refuse_one_for_several, statistics_of
 from zoo.errors import ZooError
 
-Env = gym.Env[Any, Any]
-Info = dict[str, Any]
+N_COLUMNS = 4
+"""Each row's seed and when it got it; in the first row of a group also which is at work, and when."""
+
+NOWHERE = -1
+LARGEST_SEED = 2**63 - 1
+
+
+class StepProgress:
+    """The place of a group of environments, in its rows of an array (num_envs, ``N_COLUMNS``).
+
+    ``now`` holds the row of the environment that is at work, or ``NOWHERE``, and the number of steps that all
+    have begun; whoever steps them writes it there. ``first_index`` is the place of the first row among all.
+    """
+
+    def __init__(self, rows: NDArray[np.int64], first_index: int) -> None:
+        self._seeds, self._seeded_at, self.now = rows[:, 0], rows[:, 1], rows[0, 2:]
+        self._first_index = first_index
+
+    def clear(self) -> None:
+        """Forget what stood there."""
+        self._seeds[:] = NOWHERE
+        self._seeded_at[:] = 0
+        self.now[:] = NOWHERE, 0
+
+    def seeded(self, row: int, seed: int, n_steps: int) -> None:
+        """Note that an environment gets a seed after ``n_steps`` steps; a very large one stays unknown."""
+        self._seeds[row] = seed if seed <= LARGEST_SEED else NOWHERE
+        self._seeded_at[row] = n_steps
+
+    def move(self, n_steps: int, since_seeds: Sequence[int]) -> None:
+        """Count steps anew, with ``n_steps`` begun in all, and so many of each row since its seed."""
+        self.now[:] = NOWHERE, n_steps
+        self._seeded_at[:] = n_steps - np.asarray(since_seeds)
+
+    def name(self, row: int) -> str:
+        """Return ``env 3 (step 17 after seed 40)``, or what is known of it."""
+        seed, steps = int(self._seeds[row]), int(self.now[1] - self._seeded_at[row])
+        known = [f"step {steps}"] * (steps > 0) + [f"seed {seed}"] * (seed != NOWHERE)
+        return f"env {self._first_index + row}" + (f" ({' after '.join(known)})" if known else "")
+
+    def at_work(self) -> str | None:
+        """Return the name of the environment that is being stepped or reset, or None."""
+        row = int(self.now[0])
+        return None if row == NOWHERE else self.name(row)
+
+
+CACHE_LINE = 64
+
+
+@dataclass
+class StepArrays:
+    """What one step of all environments takes and gives, (num_envs, …) each."""
+
+    observations: Observations
+    actions: NDArray[Any]
+    """Records where actions are tuples or dictionaries: `action_array`."""
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    action_masks: NDArray[np.bool_] | None
+    """Filled where the environments have masks; None where their actions can have none."""
+    progress: NDArray[np.int64]
+    """Which environment is being stepped, for whoever has to say where one hangs: `StepProgress`."""
+
+    @classmethod
+    def allocate(cls, num_envs: int, observation_space: Space, action_space: Space) -> StepArrays:
+        """Return zeroed arrays."""
+        n_masks = mask_size(action_space)
+        return cls(
+            batch_array(observation_space, num_envs),
+            action_array(action_space, num_envs),
+            np.zeros(num_envs),
+            np.zeros(num_envs, dtype=np.bool_),
+            np.zeros(num_envs, dtype=np.bool_),
+            None if n_masks is None else np.zeros((num_envs, n_masks), dtype=np.bool_),
+            np.zeros((num_envs, N_COLUMNS), dtype=np.int64),
+        )
+
+    def rows(self, start: int, stop: int) -> StepArrays:
+        """Return views of the rows from ``start`` to ``stop``."""
+        return StepArrays(*(_each(lambda array: array[start:stop], part) for part in vars(self).values()))
+
+    def observation_parts(self) -> list[tuple[str | None, NDArray[Any]]]:
+        """Return each key of the observations with its array; for those without keys, None with theirs."""
+        if isinstance(self.observations, dict):
+            return list(self.observations.items())
+        return [(None, self.observations)]
+
+    def shown(self, i: int) -> Any:
+        """Return a copy of what environment ``i`` shows now."""
+        return _each(lambda array: array[i].copy(), self.observations)
+
+    def own(self, observation: Any) -> Any:
+        """Return a copy of an observation in the type of its rows. Raises `ZooError` for another shape."""
+        if not isinstance(self.observations, dict):
+            return _own(self.observations, observation)
+        return {key: _own(array, observation[key], key) for key, array in self.observations.items()}
+
+    @property
+    def n_bytes(self) -> int:
+        """How much memory `within` needs, each array at a cache line of its own."""
+        total = 0
+
+        def add(array: NDArray[Any]) -> None:
+            nonlocal total
+            total += _aligned(array.nbytes)
+
+        for part in vars(self).values():
+            _each(add, part)
+        return total
+
+    def within(self, memory: mmap.mmap) -> StepArrays:
+        """Return arrays of the same shapes and types that lie in ``memory``."""
+        offset = 0
+
+        def placed(array: NDArray[Any]) -> NDArray[Any]:
+            nonlocal offset
+            inside: NDArray[Any] = np.ndarray(array.shape, array.dtype, memory, offset=offset)
+            offset += _aligned(array.nbytes)
+            return inside
+
+        return StepArrays(*(_each(placed, part) for part in vars(self).values()))
+
+
+@contextlib.contextmanager
+def anonymous_memory(size: int) -> Iterator[IO[bytes]]:
+    """Give a file without a name that lives in memory for as long as somebody maps it."""
+    in_memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("zoo-envs"), "r+b") if in_memory else tempfile.TemporaryFile() as file:
+        try:
+            os.truncate(file.fileno(), size)
+        except OSError as error:
+            raise ZooError(f"no memory for {size} bytes of observations: {error.strerror}") from error
+        yield file
+
+
+def copied(observations: Observations) -> Observations:
+    """Return a copy of an array or of a dict of arrays."""
+    if isinstance(observations, dict):
+        return {key: values.copy() for key, values in observations.items()}
+    return observations.copy()
+
+
+def of_shape(shape: tuple[int, ...], observation: Any, key: str | None = None) -> Any:
+    """Return an observation, or its part ``key``; another shape, which NumPy would broadcast, raises."""
+    if np.shape(observation) == shape:
+        return observation
+    what = "an observation" if key is None else f"an observation `{key}`"
+    raise ZooError(f"{what} of shape {np.shape(observation)}; observation_space says {shape}")
+
+
+def _own(rows: NDArray[Any], observation: Any, key: str | None = None) -> NDArray[Any]:
+    return np.array(of_shape(rows.shape[1:], observation, key), dtype=rows.dtype)
+
+
+def _each(function: Any, part: Any) -> Any:
+    """Apply a function to an array, to each of a dict of them, or to nothing."""
+    if isinstance(part, dict):
+        return {key: function(array) for key, array in part.items()}
+    return None if part is None else function(part)
+
+
+def _aligned(n_bytes: int) -> int:
+    return -(-n_bytes // CACHE_LINE) * CACHE_LINE
 
 
 class EpisodeEnd(NamedTuple):
@@ -45,18 +214,6 @@ class EpisodeEnd(NamedTuple):
     """Whether only a life was lost: the episode of which return and length are the sums goes on."""
 
 
-class EnvState(NamedTuple):
-    """How one environment comes to be where it is, and what it must show then."""
-
-    seed: int | None
-    """The seed that its sequence begins with; None before the first reset."""
-    n_reseeded: int
-    actions: NDArray[Any]
-    observation: Any
-    episode_return: float
-    length: int
-
-
 class EnvGroup:
     """Some environments and the arrays that they are stepped into.
 
@@ -70,8 +227,8 @@ class EnvGroup:
         make_envs: Sequence[Callable[[], Env]],
         first_index: int = 0,
         *,
-        reseed_every: int,
-        renew: bool,
+        reseed_every: int = DEFAULT_RESEED_EVERY,
+        renew: bool = False,
         mask_actions: bool = True,
     ) -> None:
         n = len(make_envs)
@@ -87,6 +244,7 @@ class EnvGroup:
         refuse_one_for_several(self.envs, first_index)
         self.observation_space: Space = self.envs[0].observation_space
         self.action_space: Space = self.envs[0].action_space
+        self.metadata, self.render_mode = self.envs[0].metadata, self.envs[0].render_mode
         self._check_same_spaces()
         self._steps = [env.step for env in self.envs]
         self._acts_in_parts = is_composite(self.action_space)
@@ -106,22 +264,32 @@ class EnvGroup:
         self._standing: set[int] = set()
         self._has_flags = False  # whether an episode ended in the last step, or it was interrupted
 
-    def use_arrays(self, arrays: StepArrays) -> None:
-        """Take the arrays that every step and reset writes into."""
+    @property
+    def mask_size(self) -> int | None:
+        """Values in an environment's mask of valid actions; None if there are no masks."""
+        return self.masks.size
+
+    def example(self) -> Env:
+        """Return one of the environments, to be asked things."""
+        return self.envs[0]
+
+    def use_arrays(self, arrays: StepArrays) -> StepArrays:
+        """Take the arrays that every step and reset writes into, and return them."""
         self._arrays = arrays
         self._rewards = arrays.rewards
         self._parts = [(key, rows, rows.shape[1:]) for key, rows in arrays.observation_parts()]
         self._plain_observations = None if isinstance(arrays.observations, dict) else arrays.observations
         self._plain_shape = self.observation_space.shape
-        self._whereabouts = Whereabouts(arrays.whereabouts, self._first_index)
-        self._whereabouts.clear()
+        self._progress = StepProgress(arrays.progress, self._first_index)
+        self._progress.clear()
+        return arrays
 
     def step(self, actions: NDArray[Any]) -> list[EpisodeEnd]:
         """Step every environment, reset the finished ones, and return how those ended.
 
         The environments may keep ``actions``, or write into them.
         """
-        rewards, plain, now = self._rewards, self._plain_observations, self._whereabouts.now
+        rewards, plain, now = self._rewards, self._plain_observations, self._progress.now
         shape = self._plain_shape
         if self._has_flags:
             self._arrays.terminated.fill(False)
@@ -186,14 +354,14 @@ class EnvGroup:
             else:
                 self._seeds[i] = random_seed()
             self._start_record(i)
-            self._whereabouts.now[0] = i
+            self._progress.now[0] = i
             try:
                 observation, infos[i] = self._seeded_reset(i, options)
                 self._once[i] = once
                 self._show(i, observation)
             except (Exception, SystemExit) as error:
                 raise env_error(error, self._name(i), "in a reset") from error
-        self._whereabouts.now[0] = NOWHERE
+        self._progress.now[0] = NOWHERE
         self.last_infos = [infos[i] if i in rows else info for i, info in enumerate(self.last_infos)]
         self.masks.look_for_them(self.last_infos)
         if len(rows):
@@ -222,7 +390,7 @@ class EnvGroup:
         self.last_infos = list(self.last_infos)
         came_out_same = [self._replay(i, state) for i, state in enumerate(states)]
         self._log.restore([state.actions for state in states])
-        self._whereabouts.move(self._log.n_steps, [len(state.actions) for state in states])
+        self._progress.move(self._log.n_steps, [len(state.actions) for state in states])
         self._first_steps = [self._log.n_steps - state.length for state in states]
         different = [i for i, same in enumerate(came_out_same) if not same]
         if different:
@@ -297,7 +465,7 @@ class EnvGroup:
         self._log.start(i)
         spaces_of_env = self._spaces[i]
         seed, space_seeds = seeds_of(first, self._n_reseeded[i], len(spaces_of_env))
-        self._whereabouts.seeded(i, seed, self._log.n_steps)
+        self._progress.seeded(i, seed, self._log.n_steps)
         for space, space_seed in zip(spaces_of_env, space_seeds, strict=True):
             space.seed(space_seed)
         return self.envs[i].reset(seed=seed, **({"options": options} if options else {}))
@@ -331,7 +499,7 @@ class EnvGroup:
             observation, info = self._seeded_reset(i)
             actions = self._as_taken(state.actions.copy())
             for n, action in enumerate(actions, start=self._log.n_steps + 1):
-                self._whereabouts.now[:] = i, n
+                self._progress.now[:] = i, n
                 observation, self._arrays.rewards[i], terminated, truncated, info = self.envs[i].step(action)
                 total, length = total + self._arrays.rewards[i], length + 1
                 if terminated or truncated:
@@ -371,7 +539,7 @@ class EnvGroup:
                     raise ZooError(f"env {first + i} has another {name} than env {first}: {difference}")
 
     def _name(self, i: int) -> str:
-        return self._whereabouts.name(i)
+        return self._progress.name(i)
 
 
 def _same(one: Any, other: Any) -> bool:

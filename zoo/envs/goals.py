@@ -7,9 +7,10 @@ another was desired; where there is a method ``compute_terminated``, it says whe
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,12 @@ from zoo.files.printing import one_line
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 TRIED_GOALS = 16
-"""Goals on which an environment shows whether it answers for many at once as for one after the other."""
+"""Goals on which an environment shows whether it answers for many at once as for one after the other.
+
+There are more of them by the largest side of a goal, lest a goal's numbers be taken for answers.
+"""
+
+COMPUTE_REWARD = "compute_reward(achieved_goal, desired_goal, info)"
 
 HINDSIGHT_ASKS = "hindsight asks"
 """How a message begins that says why an environment can't be asked."""
@@ -43,23 +49,18 @@ class GoalOutcomes:
     """Rewards and ends of steps under goals that were not pursued, asked of the environment itself.
 
     That is the first one of a vector environment in this process, one made for it where all are in worker
-    processes, or the vector environment itself if it has the methods. Many goals are asked about in one call
-    if that gives the same as one after the other; with an empty info for each, or ``with_infos`` with the
-    info of the step. Raises `ZooError` for an environment without goals, or without ``compute_reward``.
+    processes, or the vector environment itself if it has the methods. They are given an empty info for each
+    goal, or ``with_infos`` the info of the step. Raises `ZooError` for an environment without goals, or
+    without ``compute_reward``.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], *, with_infos: bool = False) -> None:
         self.space = goal_space(env.single_observation_space)
-        options: dict[str, Any] = {"space": self.space, "with_infos": with_infos}
-        self._rewards = Asked(_method(env, "compute_reward"), name="compute_reward", **options)
-        ends = _method(env, "compute_terminated")
-        self._ends = None if ends is None else Asked(ends, name="compute_terminated", **options)
-
-    def try_out(self) -> None:
-        """Ask about some goals, which environments need not be able to answer before their first reset."""
-        for asked in (self._rewards, self._ends):
-            if asked is not None:
-                asked.try_out()
+        answer, ends = _method(env, "compute_reward"), _method(env, "compute_terminated")
+        if answer is None:
+            raise ZooError(f"hindsight needs an env with a method {COMPUTE_REWARD}")
+        self._rewards = Asked(answer, "compute_reward", with_infos=with_infos)
+        self._ends = None if ends is None else Asked(ends, "compute_terminated", with_infos=with_infos)
 
     def rewards(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
@@ -102,35 +103,17 @@ def goal_space(space: Space) -> Space:
 
 
 class Asked:
-    """One method of an environment, asked about many goals at once where it can be.
+    """One method of an environment, asked about many goals at once where that gives what one by one does."""
 
-    ``with_infos`` it is tried on the first goals that come with infos of steps, else on some of the space.
-    """
-
-    def __init__(self, answer: Answer | None, space: Space, name: str, *, with_infos: bool = False) -> None:
-        if answer is None:
-            raise ZooError(f"hindsight needs an env with a method {name}(achieved_goal, desired_goal, info)")
-        self.answer, self.space, self.name, self.with_infos = answer, space, name, with_infos
+    def __init__(self, answer: Answer, name: str, *, with_infos: bool = False) -> None:
+        self.answer, self.name, self.with_infos = answer, name, with_infos
         self._takes_many: bool | None = None
-
-    def try_out(self) -> None:
-        """Find out, once, whether it takes many goals. Raises `ZooError` if it takes none."""
-        if self._takes_many is None and not self.with_infos:
-            self._takes_many = self._is_same_for_many()
-
-    def takes_many(self) -> bool:
-        """Whether it answers for many goals at once as for one after the other."""
-        self.try_out()
-        return bool(self._takes_many)
 
     def __call__(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
     ) -> NDArray[Any]:
         """Return one number, or truth, a row. Raises `ZooError` for any other answer."""
-        if self._takes_many is None and infos is not None:
-            tried = slice(TRIED_GOALS + max(self.space.shape or (0,)))
-            self._takes_many = self._agrees(achieved[tried], desired[tried], infos[tried])
-        if not self.takes_many():
+        if not self.takes_many(achieved, desired, infos):
             return self.one_by_one(achieved, desired, infos)
         try:
             answers = self._all_at_once(achieved, desired, infos)
@@ -145,30 +128,21 @@ class Asked:
             )
         return answers
 
-    def _is_same_for_many(self) -> bool:
-        """Try some goals out, equal ones and others, of which there are more than a goal has numbers."""
-        space = copy.deepcopy(self.space)
-        space.seed(0)
-        n = TRIED_GOALS + max(space.shape or (0,))
-        dtype = np.float32 if space.dtype == np.float64 else space.dtype
-        achieved = np.array([space.sample() for _ in range(n)], dtype)
-        desired = achieved[::-1].copy()
-        desired[::2] = achieved[::2]
-        return self._agrees(achieved, desired, None)
-
-    def _agrees(self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None) -> bool:
-        alone = self.one_by_one(achieved, desired, infos)
-        try:
-            together = self._all_at_once(achieved, desired, infos)
-        except Exception:  # It may take one goal only, and fail in any way for more.
-            return False
-        return together.shape in ((), alone.shape) and np.allclose(together, alone, equal_nan=True)
-
-    def _all_at_once(
-        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None
-    ) -> NDArray[Any]:
-        answers = self._real(self.answer(achieved, desired, infos or [{}] * len(achieved)))
-        return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
+    def takes_many(self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None) -> bool:
+        """Whether it answers for many goals at once: found out once, on these, half of which are reached."""
+        if self._takes_many is None:
+            rows = np.arange(TRIED_GOALS + max(achieved.shape[1:], default=0)) % len(achieved)
+            achieved, desired = achieved[rows], desired[rows]
+            desired[::2] = achieved[::2]
+            infos = None if infos is None else [infos[row] for row in rows.tolist()]
+            alone = self.one_by_one(achieved, desired, infos)
+            try:
+                together = self._all_at_once(achieved, desired, infos)
+                is_same = together.shape in ((), alone.shape)
+                self._takes_many = is_same and np.allclose(together, alone, equal_nan=True)
+            except Exception:  # It may take one goal only, and fail in any way for more.
+                self._takes_many = False
+        return self._takes_many
 
     def one_by_one(
         self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None = None
@@ -179,6 +153,12 @@ class Asked:
             return np.array([self._number(self.answer(*row)) for row in rows], dtype=np.float64)
         except Exception as error:
             raise self._failed(error) from error
+
+    def _all_at_once(
+        self, achieved: NDArray[Any], desired: NDArray[Any], infos: Infos | None
+    ) -> NDArray[Any]:
+        answers = self._real(self.answer(achieved, desired, infos or [{}] * len(achieved)))
+        return answers if answers.dtype.kind in "bf" else answers.astype(np.float64)
 
     def _real(self, answer: Any) -> NDArray[Any]:
         """Return an answer. Raises `ZooError` for complex numbers, which would lose a part on the way."""
@@ -212,15 +192,12 @@ def _method(env: VectorEnv[Any, Any, Any], name: str) -> Answer | None:
     bare: Any = env.unwrapped
     if hasattr(bare, name):
         return getattr(bare, name)
-    first = _first_env(bare)
-    if first is None or not first().has_wrapper_attr(name) or not callable(first().get_wrapper_attr(name)):
+    if hasattr(bare, "engine"):
+        first = bare.engine.example  # who reads `envs` of ours is taken for somebody who may step them
+    elif getattr(bare, "envs", None):
+        first = partial(getitem, bare.envs, 0)
+    else:
+        return None
+    if not first().has_wrapper_attr(name) or not callable(first().get_wrapper_attr(name)):
         return None
     return lambda *goals_and_info: first().get_wrapper_attr(name)(*goals_and_info)
-
-
-def _first_env(bare: Any) -> Callable[[], Any] | None:
-    """Return what gives an environment that can be asked in this process; it may be another one later."""
-    own = getattr(bare, "group", bare)  # who reads `envs` of ours is taken for somebody who may step them
-    if getattr(own, "envs", None):
-        return lambda: own.envs[0]
-    return (lambda: bare.example) if hasattr(bare, "example") else None

@@ -20,9 +20,6 @@ from zoo.files.zips import move_aside
 
 logger = logging.getLogger(__name__)
 
-_LINE_LIMIT = 2**20
-"""Bytes that a line may have; real ones have some dozens."""
-
 
 @dataclass(slots=True)
 class EpisodeRecord:
@@ -96,11 +93,6 @@ class EpisodeMonitor:
 
         Raises `OSError`.
         """
-        if not all(os.fstat(file.fileno()).st_nlink for file in self._files):
-            deleted = self._files  # with their folder
-            self._open()
-            for file in deleted:
-                file.close()
         for file in self._files:
             os.fsync(file.fileno())
         sync(self.folder)
@@ -114,7 +106,7 @@ class EpisodeMonitor:
         short = []
         for file, offset, is_unseen in zip(self._files, offsets, self._unseen, strict=True):
             path = Path(file.name)
-            end_of_last_row = _end_of_last_row(path, offset)
+            end_of_last_row = path.read_bytes()[:offset].rfind(b"\n") + 1
             if is_unseen or end_of_last_row < offset:
                 short.append(path.name)
             if not is_unseen:
@@ -148,7 +140,7 @@ def _start_of(path: Path) -> float | None:
     """Return the start time in a file's header, None if there is none; a damaged file is moved aside."""
     try:
         with open(path, "rb") as file:
-            header, columns = file.readline(_LINE_LIMIT), file.readline(_LINE_LIMIT)
+            header, columns = file.readline(), file.readline()
         if not header:
             return None
         if not columns.endswith(b"\n"):
@@ -156,17 +148,7 @@ def _start_of(path: Path) -> float | None:
         return float(parse_json(header[1:])["t_start"])
     except FileNotFoundError:
         return None
-    except (ValueError, LookupError, TypeError, OverflowError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         aside = move_aside(path)
         logger.warning("%s is damaged (%s): it is %s now, and another one begins", path, error, aside.name)
         return None
-
-
-def _end_of_last_row(path: Path, offset: int) -> int:
-    """Return where the last whole row ends before ``offset``; 0 if none does within a line's limit."""
-    with open(path, "rb") as file:
-        end = min(offset, os.fstat(file.fileno()).st_size)
-        begin = max(0, end - _LINE_LIMIT)
-        file.seek(begin)
-        found = file.read(end - begin).rfind(b"\n")
-    return 0 if found < 0 else begin + found + 1

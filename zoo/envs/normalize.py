@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from zoo.config.aliases import RefusesNames
 from zoo.envs.config import NormalizeConfig
-from zoo.envs.spaces import Space, describe, is_image
-from zoo.envs.step_arrays import Observations
-from zoo.envs.vector_facts import attached
+from zoo.envs.spaces import Observations, Space, describe, is_image
+from zoo.envs.vector_infos import attached
 from zoo.envs.wrappers import flat_vector_env
 from zoo.errors import ZooError, nearest
 
@@ -123,12 +122,7 @@ class Normalizer(RefusesNames):
 
         What is not normalised (an image, a discrete part) is returned as it is.
         """
-        if isinstance(observations, Mapping):
-            return {
-                key: self._normalized(key, values) if key in self.moments else values
-                for key, values in observations.items()
-            }
-        return self._normalized(SINGLE, observations) if SINGLE in self.moments else observations
+        return self._each(self._normalized, observations)
 
     def update_returns(
         self,
@@ -162,12 +156,16 @@ class Normalizer(RefusesNames):
 
     def unnormalize_obs(self, observations: Observations) -> Observations:
         """Return what `normalize_observations` made these of, where nothing was clipped."""
+        return self._each(self._unnormalized, observations)
+
+    def _each(self, change: Callable[[str, Any], Any], observations: Observations) -> Observations:
+        """Return observations with those parts changed that are normalised."""
         if isinstance(observations, Mapping):
             return {
-                key: self._unnormalized(key, values) if key in self.moments else values
+                key: change(key, values) if key in self.moments else values
                 for key, values in observations.items()
             }
-        return self._unnormalized(SINGLE, observations) if SINGLE in self.moments else observations
+        return change(SINGLE, observations) if SINGLE in self.moments else observations
 
     def _unnormalized(self, key: str, values: Any) -> NDArray[np.float64]:
         moments = self.moments[key]
@@ -255,10 +253,6 @@ class Normalizer(RefusesNames):
                 moments.mean = np.array(arrays[f"{name}.mean"], dtype=np.float64)
                 moments.squares = np.array(arrays[f"{name}.squares"], dtype=np.float64)
                 moments.count = float(arrays[f"{name}.count"])
-                if not (np.isfinite(moments.mean).all() and np.isfinite(moments.squares).all()):
-                    raise ValueError(f"those of `{name}` are not finite")
-                if not (0 < moments.count < np.inf and (moments.squares >= 0).all()):
-                    raise ValueError(f"`{name}` has a count or a variance below 0")
             self.returns = np.array(arrays["returns"], dtype=np.float64)
         except (KeyError, TypeError, ValueError) as error:
             raise ZooError(f"damaged normalisation statistics: {error}") from error
@@ -373,18 +367,15 @@ def is_training(env: VectorEnv[Any, Any, Any]) -> bool:
 
 def normalized_space(space: Space, normalizer: Normalizer) -> Space:
     """Return the space of normalised observations: float32 within ±clip_obs where something is normalised."""
+
+    def clipped(part: Space) -> Space:
+        return spaces.Box(-normalizer.clip_obs, normalizer.clip_obs, part.shape, np.float32)
+
     if isinstance(space, spaces.Dict):
         return spaces.Dict(
-            {
-                key: _clipped_box(part, normalizer) if key in normalizer.moments else part
-                for key, part in space.items()
-            }
+            {key: clipped(part) if key in normalizer.moments else part for key, part in space.items()}
         )
-    return _clipped_box(space, normalizer) if normalizer.observations else space
-
-
-def _clipped_box(space: Space, normalizer: Normalizer) -> Space:
-    return spaces.Box(-normalizer.clip_obs, normalizer.clip_obs, space.shape, np.float32)
+    return clipped(space) if normalizer.observations else space
 
 
 def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spaces.Box]:
@@ -401,3 +392,43 @@ def _normalized_parts(space: Space, keys: Sequence[str] | None) -> dict[str, spa
         if key not in boxes:
             raise ZooError(f"env.normalize.keys: `{key}` is an image; those are never normalised")
     return {key: boxes[key] for key in keys}
+
+
+class MomentsByRow:
+    """Mean and sum of squared deviations of what each of ``n_rows`` environments shows (Welford 1962).
+
+    A row's numbers depend on nothing but what that row has shown, to the last bit.
+    """
+
+    def __init__(self, normalizer: Normalizer, n_rows: int) -> None:
+        self._shapes = {key: moments.mean.shape for key, moments in normalizer.moments.items()}
+        self._sizes = [moments.mean.size for moments in normalizer.moments.values()]
+        self.counts = np.zeros((n_rows, 1))
+        self.means = np.zeros((n_rows, sum(self._sizes)))
+        self.squares = np.zeros((n_rows, sum(self._sizes)))
+
+    def start(self, rows: Sequence[int]) -> None:
+        """Forget what these rows have shown."""
+        self.counts[rows] = self.means[rows] = self.squares[rows] = 0.0
+
+    def update(self, observations: Observations, counted: NDArray[np.bool_]) -> None:
+        """Take in what each row shows, (n_rows, …) or a dict of it, of those that are ``counted``."""
+        n = len(counted)
+        parts = [
+            np.reshape(observations[key] if key != SINGLE else observations, (n, -1)) for key in self._shapes
+        ]
+        values = np.concatenate(parts, axis=1, dtype=np.float64)
+        self.counts += counted[:, np.newaxis]
+        deviations = np.where(counted[:, np.newaxis], values - self.means, 0.0)
+        self.means += deviations / np.maximum(self.counts, 1.0)
+        deviations *= values - self.means
+        self.squares += deviations
+
+    def seen_by(self, row: int) -> NDArray[np.float64]:
+        """Return what a row has shown in the form that `Normalizer.merge` takes, without any return."""
+        means, squares = (
+            np.split(moments[row], np.cumsum(self._sizes)[:-1]) for moments in (self.means, self.squares)
+        )
+        parts = zip(means, squares, strict=True)
+        by_part = [np.concatenate([self.counts[row], mean, square]) for mean, square in parts]
+        return np.concatenate([*by_part, np.zeros(3)])

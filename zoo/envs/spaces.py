@@ -1,27 +1,100 @@
-"""Spaces as JSON data, as short words, and compared with one another."""
+"""Spaces: their parts by path, as JSON data, in short words, compared with one another."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.composite_spaces import is_composite, leaf_spaces
 from zoo.errors import ZooError
 from zoo.files.printing import one_line
 
+Env = gym.Env[Any, Any]
+Info = dict[str, Any]
 Space = spaces.Space[Any]
+Observations = Any
+"""An array with one row an environment, or a dict of such arrays for a Dict space."""
+
+
+def is_composite(space: Space) -> bool:
+    """Whether values of ``space`` are tuples or dictionaries."""
+    return isinstance(space, spaces.Tuple | spaces.Dict)
+
+
+def leaf_spaces(space: Space) -> Iterator[tuple[str, Space]]:
+    """Yield path and space of every part that is no Tuple or Dict itself, in the order of the space."""
+    return leaves(space, None)
+
+
+def leaves(space: Space, values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of every part; the parts' spaces themselves where there are no values."""
+    if not is_composite(space):
+        yield path[1:], space if values is None else values
+        return
+    parts = space.items() if isinstance(space, spaces.Dict) else enumerate(space)  # type: ignore[arg-type]
+    for key, part in parts:
+        yield from leaves(part, None if values is None else values[key], f"{path}/{key}")
+
+
+def flat_space(space: Space) -> Space:
+    """Return a space of observations as one Dict of parts by path, if it is a Tuple or a nested Dict."""
+    if not is_composite(space) or (
+        isinstance(space, spaces.Dict) and not any(map(is_composite, space.values()))
+    ):
+        return space
+    parts = list(leaf_spaces(space))
+    if len(dict(parts)) < len(parts):
+        raise ZooError(f"the parts of an observation need names that differ when joined by /: {space}")
+    return spaces.Dict(parts)
+
+
+def flat_parts(space: spaces.Dict, values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of every part of an observation, for the keys of a `flat_space`.
+
+    What that space has not, and what is nested otherwise, is yielded as it stands.
+    """
+    start = f"{path}/" if path else ""
+    if path in space.spaces or not isinstance(values, Mapping | tuple | list):
+        yield path, values
+    elif isinstance(values, Mapping):
+        for key, part in values.items():
+            yield from flat_parts(space, part, f"{start}{key}")
+    else:
+        for index, part in enumerate(values):
+            yield from flat_parts(space, part, f"{start}{index}")
+
+
+def nested(space: Space, by_path: Mapping[str, Any], path: str = "") -> Any:
+    """Return what stands at the paths in tuples and dictionaries, as ``space`` is nested."""
+    if isinstance(space, spaces.Dict):
+        return {key: nested(part, by_path, f"{path}/{key}") for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(nested(part, by_path, f"{path}/{index}") for index, part in enumerate(space))
+    return by_path[path[1:]]
+
+
+def row(values: Any, index: Any) -> Any:
+    """Return the row at ``index`` of arrays that stand in tuples and dictionaries, nested as they are."""
+    if isinstance(values, tuple):
+        return tuple(row(part, index) for part in values)
+    if isinstance(values, Mapping):
+        return {key: row(part, index) for key, part in values.items()}
+    return values[index]
+
+
+def from_record(space: Space, record: Any) -> Any:
+    """Return the action that a record holds, nested as ``space`` is; an action without parts is its own."""
+    if not is_composite(space):
+        return record
+    return nested(space, {path: record[path] for path in record.dtype.names})
+
 
 PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """Spaces whose values are numbers or arrays."""
-
-SIZE_LIMIT = 2**24
-"""Numbers that one observation or action of an agent in a file may have: a few words can name many more."""
-
-DIMENSION_LIMIT = 32
 
 
 def space_to_dict(space: Space) -> dict[str, Any]:
@@ -42,21 +115,21 @@ def space_to_dict(space: Space) -> dict[str, Any]:
     raise ZooError(unsupported_space(space))
 
 
+_DAMAGED = (LookupError, TypeError, ValueError, AssertionError, AttributeError, OverflowError, MemoryError)
+
+
 def space_from_dict(data: Mapping[str, Any]) -> Space:
-    """Return the space that `space_to_dict` described."""
+    """Return the space that `space_to_dict` described. Raises `ZooError` for anything else."""
     try:
-        if _n_numbers(data) > SIZE_LIMIT:
-            raise ValueError(f"more than {SIZE_LIMIT:,} numbers")
         return _space_from_dict(data)
     except (
-        KeyError,
+        LookupError,
         TypeError,
         ValueError,
         AssertionError,
         AttributeError,
         OverflowError,
         MemoryError,
-        RecursionError,
     ) as error:
         raise ZooError(
             f"damaged description of a space: {one_line(repr(error))} in {one_line(data)}"
@@ -83,14 +156,22 @@ def describe(space: Space) -> str:
 def spaces_differ(a: Space, b: Space) -> str | None:
     """Return what makes ``b`` another space than ``a`` in a few words, or None if they are the same."""
     if isinstance(a, spaces.Dict) and isinstance(b, spaces.Dict):
-        return _dicts_differ(a, b)
+        if set(a) != set(b):
+            return f"keys {sorted(a)} are not {sorted(b)}"
+        differences = ((f"{key}: ", spaces_differ(a[key], b[key])) for key in a)
+        return next((where + each for where, each in differences if each is not None), None)
     if isinstance(a, spaces.Tuple) and isinstance(b, spaces.Tuple) and len(a) == len(b):
         parts = (spaces_differ(*pair) for pair in zip(a, b, strict=True))
         return next((f"part {i}: {each}" for i, each in enumerate(parts) if each is not None), None)
     if type(a) is not type(b) or a.shape != b.shape or a.dtype != b.dtype:
         return f"{describe(a)} is not {describe(b)}"
     if isinstance(a, spaces.Box) and isinstance(b, spaces.Box):
-        return _bounds_differ(a, b)
+        for name in ("low", "high"):
+            bounds = getattr(a, name), getattr(b, name)
+            if not np.allclose(*bounds):
+                first, second = (np.array2string(bound, threshold=8, precision=4) for bound in bounds)
+                return f"{name} {first} is not {second}"
+        return None
     return None if a == b else f"{describe(a)} is not {describe(b)}"
 
 
@@ -193,7 +274,7 @@ def batch_array(space: Space, n: int) -> Any:
 def action_array(space: Space, *leading: int) -> Any:
     """Return zeros for actions, (*leading, *shape); for a Tuple or Dict space of records with a field a part.
 
-    The fields are called by the paths of the parts, see `zoo.envs.composite_spaces`.
+    The fields are called by the paths of the parts, see `zoo.envs.spaces`.
     """
     if not is_composite(space):
         return np.zeros((*leading, *(space.shape or ())), dtype=space.dtype)
@@ -204,57 +285,22 @@ def action_array(space: Space, *leading: int) -> Any:
 def _space_from_dict(data: Mapping[str, Any]) -> Space:
     kind = data["type"]
     if kind == "Box":
-        dtype, shape = _type_of_numbers(data["dtype"]), _shape(data["shape"])
+        dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
         low, high = (_bound_from_json(data[name], shape, dtype) for name in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        space = spaces.Discrete(data["n"], start=data["start"])
-        _refuse_numbers_above_all(int(space.start) + int(space.n))
-        return space
+        return spaces.Discrete(data["n"], start=data["start"])
     if kind == "MultiDiscrete":
-        choices = spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
-        _refuse_numbers_above_all(int(choices.start.max(initial=0)) + int(choices.nvec.max(initial=0)))
-        return choices
+        return spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
     if kind == "MultiBinary":
-        shape = _shape(data["shape"])
+        shape = tuple(data["shape"])
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == "Dict":
-        return spaces.Dict(
-            [(key, _space_from_dict(inner)) for key, inner in data["spaces"].items()]
-        )  # in order
+        inner = [(key, _space_from_dict(each)) for key, each in data["spaces"].items()]
+        return spaces.Dict(inner)  # pairs keep their order
     if kind == "Tuple":
-        return spaces.Tuple([_space_from_dict(inner) for inner in data["spaces"]])
+        return spaces.Tuple([_space_from_dict(each) for each in data["spaces"]])
     raise ZooError(f"unknown type of space: {kind!r}")
-
-
-def _refuse_numbers_above_all(end: int) -> None:
-    if end > np.iinfo(np.int64).max:
-        raise ValueError("choices with numbers above those of 64 bits")
-
-
-def _type_of_numbers(name: str) -> np.dtype[Any]:
-    """Return the type of that name; texts, records and others may have gigabytes an element."""
-    dtype = np.dtype(name)
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise ValueError(f"the type {one_line(name, 40)} is not one of numbers")
-    return dtype
-
-
-def _n_numbers(data: Mapping[str, Any]) -> int:
-    if data["type"] == "Dict":
-        return sum(_n_numbers(inner) for inner in data["spaces"].values())
-    if data["type"] == "Tuple":
-        return sum(_n_numbers(inner) for inner in data["spaces"])
-    return math.prod(_shape(data["shape"])) if "shape" in data else 1
-
-
-def _shape(sizes: Any) -> tuple[int, ...]:
-    """Return the shape that a file gives; with other numbers than those of a shape nothing can be counted."""
-    if not isinstance(sizes, list | tuple) or not all(type(size) is int and size >= 0 for size in sizes):
-        raise ValueError(f"the shape {one_line(sizes, 40)} is no list of whole numbers from 0 on")
-    if len(sizes) > DIMENSION_LIMIT:
-        raise ValueError(f"more than {DIMENSION_LIMIT} dimensions")
-    return tuple(sizes)
 
 
 def _bound_to_json(bound: np.ndarray[Any, Any]) -> Any:
@@ -275,25 +321,3 @@ def _number_to_json(number: float) -> float | str:
 def _bound_from_json(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     exact = np.array(bound) if dtype.kind in "iu" else np.array(bound, dtype=np.float64)
     return np.broadcast_to(exact, shape).astype(dtype)
-
-
-def _dicts_differ(a: spaces.Dict, b: spaces.Dict) -> str | None:
-    if set(a) != set(b):
-        return f"keys {sorted(a)} are not {sorted(b)}"
-    for key in a:
-        difference = spaces_differ(a[key], b[key])
-        if difference is not None:
-            return f"{key}: {difference}"
-    return None
-
-
-def _bounds_differ(a: spaces.Box, b: spaces.Box) -> str | None:
-    for name in ("low", "high"):
-        first, second = getattr(a, name), getattr(b, name)
-        if not np.allclose(first, second):
-            return f"{name} {_shortened(first)} is not {_shortened(second)}"
-    return None
-
-
-def _shortened(bound: np.ndarray[Any, Any]) -> str:
-    return np.array2string(bound, threshold=8, precision=4)

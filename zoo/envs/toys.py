@@ -1,6 +1,6 @@
-"""Small environments with a known best return, on which an algorithm shows in seconds whether it learns.
+"""Small environments with a known best return, and classic ones that do not show velocities.
 
-Each is registered under ``Zoo/…-v0`` when `zoo.envs` is imported.
+They are registered when `zoo.envs` is imported; those without velocities by the names of RL Baselines3 Zoo.
 """
 
 from __future__ import annotations
@@ -13,10 +13,118 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from zoo.envs.action_toys import Composite, Masked
-from zoo.envs.spaces import Space
+from zoo.envs.spaces import Info, Space, choice_sizes, leaf_spaces, leaves
+from zoo.envs.wrappers import MaskVelocities
 
-Info = dict[str, Any]
+ARM_AND_BITS: Space = spaces.Dict(
+    {
+        "arm": spaces.Tuple((spaces.Discrete(3, start=1), spaces.Box(-1.0, 1.0, (1,), np.float32))),
+        "bits": spaces.MultiBinary(2),
+    }
+)
+
+
+class Masked(gym.Env[Any, Any]):
+    """Some actions are forbidden at each step, as only `action_masks` tells; one of them ends it with −1.
+
+    The worth of each alternative is observed; an allowed one earns its worth as a fraction of the best
+    allowed one's. Half of the alternatives are allowed, of two one or both. With several choices it is the
+    mean over them; a number of the ``Composite`` space has to be the one that is observed.
+    """
+
+    def __init__(self, n_actions: int = 6, space: str = "Discrete") -> None:
+        kinds: dict[str, Space] = {
+            "Discrete": spaces.Discrete(n_actions),
+            "MultiDiscrete": spaces.MultiDiscrete([3, 4]),
+            "MultiBinary": spaces.MultiBinary(3),
+            "Composite": ARM_AND_BITS,
+        }
+        self.action_space = kinds[space]
+        self._sizes = choice_sizes(self.action_space)
+        self._n_numbers = _n_numbers(self.action_space)
+        self.observation_space = spaces.Box(0.0, 1.0, (sum(self._sizes) + self._n_numbers,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Draw the first worths and what is forbidden."""
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Earn what allowed alternatives are worth, or end with −1."""
+        chosen, numbers = _choices_and_numbers(self.action_space, action)
+        taken = chosen + np.cumsum([0, *self._sizes[:-1]])
+        if not self._allowed[taken].all():
+            return self._draw(), -1.0, True, False, {}
+        best = [part.max() for part in self._split(np.where(self._allowed, self._worths, 0.0))]
+        earned = [*(self._worths[taken] / best), *(1.0 - np.abs(numbers - self._numbers) / 2)]
+        return self._draw(), float(np.mean(earned)), False, False, {}
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which alternatives are allowed now."""
+        return self._allowed.copy()
+
+    def _draw(self) -> NDArray[np.float32]:
+        self._worths = self.np_random.uniform(0.1, 1.0, sum(self._sizes)).astype(np.float32)
+        self._allowed = np.concatenate([self._drawn_mask(size) for size in self._sizes])
+        shares = self.np_random.uniform(size=self._n_numbers).astype(np.float32)
+        self._numbers = 2 * shares - 1
+        return np.concatenate([self._worths, shares])
+
+    def _drawn_mask(self, size: int) -> NDArray[np.bool_]:
+        n_allowed = size // 2 if size > 2 else self.np_random.integers(1, 3)
+        mask: NDArray[np.bool_] = self.np_random.permutation(size) < n_allowed
+        return mask
+
+    def _split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+        return np.split(values, np.cumsum(self._sizes)[:-1])
+
+
+class Composite(gym.Env[Any, Any]):
+    """Every part of a nested action has to be the one that is observed: what they earn is multiplied.
+
+    A choice earns 1 or 0, a number 1 minus its distance.
+    """
+
+    def __init__(self) -> None:
+        self.action_space = ARM_AND_BITS
+        self._sizes = choice_sizes(self.action_space)
+        self._n_numbers = _n_numbers(self.action_space)
+        self.observation_space = spaces.Box(-1.0, 1.0, (sum(self._sizes) + self._n_numbers,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Draw the first action that is right."""
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Compare ``action`` with the right one and draw anew."""
+        chosen, numbers = _choices_and_numbers(self.action_space, action)
+        distances = np.abs(numbers - self._numbers)
+        reward = float((chosen == self._chosen).all()) * float(np.prod(np.maximum(1.0 - distances, 0.0)))
+        return self._draw(), reward, False, False, {}
+
+    def _draw(self) -> NDArray[np.float32]:
+        self._chosen = self.np_random.integers(self._sizes)
+        self._numbers = self.np_random.uniform(-1.0, 1.0, self._n_numbers).astype(np.float32)
+        shown = [np.arange(size) == right for size, right in zip(self._sizes, self._chosen, strict=True)]
+        return np.concatenate([*shown, self._numbers]).astype(np.float32)
+
+
+def _n_numbers(space: Space) -> int:
+    return sum(int(np.prod(leaf.shape)) for _, leaf in leaf_spaces(space) if isinstance(leaf, spaces.Box))
+
+
+def _choices_and_numbers(space: Space, action: Any) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return what was chosen, counted from 0, and the numbers, each in the order of the space."""
+    chosen: list[NDArray[Any]] = [np.zeros(0, np.int64)]
+    numbers: list[NDArray[Any]] = [np.zeros(0, np.float32)]
+    parts = dict(leaves(space, action))
+    for path, leaf in leaf_spaces(space):
+        is_number = isinstance(leaf, spaces.Box)
+        (numbers if is_number else chosen).append(np.ravel(parts[path] - getattr(leaf, "start", 0)))
+    return np.concatenate(chosen), np.concatenate(numbers)
+
+
 IMAGE_SIDE = 36
 """The smallest square that the Nature CNN's three convolutions fit on."""
 
@@ -257,7 +365,7 @@ def quarter_image(quarter: int) -> NDArray[np.uint8]:
 
 
 def register() -> None:
-    """Register all toys with Gymnasium, with episodes of 20 steps at most."""
+    """Register the toys, with 20 steps an episode, and the environments without velocities."""
     identities = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
     maskable = ("MultiDiscrete", "MultiBinary", "Composite")
     toys: dict[str, tuple[type[gym.Env[Any, Any]], dict[str, Any]]] = {
@@ -280,6 +388,16 @@ def register() -> None:
         if env_id not in gym.registry:
             place = f"{toy.__module__}:{toy.__name__}"
             gym.register(env_id, entry_point=place, max_episode_steps=limit, kwargs=arguments)
+    for env_id, shown in HIDDEN.items():
+        if env_id not in gym.registry:
+            spec = gym.spec(shown)
+            gym.register(
+                env_id,
+                entry_point=f"{__name__}:make",
+                max_episode_steps=spec.max_episode_steps,
+                reward_threshold=spec.reward_threshold,
+                kwargs={"shown": shown},
+            )
 
 
 def _identity_space(name: str) -> Space:
@@ -290,3 +408,19 @@ def _identity_space(name: str) -> Space:
         "MultiBinary": spaces.MultiBinary(3),
     }
     return kinds[name]
+
+
+HIDDEN = {
+    "CartPoleNoVel-v1": "CartPole-v1",
+    "MountainCarNoVel-v0": "MountainCar-v0",
+    "MountainCarContinuousNoVel-v0": "MountainCarContinuous-v0",
+    "PendulumNoVel-v1": "Pendulum-v1",
+    "LunarLanderNoVel-v3": "LunarLander-v3",
+    "LunarLanderContinuousNoVel-v3": "LunarLanderContinuous-v3",
+}
+"""Id without velocities → the id that shows them."""
+
+
+def make(shown: str, **options: Any) -> gym.Env[Any, Any]:
+    """Return the environment ``shown`` without its velocities, and without its time limit."""
+    return MaskVelocities(gym.make(shown, **options).unwrapped)

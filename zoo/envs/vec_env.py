@@ -1,8 +1,11 @@
-"""From a config, an id or a function to a vector environment."""
+"""From a config, an id or a function to an environment with its wrappers, and to a vector environment."""
 
 from __future__ import annotations
 
+import copy
 import functools
+import inspect
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,18 +16,161 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from zoo.envs import ids
-from zoo.envs.config import EnvConfig, env_config, is_renewed, normalize_config, steps_between_seeds
-from zoo.envs.in_process import InProcessVectorEnv
+from zoo.envs import registry
+from zoo.envs.config import (
+    ATARI_FRAMES,
+    NO_LIMIT_OF_FRAMES,
+    AtariConfig,
+    EnvConfig,
+    atari_config,
+    env_config,
+    is_renewed,
+    normalize_config,
+    steps_between_seeds,
+)
 from zoo.envs.monitor import EpisodeMonitor
-from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import VecNormalize
-from zoo.envs.single_env import make_env, source_of
-from zoo.envs.trial import findings
-from zoo.errors import ZooError
+from zoo.envs.spaces import Env
+from zoo.envs.sync_vec_env import InProcessVectorEnv
+from zoo.envs.wrappers import FrameStack, NanCheck, find_wrapper, pass_options_if_any, wrapped
+from zoo.errors import ZooError, nearest
 from zoo.files.free_memory import refuse_what_does_not_fit
 
-Env = gym.Env[Any, Any]
+
+def source_of(
+    env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig, n_envs: int
+) -> EnvSpec | Callable[..., Env]:
+    """Return what the bare environment is made from: what its id stands for, or a function."""
+    if isinstance(env, str | EnvConfig):
+        if config.id.startswith(registry.ENVPOOL_PREFIX):
+            raise ZooError(
+                f"{config.id} is stepped by EnvPool itself: use env.vectorization=native (or auto)"
+            )
+        return registry.resolve(config.id)
+    if isinstance(env, gym.Env):
+        if n_envs != 1:
+            raise ZooError(f"n_envs={n_envs} of one {type(env).__name__}: give a function that makes one")
+        if config.kwargs:
+            raise ZooError(
+                f"env.kwargs: {config.id} is made already; give the class or a function, or no kwargs"
+            )
+        if config.render_mode not in (None, env.render_mode):
+            raise ZooError(
+                f"env.render_mode={config.render_mode}: {config.id} is made already, with "
+                f"render_mode={env.render_mode!r}; make it with the one that is wanted"
+            )
+        return lambda **_: env
+    if not callable(env):
+        raise ZooError(
+            f"env is a {type(env).__name__}; "
+            "expected an id, an EnvConfig, a gymnasium.Env or a function that makes one"
+            f"{'; gymnasium.vector.SyncVectorEnv(functions) is one env too' if isinstance(env, list) else ''}"
+        )
+    return env
+
+
+def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
+    """Return one environment as ``config`` says; ``source`` is what the bare one is made from."""
+    atari = atari_config(config)
+    if isinstance(source, EnvSpec):
+        env = _registered(config, source, atari)
+    else:
+        if atari is not None and atari.action_repeat_probability is not None:
+            raise ZooError(
+                f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself"
+            )
+        env = _limited(_called(source, config), config, atari)
+    _check_render_mode(env, config)
+    if atari is not None:
+        from zoo.envs.atari import preprocessed
+
+        limit = config.max_episode_steps
+        env = preprocessed(env, atari, limit if isinstance(limit, int) else None)
+    env = wrapped(env, config)
+    frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
+    env = FrameStack(env, frames) if frames > 1 or atari is not None else env
+    pass_options_if_any(env)
+    return env
+
+
+def _called(source: Callable[..., Any], config: EnvConfig) -> Env:
+    """Return what the user's function or class makes, if that is an environment."""
+    arguments = copy.deepcopy(config.kwargs)
+    if config.render_mode is not None:
+        arguments["render_mode"] = config.render_mode
+    if arguments:
+        try:
+            inspect.signature(source).bind(**arguments)
+        except TypeError as error:
+            given = "env.render_mode" if list(arguments) == ["render_mode"] else "these env.kwargs"
+            raise ZooError(
+                f"{config.id} does not take {given}: {error}; add the argument to what makes the environment"
+            ) from error
+    made = source(**arguments)
+    if not isinstance(made, gym.Env):
+        old = any(base.__module__.partition(".")[0] == "gym" for base in type(made).__mro__)
+        advice = " (it is one of the old `gym`: derive it from gymnasium.Env)" if old else ""
+        raise ZooError(f"{config.id} made a {type(made).__name__}; expected a gymnasium.Env{advice}")
+    return made
+
+
+def _limited(env: Env, config: EnvConfig, atari: AtariConfig | None) -> Env:
+    """Return what a function made within the time limit that is asked for.
+
+    Raises `ZooError` where the function has put a shorter one around it, which would stay in force.
+    """
+    limit = config.max_episode_steps
+    if limit == "auto":
+        return env
+    inner = find_wrapper(env, gym.wrappers.TimeLimit)
+    if inner is not None and (limit is None or limit > inner._max_episode_steps):
+        asked = "null" if limit is None else limit
+        raise ZooError(
+            f"env.max_episode_steps={asked}: {config.id} comes with a TimeLimit of "
+            f"{inner._max_episode_steps} steps around it; make it without"
+        )
+    return env if limit is None or atari is not None else gym.wrappers.TimeLimit(env, limit)
+
+
+def _registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> Env:
+    """Return the bare environment of a registered id, with its time limit alone around it.
+
+    Atari games get theirs later, for it counts steps, and here a step would be one frame.
+    """
+    spec = copy.deepcopy(spec)
+    spec.order_enforce = False
+    spec.disable_env_checker = True
+    arguments: dict[str, Any] = copy.deepcopy(config.kwargs)
+    if config.render_mode is not None:
+        arguments["render_mode"] = config.render_mode
+    if atari is not None:
+        from zoo.envs.atari import atari_arguments, silence_emulator
+
+        silence_emulator()
+        arguments.update(atari_arguments(atari))
+    if config.max_episode_steps != "auto":
+        if registry.is_atari_game(config.id):
+            arguments.setdefault("max_num_frames_per_episode", NO_LIMIT_OF_FRAMES)
+        if atari is None:
+            spec.max_episode_steps = config.max_episode_steps
+    with registry.missing_packages_named(spec):
+        try:
+            env = gym.make(spec, **arguments)
+        except TypeError as error:
+            if "must inherit from the gymnasium.Env" in str(error):
+                made = re.sub(r".*<class '(.*?)'>.*", r"\1", str(error))
+                raise ZooError(f"{config.id} makes a {made}; expected a subclass of gymnasium.Env") from error
+            raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
+    return env
+
+
+def _check_render_mode(env: Env, config: EnvConfig) -> None:
+    """Raise `ZooError` for a mode that the environment would only warn of."""
+    mode, known = config.render_mode, env.metadata.get("render_modes", [])
+    if mode is not None and known and mode not in known and not mode.endswith("_list"):
+        hint = nearest(mode, known)
+        raise ZooError(f"env.render_mode={mode}: {config.id} can {', '.join(known)}{hint}")
+
 
 ENV_BYTES = 4096
 """What an environment takes at least; CartPole takes 6,500."""
@@ -56,6 +202,8 @@ def make_vec_env(
     refuse_what_does_not_fit(f"`n_envs={n_envs}`", n_envs * ENV_BYTES)
     config = env_config(env, **options)
     if training and _needs_check(env, config):
+        from zoo.envs.env_checker import findings
+
         for finding in findings(env, config, n_envs):
             warnings.warn(finding, stacklevel=2)
     vector_env = _vector_env(env, config, n_envs, seed)
@@ -88,7 +236,7 @@ def _vector_env(
             "in this process a step that hangs can't be given up"
         )
     if config.vectorization == "native" or (
-        config.vectorization == "auto" and config.id.startswith(ids.ENVPOOL_PREFIX)
+        config.vectorization == "auto" and config.id.startswith(registry.ENVPOOL_PREFIX)
     ):
         if not isinstance(env, str | EnvConfig):
             raise ZooError("env.vectorization=native needs an id; a function makes single environments")
@@ -109,7 +257,7 @@ def _vector_env(
         is_own = isinstance(source, EnvSpec)  # nobody holds what is made of an id
         vector_env: VectorEnv[Any, Any, Any] = InProcessVectorEnv(make_envs, watched=not is_own, **life)
     else:
-        from zoo.envs.workers import WorkersVectorEnv
+        from zoo.envs.subproc import WorkersVectorEnv
 
         vector_env = WorkersVectorEnv(
             make_envs,
@@ -125,9 +273,9 @@ def _vector_env(
 
 def _needs_check(env: str | EnvConfig | Env | Callable[..., Env], config: EnvConfig) -> bool:
     """Whether an environment is tried first: not those of well-kept packages, nor vector forms."""
-    if not config.check or config.vectorization == "native" or config.id.startswith(ids.ENVPOOL_PREFIX):
+    if not config.check or config.vectorization == "native" or config.id.startswith(registry.ENVPOOL_PREFIX):
         return False
     if config.wrappers or not isinstance(env, str | EnvConfig):
         return True
-    entry_point = ids.resolve(config.id).entry_point
+    entry_point = registry.resolve(config.id).entry_point
     return not (isinstance(entry_point, str) and entry_point.startswith(KNOWN_GOOD))

@@ -1,28 +1,39 @@
-"""Wrappers of single environments, and putting around one those that its config names."""
+"""Wrappers of environments, and putting around one those that its config names."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MethodType
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zoo.config.own_modules import own_class
-from zoo.envs.action_masks import ActionMasker
-from zoo.envs.composite_spaces import flat_parts, flat_space
 from zoo.envs.config import EnvConfig
 from zoo.envs.goals import ACHIEVED, DESIRED, is_goal_space
-from zoo.envs.spaces import Space, channels_first, describe, is_image, mask_size
+from zoo.envs.masks import ActionMasker
+from zoo.envs.spaces import (
+    Env,
+    Info,
+    Space,
+    channels_first,
+    describe,
+    flat_parts,
+    flat_space,
+    is_image,
+    mask_size,
+)
 from zoo.errors import ZooError, install_command, nearest
 
-Env = gym.Env[Any, Any]
-Info = dict[str, Any]
 Wrapper = gym.Wrapper[Any, Any, Any, Any]
 
 MASK_KEY = "action_mask"
@@ -497,3 +508,118 @@ def _check_action_vector(space: Space) -> None:
 def _dtype(space: spaces.Box) -> Any:
     assert space.dtype is not None
     return space.dtype.type
+
+
+class NanCheck(VectorWrapper):
+    """Raises `ZooError` for a NaN or an infinity in actions, observations, final observations or rewards."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._n_steps = 0
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset and look at the observations."""
+        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        self._check("observation of the reset", observations)
+        return observations, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Look at the actions, step, and look at what came."""
+        self._n_steps += 1
+        self._check("action given to", actions)
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        self._check("observation of", observations)
+        self._check("reward of", rewards)
+        for i, final in enumerate(infos.get("final_obs", ())):
+            if final is not None and (terminated[i] or truncated[i]):
+                self._check("final observation of", final, only_env=i)
+        return observations, rewards, terminated, truncated, infos
+
+    def _check(self, what: str, values: Any, key: str = "", only_env: int | None = None) -> None:
+        if isinstance(values, tuple):
+            values = dict(enumerate(values))
+        if isinstance(values, Mapping):
+            for part, inner in values.items():
+                self._check(what, inner, f"{key}[{part!r}]", only_env)
+            return
+        array = np.asarray(values)
+        if array.dtype.kind != "f" or np.isfinite(array).all():
+            return
+        where = np.argwhere(~np.isfinite(array))[0].tolist()
+        bad = array[tuple(where)]
+        env = only_env if only_env is not None else where.pop(0)
+        raise ZooError(f"{bad} in the {what} env {env} at step {self._n_steps}, at {key}{where}")
+
+
+def refuse_one_for_several(envs: Sequence[Any], first_index: int = 0) -> None:
+    """Raise `ZooError` if two of these environments are one, which would take the steps of both."""
+    places: dict[int, int] = {}
+    for i, env in enumerate(envs, start=first_index):
+        before = places.setdefault(id(env.unwrapped), i)
+        if before != i:
+            raise ZooError(
+                f"env {before} and env {i} are the same {type(env.unwrapped).__name__}, which can't play two "
+                "episodes at once; expected a function that makes a new one at each call, or n_envs=1"
+            )
+
+
+class _Holders(list["weakref.ref[Any]"]):
+    """The vector environments that one environment stands in; a copy of it stands in none."""
+
+    def __reduce__(self) -> tuple[type[_Holders], tuple[()]]:
+        return _Holders, ()
+
+
+def watch(env: Any, holder: Any) -> None:
+    """Let ``holder.last_stepped_by`` be None from now on after each step and reset of ``env``.
+
+    The instance itself tells, for what is around it sees nothing of those who step it from elsewhere.
+    """
+    bare = env.unwrapped
+    holders = vars(bare).setdefault("_zoo_holders", _Holders())
+    holders[:] = [each for each in holders if each() not in (None, holder)]
+    holders.append(weakref.ref(holder))
+    _put_before(bare, "step", _step)
+    _put_before(bare, "reset", _reset)
+
+
+def pass_options_if_any(env: Env) -> None:
+    """Let an environment or wrapper whose reset takes no ``options`` get none unless there are any."""
+    while True:
+        takes = inspect.signature(env.reset).parameters.values()
+        if not any(each.name == "options" or each.kind is each.VAR_KEYWORD for each in takes):
+            _put_before(env, "reset", _reset)
+        if not isinstance(env, gym.Wrapper):
+            return
+        env = env.env
+
+
+def _put_before(bare: Any, name: str, method: Callable[..., Any]) -> None:
+    """Call ``method`` in the place of one of its class, unless the instance has one of its own."""
+    own = vars(bare).get(name)
+    if own is None or getattr(own, "__func__", None) is getattr(type(bare), name):
+        vars(bare)[name] = MethodType(method, bare)
+
+
+def _step(self: Any, *args: Any, **kwargs: Any) -> Any:
+    _tell_holders(self)
+    return type(self).step(self, *args, **kwargs)
+
+
+def _reset(self: Any, *args: Any, **kwargs: Any) -> Any:
+    _tell_holders(self)
+    if not kwargs.get("options"):
+        kwargs.pop("options", None)
+    return type(self).reset(self, *args, **kwargs)
+
+
+def _tell_holders(bare: Any) -> None:
+    for reference in vars(bare).get("_zoo_holders", ()):
+        holder = reference()
+        if holder is not None:
+            holder.last_stepped_by = None
+
+
+_step.__name__, _reset.__name__ = "step", "reset"  # by which a bound method is pickled

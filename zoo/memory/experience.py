@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zoo.envs.step import Step
+from zoo.envs.adapter import Step
 from zoo.memory.columns import Column, assign, join, transform
 
 Array = np.ndarray

@@ -21,7 +21,7 @@ class ExpertData:
     """Whole episodes, one after another; arrays have a row a step, (n_steps, …), or an episode.
 
     ``observations`` are raw: never normalised. ``actions`` are those that the environment was given; those of
-    a Tuple or Dict space are a dictionary of arrays, by the paths of `zoo.envs.composite_spaces`. None is
+    a Tuple or Dict space are a dictionary of arrays, by the paths of `zoo.envs.spaces`. None is
     what nobody knows. Raises `ZooError` for what does not fit together.
     """
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.envs.composite_spaces import is_composite, leaf_spaces
-from zoo.envs.spaces import Space, check_supported, space_from_dict, space_to_dict
+from zoo.envs.spaces import Space, check_supported, is_composite, leaf_spaces, space_from_dict, space_to_dict
 from zoo.errors import ZooError
 from zoo.files.free_memory import SHARE, free_bytes
 from zoo.files.plain_data import parse_json, to_json

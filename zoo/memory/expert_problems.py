@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.composite_spaces import is_composite, leaf_spaces
-from zoo.envs.spaces import Space, choice_sizes, describe, mask_size
+from zoo.envs.spaces import Space, choice_sizes, describe, is_composite, leaf_spaces, mask_size
 from zoo.errors import ZooError
 from zoo.memory.columns import Column
 

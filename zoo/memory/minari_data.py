@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from zoo.envs.composite_spaces import flat_parts, flat_space, is_composite, leaf_spaces, leaves
-from zoo.envs.spaces import Space, check_supported, unsupported_space
+from zoo.envs.spaces import (
+    Space,
+    check_supported,
+    flat_parts,
+    flat_space,
+    is_composite,
+    leaf_spaces,
+    leaves,
+    unsupported_space,
+)
 from zoo.errors import ZooError, install_command
 from zoo.files.printing import one_line
 from zoo.memory.columns import Column

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.config.paths import shown
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 from zoo.files.plain_data import parse_json, parse_yaml
 from zoo.files.printing import one_line

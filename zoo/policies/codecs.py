@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.composite_spaces import leaf_spaces, leaves, nested
+from zoo.envs.spaces import leaf_spaces, leaves, nested
 from zoo.errors import ZooError
 from zoo.memory.columns import Column, ColumnSpec
 

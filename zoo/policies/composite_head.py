@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.envs.composite_spaces import leaf_spaces, nested
+from zoo.envs.spaces import leaf_spaces, nested
 from zoo.errors import ZooError
 from zoo.policies.choosing import total
 from zoo.policies.config import PolicyConfig

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.envs.composite_spaces import leaf_spaces
+from zoo.envs.spaces import leaf_spaces
 from zoo.policies.config import PolicyConfig
 from zoo.policies.encoders import NatureCnn, VectorEncoder, suits_cnn
 from zoo.policies.networks import LayerStyle, Mlp

@@ -14,9 +14,9 @@ from gymnasium.vector import VectorEnv
 
 from zoo.agents.finding import kept_agents, kept_name
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic

@@ -16,9 +16,9 @@ from typing_extensions import Never
 
 from zoo.algorithms.interaction import Interaction, Seen
 from zoo.config.aliases import refuse_arguments
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 from zoo.files.printing import decimal, show

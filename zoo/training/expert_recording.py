@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from zoo.envs.composite_spaces import is_composite, leaf_spaces, leaves, nested, row
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.seeds import random_seed
-from zoo.envs.spaces import Space, describe
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
 from zoo.errors import ZooError, ZooWarning
 from zoo.files.printing import one_line
 from zoo.memory.columns import Column, transform

@@ -16,12 +16,12 @@ from zoo.config.fields import build, minutes_of
 from zoo.config.own_modules import own_class
 from zoo.config.sections import ALGO_LABELS
 from zoo.config.settings import OwnCallbackSettings
-from zoo.envs.camera import parse_size
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig, env_config
 from zoo.envs.goals import is_goal_space
 from zoo.envs.monitor import EpisodeMonitor
-from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
+from zoo.envs.video import parse_size
 from zoo.errors import ZooError
 from zoo.memory.config import memory_config
 from zoo.memory.limit import refuse_too_large_memory

@@ -22,8 +22,8 @@ from zoo.files.printing import one_line
 if TYPE_CHECKING:
     from zoo.algorithms.base import Algorithm
     from zoo.config.settings import AgentChoice, AgentName
+    from zoo.envs.adapter import EnvStepper
     from zoo.envs.config import EnvConfig
-    from zoo.envs.stepper import EnvStepper
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from zoo.agents.finding import run_of
-from zoo.envs.camera import Canvas, Filmed, render_offscreen, rgb_image
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig, in_this_process
-from zoo.envs.filming import FASTEST_GIF, ffmpeg, filming
-from zoo.envs.in_process import InProcessVectorEnv
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.sync_vec_env import InProcessVectorEnv
 from zoo.envs.vec_env import make_vec_env
+from zoo.envs.video import FASTEST_GIF, Canvas, Filmed, ffmpeg, filming, render_offscreen, rgb_image
 from zoo.errors import ZooError
 from zoo.training.evaluation import Predictor, evaluate
 
@@ -186,7 +185,7 @@ def video_path(
     agent: Path | None, algo: str, env_id: str, suffix: str = "mp4", folder: Path | None = None
 ) -> Path:
     """Return a new file in ``folder``, else in ``videos`` of the agent's run or of the working folder."""
-    from zoo.envs.ids import folder_name
+    from zoo.envs.registry import folder_name
 
     if folder is None:
         run = None if agent is None else run_of(agent)

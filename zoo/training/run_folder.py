@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from zoo.agents.card import versions
 from zoo.agents.finding import KEPT
 from zoo.algorithms.callback import PREEMPTED
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.free_memory import usable_cores

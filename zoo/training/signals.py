@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from zoo.algorithms.callback import PREEMPTED, Training
-from zoo.envs.stepper import EnvStepper
+from zoo.envs.adapter import EnvStepper
 from zoo.training.slurm import slurm_job
 
 

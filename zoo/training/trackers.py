@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from zoo.config.resuming import SHOWN_ONLY
-from zoo.envs.filming import small_gif
+from zoo.envs.video import small_gif
 from zoo.errors import ZooError, install_command
 from zoo.files import atomic
 from zoo.files.plain_data import parse_json, to_json, to_yaml

@@ -13,7 +13,7 @@ from zoo.config.environment_values import as_written
 from zoo.config.fields import minutes_of
 from zoo.config.sections import SECTIONS
 from zoo.config.settings import TrainSettings
-from zoo.envs.ids import folder_name
+from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.tuning.objective import TO_THRESHOLD, Objective
 from zoo.tuning.samplers import make_pruner, make_sampler, require_sampler

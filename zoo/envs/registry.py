@@ -6,6 +6,8 @@ import contextlib
 import importlib
 import importlib.util
 import re
+import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec, parse_env_id
 
 from zoo.config.own_modules import import_own
 from zoo.errors import ZooError, install_command, nearest
-from zoo.files.printing import one_line
+from zoo.files.printing import one_line, say
 
 
 class Package(NamedTuple):
@@ -185,3 +187,24 @@ def _install_command(spec: EnvSpec, error: ImportError | gym.error.DependencyNot
             return command
     missing = getattr(error, "name", None)
     return f"pip install {missing}" if missing else None
+
+
+def env_error(error: BaseException, who: str, when: str) -> ZooError:
+    """Return an environment's own error, with its own traceback, as one for the user."""
+    if isinstance(error, ZooError):
+        is_named = when == "while it was made" or str(error).startswith(who)
+        return error if is_named else ZooError(f"{who}: {error}")
+    if isinstance(error, gym.error.DependencyNotInstalled):
+        return ZooError(f"{who} needs a package: {error}")
+    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return ZooError(f"{who} raised {type(error).__name__} {when}:\n{text}")
+
+
+@contextlib.contextmanager
+def closing_told(name: str) -> Iterator[None]:
+    """Turn what an environment raises as it is closed into one line."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        say(f"zoo: {name}: close() raised {type(error).__name__}: {one_line(error)}", sys.stderr)

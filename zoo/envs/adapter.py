@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -12,22 +13,80 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from zoo.envs.closing import closing_told
-from zoo.envs.env_group import EpisodeEnd, Info
+from zoo.envs.env_group import EpisodeEnd
+from zoo.envs.masks import VectorMasks
 from zoo.envs.monitor import EpisodeMonitor, EpisodeRecord
-from zoo.envs.nan_check import NanCheck
 from zoo.envs.normalize import Normalizer, VecNormalize, is_training
-from zoo.envs.same_step import SameStepVectorEnv
-from zoo.envs.single_env import refuse_one_for_several, watch
-from zoo.envs.step import Step
-from zoo.envs.step_arrays import Observations
-from zoo.envs.vector_facts import Games, attached, autoreset_mode, refuse_other_shapes
-from zoo.envs.vector_infos import final_observations, info_of, rows, stacked, success_of
-from zoo.envs.vector_masks import VectorMasks
-from zoo.envs.wrappers import flat_vector_env
+from zoo.envs.registry import closing_told
+from zoo.envs.spaces import Info, Observations
+from zoo.envs.sync_vec_env import SameStepVectorEnv
+from zoo.envs.vector_infos import (
+    Games,
+    attached,
+    autoreset_mode,
+    final_observations,
+    info_of,
+    refuse_other_shapes,
+    rows,
+    stacked,
+    success_of,
+)
+from zoo.envs.wrappers import NanCheck, flat_vector_env, refuse_one_for_several, watch
 from zoo.errors import ZooError, nearest
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step of all environments gave; raw values.
+
+    They are valid until the next step, and for ever where a `SameStepVectorEnv` gave them.
+
+    ``final_observations`` are the rows for ``finished``, in that order: what the episodes ended with, which
+    ``observations`` shows no more where the environment was reset within the step. ``valid`` is None if all
+    rows are real transitions; a row that merely reset its environment, or stood idle, is False there and
+    belongs in no memory and no count.
+
+    ``action_masks`` says which actions are valid for ``observations``, (num_envs, mask_size), and
+    ``final_action_masks`` which were for ``final_observations``; both are None without masks.
+    """
+
+    observations: Observations
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_] | None
+    action_masks: NDArray[np.bool_] | None
+    _infos: Any = field(repr=False)
+    _env: VectorEnv[Any, Any, Any] = field(repr=False)
+    _ends: Sequence[EpisodeEnd] = field(default=(), repr=False)
+    finished: NDArray[np.int64] = field(default_factory=lambda: NOTHING_FINISHED)
+    final_observations: Observations | None = None
+    final_action_masks: NDArray[np.bool_] | None = None
+    episodes: list[EpisodeRecord] = field(default_factory=list)
+
+    def own_infos(self) -> list[Info]:
+        """Return the info of each environment's own step: where an episode ended, that of its end."""
+        n_envs = len(self.rewards)
+        if isinstance(self._env, SameStepVectorEnv):
+            infos = [dict(info or {}) for info in self._infos]
+            for end in self._ends:
+                infos[end.env_index] = dict(end.info)
+            return infos
+        infos = [info_of(self._infos, i) for i in range(n_envs)]
+        if "final_info" in self._infos:
+            for i in self.finished.tolist():
+                infos[i] = info_of(self._infos["final_info"], i)
+        return infos
+
+    @property
+    def infos(self) -> Info:
+        """The infos in Gymnasium's vector form, merged when they are read."""
+        if isinstance(self._env, SameStepVectorEnv):
+            return self._env.merged_infos(self._infos, self._ends)
+        infos: Info = self._infos
+        return infos
 
 
 class EnvStepper:
@@ -141,21 +200,8 @@ class EnvStepper:
         self._n_steps += 1
         self.observations = observations
         self._action_masks = masks
-        step = Step(
-            observations,
-            _single(rewards),
-            terminated,
-            truncated,
-            NOTHING_FINISHED,
-            None,
-            self._counted(None),
-            [],
-            masks,
-            None,
-            infos,
-            self._same_step,
-            ends,
-        )
+        valid, env = self._counted(None), self._same_step
+        step = Step(observations, _single(rewards), terminated, truncated, valid, masks, infos, env, ends)
         if ends:
             step.truncated = truncated & ~terminated
             step.finished = np.array([end.env_index for end in ends], dtype=np.int64)
@@ -242,20 +288,8 @@ class EnvStepper:
         self._to_reset = done
         self.observations = observations
         self._take_masks(infos, None if self._autoreset is AutoresetMode.SAME_STEP else terminated)
-        step = Step(
-            observations,
-            _single(np.asarray(rewards)),
-            terminated,
-            truncated,
-            NOTHING_FINISHED,
-            None,
-            self._counted(valid),
-            [],
-            self._action_masks,
-            None,
-            infos,
-            self.env,
-        )
+        rewards, valid, masks = _single(np.asarray(rewards)), self._counted(valid), self._action_masks
+        step = Step(observations, rewards, terminated, truncated, valid, masks, infos, self.env)
         if done.any():
             self._finish(step, np.flatnonzero(done))
         return step

@@ -1,12 +1,11 @@
-"""The base of our own vector environments: same-step autoreset, infos merged only where they are read."""
+"""Our own vector environments: same-step autoreset, arrays to step into; in this process here."""
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -14,13 +13,15 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zoo.config.aliases import AnswersNames
-from zoo.envs.composite_spaces import is_composite, leaves
-from zoo.envs.env_group import EnvState, EpisodeEnd, Info
-from zoo.envs.env_states import from_tree, to_tree
+from zoo.envs.env_group import EnvGroup, EpisodeEnd, StepArrays, copied
+from zoo.envs.replay import from_tree, to_tree
 from zoo.envs.seeds import derived_seeds
-from zoo.envs.spaces import Space, check_supported
-from zoo.envs.step_arrays import Observations, StepArrays, copied
+from zoo.envs.spaces import Env, Info, Observations, check_supported, is_composite, leaves
 from zoo.envs.vector_infos import info_of
+from zoo.envs.wrappers import watch
+
+if TYPE_CHECKING:
+    from zoo.envs.subproc import Workers
 
 
 class Transition(NamedTuple):
@@ -35,12 +36,13 @@ class Transition(NamedTuple):
     infos: list[Info]
 
 
-class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
+class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any]):
     """A vector environment that resets a finished environment within the step that finished it.
 
     `step` is Gymnasium's; `transition` is the same step without the merging of infos, which costs more
-    than the step itself where an environment fills its info. ``seed`` is what the first `reset` without a
-    seed uses: environment i gets ``seed + i``.
+    than the step itself where an environment fills its info. ``engine`` is what steps the environments, in
+    this process or in others. ``seed`` is what the first `reset` without a seed uses: environment i gets
+    ``seed + i``.
 
     Each environment has seeds of its own sequence, which a seed given to `reset` begins: at the first end of
     an episode after some steps it is reset with the next one (see `zoo.envs.env_group`). `state` is those
@@ -50,58 +52,46 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
     last_stepped_by: object = None
     """Who stepped it last (`EnvStepper.was_disturbed`); None for whoever did it by hand."""
 
-    mask_size: int | None = None
-    """Values in an environment's mask of valid actions; None if there are no masks."""
-
-    def __init__(
-        self, num_envs: int, observation_space: Space, action_space: Space, *, seed: int | None = None
-    ) -> None:
-        check_supported(observation_space, action_space)
+    def __init__(self, engine: EnvGroup | Workers, num_envs: int, *, seed: int | None = None) -> None:
+        check_supported(engine.observation_space, engine.action_space)
+        self.engine = engine
         self.num_envs = num_envs
-        self.single_observation_space = observation_space
-        self.single_action_space = action_space
-        self._acts_in_parts = is_composite(action_space)
-        self.observation_space = batch_space(observation_space, num_envs)
-        self.action_space = batch_space(action_space, num_envs)
+        self.single_observation_space = engine.observation_space
+        self.single_action_space = engine.action_space
+        self._acts_in_parts = is_composite(engine.action_space)
+        self.observation_space = batch_space(engine.observation_space, num_envs)
+        self.action_space = batch_space(engine.action_space, num_envs)
         self.action_space.seed(None if seed is None else derived_seeds(seed, 1)[0])
-        self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {**engine.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.render_mode = engine.render_mode
         self._first_seed = seed
-        self._arrays = StepArrays.allocate(num_envs, observation_space, action_space)
+        self._arrays = engine.use_arrays(
+            StepArrays.allocate(num_envs, engine.observation_space, engine.action_space)
+        )
         self.last_ends: Sequence[EpisodeEnd] = ()
 
-    @abc.abstractmethod
+    @property
+    def mask_size(self) -> int | None:
+        """Values in an environment's mask of valid actions; None if there are no masks."""
+        return self.engine.mask_size
+
     def transition(self, actions: Any) -> Transition:
         """Step every environment with its row of ``actions``, values of the action space itself."""
-
-    @abc.abstractmethod
-    def reset_rows(
-        self,
-        seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
-        rows: Sequence[int],
-        *,
-        once: bool = False,
-    ) -> tuple[Observations, list[Info]]:
-        """Reset the environments ``rows``; return the observations of all and one info for each.
-
-        Those that are to be played ``once`` stand still after an episode, until they are reset again.
-        """
-
-    @abc.abstractmethod
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call the method ``name`` of each environment, or read the attribute, and return the results."""
-
-    @abc.abstractmethod
-    def env_states(self) -> list[EnvState]:
-        """Return how each environment comes to be where it is."""
-
-    @abc.abstractmethod
-    def load_env_states(self, states: Sequence[EnvState]) -> list[int]:
-        """Bring each environment there, or to its next seed; return which came out different."""
+        arrays = self._arrays
+        self.last_ends = ends = self.engine.step(self.own_actions(actions))
+        return Transition(
+            copied(arrays.observations),
+            arrays.rewards,
+            arrays.terminated.copy(),
+            arrays.truncated.copy(),
+            self.action_masks(),
+            ends,
+            self.engine.last_infos,
+        )
 
     def state(self) -> dict[str, Any]:
         """Return, for each environment, its seed, the actions since, and what came of them: a state tree."""
-        return to_tree(self.env_states())
+        return to_tree(self.engine.states())
 
     def load_state(self, tree: Mapping[str, Any]) -> list[int]:
         """Reset every environment with its seed, replay its actions and compare what came of them.
@@ -111,11 +101,12 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
         """
         states = from_tree(tree, self._arrays)
         self._first_seed = None
-        different = self.load_env_states(states)
+        different = self.engine.load_states(states)
         if different:
+            name = "the environment" if self.spec is None else self.spec.id
             which = f"env {different[0]}" if len(different) == 1 else f"envs {', '.join(map(str, different))}"
             warnings.warn(
-                f"{self._env_name()}: {which} came out different when the actions were replayed, so these "
+                f"{name}: {which} came out different when the actions were replayed, so these "
                 "episodes are cut; an environment must follow from its seed alone (in the next run, "
                 "env.renew=true helps where reset() keeps something of the past)",
                 stacklevel=2,
@@ -128,7 +119,7 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
 
     def action_masks(self) -> NDArray[np.bool_] | None:
         """Return which actions are valid now, (num_envs, mask_size), or None without masks."""
-        if self.mask_size is None:
+        if self.engine.mask_size is None:
             return None
         assert self._arrays.action_masks is not None
         return self._arrays.action_masks.copy()
@@ -151,9 +142,9 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
         if options is not None and "reset_mask" in options:
             options = dict(options)
             rows = np.flatnonzero(options.pop("reset_mask")).tolist()
-        observations, infos = self.reset_rows(seeds, options or None, rows)
+        infos = self.engine.reset(seeds, options or None, rows)
         self.last_stepped_by = None
-        return observations, self.merged_infos(infos, [])
+        return copied(self._arrays.observations), self.merged_infos(infos, [])
 
     def begin(self, seeds: Mapping[int, int]) -> Observations:
         """Begin an episode in some environments, each by its own seed alone; return the observations of all.
@@ -162,9 +153,9 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
         then it would have to say which may be taken.
         """
         each = [seeds.get(i) for i in range(self.num_envs)]
-        observations, _ = self.reset_rows(each, None, sorted(seeds), once=True)
+        self.engine.reset(each, None, sorted(seeds), once=True)
         self.last_stepped_by = None
-        return observations
+        return copied(self._arrays.observations)
 
     def step(
         self, actions: Any
@@ -202,31 +193,34 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
             vector_infos[key] = objects
         return vector_infos
 
-    def note_call(self, name: str) -> None:
-        """Note that somebody else steps or resets the environments, if that is what is called by ``name``."""
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call the method ``name`` of each environment, or read the attribute, and return the results.
+
+        What comes back from worker processes must be picklable. What a method raises is raised here.
+        """
         if name in ("step", "reset"):
             self.last_stepped_by = None
+        return tuple(self.engine.call(name, *args, **kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return the attribute ``name`` of each environment."""
         return self.call(name)
 
-    def _transition(self, ends: list[EpisodeEnd], infos: list[Info]) -> Transition:
-        """Return what stands in the arrays after a step."""
-        arrays = self._arrays
-        self.last_ends = ends
-        return Transition(
-            copied(arrays.observations),
-            arrays.rewards,
-            arrays.terminated.copy(),
-            arrays.truncated.copy(),
-            None if self.mask_size is None else self.action_masks(),
-            ends,
-            infos,
-        )
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of each environment, to its own value if a list or tuple of them is given."""
+        each = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(each) != self.num_envs:
+            raise ValueError(f"{len(each)} values for {self.num_envs} environments")
+        self.engine.set_attr(name, each)
 
-    def _env_name(self) -> str:
-        return "the environment" if self.spec is None else self.spec.id
+    def render(self) -> tuple[Any, ...]:
+        """Return one frame an environment."""
+        return tuple(self.engine.call("render"))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environments."""
+        if "engine" in vars(self):
+            self.engine.close()
 
     def own_actions(self, actions: Any) -> NDArray[Any]:
         """Return a copy of ``actions`` in the space's dtype, which the environments may write into.
@@ -234,17 +228,45 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any], abc.ABC):
         Of tuples or dictionaries of actions it is an array of records: `zoo.envs.spaces.action_array`.
         """
         if self._acts_in_parts:
-            return self._records_of(actions)
+            records = np.zeros_like(self._arrays.actions)
+            for path, part in leaves(self.single_action_space, actions):
+                rows = records[path]
+                if np.shape(part) != rows.shape:
+                    raise ValueError(f"actions of `{path}` of shape {np.shape(part)}; expected {rows.shape}")
+                rows[...] = part
+            return records
         own = np.array(actions, dtype=self._arrays.actions.dtype)
         if own.shape != self._arrays.actions.shape:
             raise ValueError(f"actions of shape {own.shape}; expected {self._arrays.actions.shape}")
         return own
 
-    def _records_of(self, actions: Any) -> NDArray[Any]:
-        records = np.zeros_like(self._arrays.actions)
-        for path, part in leaves(self.single_action_space, actions):
-            rows = records[path]
-            if np.shape(part) != rows.shape:
-                raise ValueError(f"actions of `{path}` of shape {np.shape(part)}; expected {rows.shape}")
-            rows[...] = part
-        return records
+
+class InProcessVectorEnv(SameStepVectorEnv):
+    """Steps its environments in a loop: the fastest way for quick environments.
+
+    With ``watched``, or once somebody has asked for `envs`, it notices who else steps one of them.
+    """
+
+    def __init__(
+        self,
+        make_envs: Sequence[Callable[[], Env]],
+        *,
+        seed: int | None = None,
+        watched: bool = True,
+        **life: Any,
+    ) -> None:
+        self.group = EnvGroup(make_envs, **life)
+        super().__init__(self.group, len(make_envs), seed=seed)
+        self.spec = self.group.envs[0].spec
+        if watched:
+            self._watch()
+
+    @property
+    def envs(self) -> list[Env]:
+        """The environments themselves."""
+        self._watch()
+        return self.group.envs
+
+    def _watch(self) -> None:
+        for env in self.group.envs:
+            watch(env, self)

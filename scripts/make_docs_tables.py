@@ -1,4 +1,4 @@
-"""Write the tables in README.md and docs/ from the code and from what was measured.
+"""Write the tables in README.md and docs/ from the code and from what was measured, and conf/policy/.
 
     make docs
     .venv/bin/python scripts/make_docs_tables.py --check
@@ -27,6 +27,7 @@ from typing import Any
 from measure_speed import PEERS, SYSTEMS
 
 from zoo.config.aliases import NAMES
+from zoo.policies.config import MEMORY_FIELDS, POLICIES, PRESETS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED = REPOSITORY / "docs" / "measured"
@@ -42,12 +43,41 @@ def main() -> None:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; say which files are not current")
     check = parser.parse_args().check
-    stale = [page for page in pages() if with_current_tables(page.read_text()) != page.read_text()]
-    for page in stale:
-        print(f"{page.relative_to(REPOSITORY)}: {'not current; run make docs' if check else 'written'}")
+    current = {page: with_current_tables(page.read_text()) for page in pages()}
+    current |= {REPOSITORY / "conf" / "policy" / f"{name}.yaml": preset_file(name) for name in PRESETS}
+    stale = {path: text for path, text in current.items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
+        print(f"{path.relative_to(REPOSITORY)}: {'not current; run make docs' if check else 'written'}")
         if not check:
-            page.write_text(with_current_tables(page.read_text()))
+            path.write_text(text)
     raise SystemExit(1 if check and stale else 0)
+
+
+OVERRIDES = {
+    "encoder": "cnn",
+    "net_arch": "[64,64], or by network: 'policy.net_arch={pi:[64],vf:[256,256]}'",
+    "activation": "relu",
+    "layer_norm": "true",
+    "features_dim": "128, the width of each image's encoder",
+    "recurrent": "gru",
+    "lstm_hidden_size": "64",
+    "n_lstm_layers": "2",
+    "lstm_layer_norm": "true",
+    "critic_lstm": "shared, detached or none",
+}
+"""What a field of conf/policy/ may be set to on the command line, in a comment beside it."""
+
+
+def preset_file(name: str) -> str:
+    """Return the YAML file of a named policy: the fields that people change."""
+    config, shown = POLICIES[name], ["encoder", "net_arch", "activation", "layer_norm"]
+    shown += [] if config.encoder == "mlp" else ["features_dim"]
+    shown += [] if config.recurrent is None else MEMORY_FIELDS
+    values = {field: json.dumps(getattr(config, field)).strip('"') for field in shown}
+    lines = [
+        f"{f'{field}: {value}':<25} # policy.{field}={OVERRIDES[field]}" for field, value in values.items()
+    ]
+    return "\n".join([f"# {PRESETS[name][0]}", *lines, ""])
 
 
 def pages() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Write the tables in README.md and docs/, and conf/algo/, from the code and from what was measured.
+"""Write the tables in README.md and docs/, conf/algo/ and conf/policy/, from the code and what was measured.
 
     make docs
     .venv/bin/python scripts/make_docs_tables.py --check
@@ -6,8 +6,8 @@
 A table stands between two comments in a Markdown file, `<!-- fields: MODULE:DATACLASS -->`,
 `<!-- old names -->`, `<!-- scores -->`, `<!-- collection -->` or `<!-- speed -->`, and `<!-- end -->`.
 Scores and speed come from docs/measured/, where `train_collection.py` and `compare_speed.py` wrote them, and
-from the cards in trained_agents/. The files of presets in conf/algo/ come from the classes in
-zoo/algorithms/presets.py. With `--check` nothing is written; the exit status is 1 if a file is not what it
+from the cards in trained_agents/. The presets in conf/ come from zoo/algorithms/presets.py and
+zoo/policies/config.py. With `--check` nothing is written; the exit status is 1 if a file is not what it
 should be.
 """
 
@@ -34,6 +34,8 @@ from zoo.commands.benchmark import published_of, published_scores
 from zoo.config.aliases import NAMES
 from zoo.config.fields import defaults
 from zoo.envs.registry import folder_name
+from zoo.policies.config import MEMORY_FIELDS, POLICIES
+from zoo.policies.config import PRESETS as POLICY_PRESETS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MEASURED = REPOSITORY / "docs" / "measured"
@@ -59,6 +61,7 @@ def main() -> None:
     check = parser.parse_args().check
     texts = {page: with_current_tables(page.read_text()) for page in pages()}
     texts |= {REPOSITORY / "conf" / "algo" / f"{name}.yaml": preset_file(name) for name in PRESETS}
+    texts |= {REPOSITORY / "conf" / "policy" / f"{name}.yaml": policy_file(name) for name in POLICY_PRESETS}
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
         print(f"{path.relative_to(REPOSITORY)}: {'not current; run make docs' if check else 'written'}")
@@ -85,6 +88,33 @@ def preset_file(name: str) -> str:
     meanings = [each.metadata["help"] for each in own]
     lines += [f"{value:<24}  # {meaning}" for value, meaning in zip(values, meanings, strict=True)]
     return "\n".join(lines) + "\n"
+
+
+OVERRIDES = {
+    "encoder": "cnn",
+    "net_arch": "[64,64], or by network: 'policy.net_arch={pi:[64],vf:[256,256]}'",
+    "activation": "relu",
+    "layer_norm": "true",
+    "features_dim": "128, the width of each image's encoder",
+    "recurrent": "gru",
+    "lstm_hidden_size": "64",
+    "n_lstm_layers": "2",
+    "lstm_layer_norm": "true",
+    "critic_lstm": "shared, detached or none",
+}
+"""What a field of conf/policy/ may be set to on the command line, in a comment beside it."""
+
+
+def policy_file(name: str) -> str:
+    """Return the YAML file of a named policy: the fields that people change."""
+    config, shown = POLICIES[name], ["encoder", "net_arch", "activation", "layer_norm"]
+    shown += [] if config.encoder == "mlp" else ["features_dim"]
+    shown += [] if config.recurrent is None else MEMORY_FIELDS
+    values = {field: json.dumps(getattr(config, field)).strip('"') for field in shown}
+    lines = [
+        f"{f'{field}: {value}':<25} # policy.{field}={OVERRIDES[field]}" for field, value in values.items()
+    ]
+    return "\n".join([f"# {POLICY_PRESETS[name][0]}", *lines, ""])
 
 
 def pages() -> list[Path]:

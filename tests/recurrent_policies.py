@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
-from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.recurrent_core import RecurrentCore
+from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
+from zoo.policies.recurrent import RecurrentCore
 
 
 class LeakyIntegrator(RecurrentCore):

@@ -18,9 +18,8 @@ from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import kfac as kfac_module
 from zoo.optim.kfac import COUNT, KFac
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.gaussian_heads import DiagonalGaussian
-from zoo.policies.multi_heads import Bernoulli, MultiCategorical
-from zoo.policies.recurrence import taken_apart
+from zoo.policies.distributions import Bernoulli, DiagonalGaussian, MultiCategorical
+from zoo.policies.recurrent import unrolled
 
 ACTIONS: list[spaces.Space[Any]] = [
     spaces.Discrete(3),
@@ -489,7 +488,7 @@ def test_weights_of_steps_are_found_in_the_rows_of_each_layer(name: str) -> None
     rollout, module = model.finished_rollout(), model.descent.module(model.program.state)
     rollout["episode_starts"][:] = True
     weights = torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]).float()
-    with model.kfac.watching() as watch, taken_apart():
+    with model.kfac.watching() as watch, unrolled():
         parameters, values, _ = module(rollout, rollout.get("states"))
     loss = (weights * (parameters.cos().sum(-1) + values.square())).sum()
     for layer in model.kfac.layers:
@@ -507,7 +506,7 @@ def test_what_is_seen_of_each_layer_makes_up_its_gradient(name: str) -> None:
     policy, env = POLICIES[name]
     model = ACKTR(policy, env, n_envs=2, seed=0, compile=False, n_steps=6).learn(12)
     rollout, module = model.finished_rollout(), model.descent.module(model.program.state)
-    with model.kfac.watching() as watch, taken_apart():
+    with model.kfac.watching() as watch, unrolled():
         parameters, values, _ = module(rollout, rollout.get("states"))
     loss = (parameters.cos().sum(-1) + values.square()).mean()
     found = {}

@@ -16,6 +16,7 @@ from zoo import ARS, evaluate_policy, make_vec_env
 from zoo.algorithms.ars import ARSConfig
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
+from zoo.policies.acting import BatchedPolicy
 
 RUN: dict[str, Any] = {"seed": 3, "compile": False, "threads": 1}
 
@@ -187,12 +188,9 @@ def test_each_row_acts_by_its_own_weights(policy: Any, options: Any, space: Any)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(5, model.parameters.size)).astype(np.float32)
     seen = rng.normal(size=(5, 2, 2)).astype(np.float32)
-    from zoo.policies.side_by_side import SideBySide
-
-    acting = SideBySide(model.parameters, 5)
-    assert (acting._forward is None) == ("layer_norm" in policy)
-    for i in range(5):
-        acting.put(i, rows[i])
+    acting = BatchedPolicy(model.parameters, 5)
+    for vector, row in zip(acting.vectors, rows, strict=True):
+        vector.copy_(torch.from_numpy(row))
     found = model.codec.to_env(acting.act({"observations": seen}))
     expected = []
     for row, observation in zip(rows, seen, strict=True):
@@ -201,19 +199,6 @@ def test_each_row_acts_by_its_own_weights(policy: Any, options: Any, space: Any)
         expected.append(model.predict(observation)[0])
     np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-5)
     assert len(np.unique(np.stack(expected), axis=0)) > 1
-
-
-def test_layer_of_which_a_part_is_frozen_acts_as_it_is() -> None:
-    from zoo.optim.parameters import Parameters
-    from zoo.policies.side_by_side import SideBySide
-
-    model = ars(with_bias=True, zero_policy=False)
-    model.policy.head.get_submodule("logits").bias.requires_grad_(False)
-    parameters = Parameters("policy", model.policy)
-    acting = SideBySide(parameters, 1)
-    acting.put(0, parameters.flat.cpu().numpy())
-    seen = np.random.default_rng(0).normal(size=(1, 4)).astype(np.float32)
-    assert acting.act({"observations": seen}).tolist() == [model.predict(seen[0])[0]]
 
 
 def test_orthogonal_weights_of_a_searched_policy() -> None:

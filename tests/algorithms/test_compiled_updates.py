@@ -14,33 +14,6 @@ MEMORY = {"n_step": 3, "prioritized": {}}
 RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 8, "n_minibatches": 2, "n_epochs": 2, "target_kl": 0.05}, 64),
     "a2c": (A2C, "CartPole-v1", {"n_steps": 8}, 64),
-    "ppo2_lstm": (
-        PPO2,
-        "CartPole-v1",
-        {
-            "policy": {"recurrent": "lstm", "lstm_hidden_size": 5, "net_arch": [8]},
-            "n_steps": 8,
-            "chunk_length": 4,
-            "n_minibatches": 2,
-            "n_epochs": 2,
-        },
-        64,
-    ),
-    "a2c_lstm": (
-        A2C,
-        "CartPole-v1",
-        {
-            "policy": {
-                "recurrent": "lstm",
-                "lstm_layer_norm": True,
-                "lstm_hidden_size": 5,
-                "net_arch": [8],
-                "critic_lstm": "shared",
-            },
-            "n_steps": 8,
-        },
-        64,
-    ),
     "ppo2_masked_parts": (PPO2, "Zoo/MaskedComposite-v0", {"n_steps": 8, "n_minibatches": 2}, 64),
     "acer": (ACER, "CartPole-v1", {"n_steps": 5, "replay_start": 20}, 64),
     "acer in a box": (ACER, "Pendulum-v1", {"n_steps": 5, "replay_start": 20, "delta": 0.1}, 64),
@@ -128,13 +101,7 @@ RUNS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
 }
 
 
-DEAR = ("ppo2_lstm",)
-"""Runs that compile for most of a minute."""
-
-MARKED = [pytest.param(name, marks=pytest.mark.slow if name in DEAR else ()) for name in RUNS]
-
-
-@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.parametrize("name", RUNS)
 def test_compiled_run_learns_what_the_eager_one_learns(name: str) -> None:
     algorithm, env, hyperparameters, n_timesteps = RUNS[name]
     models = [

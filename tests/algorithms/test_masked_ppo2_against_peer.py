@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from zoo import PPO2
 from zoo.envs import make_vec_env
 from zoo.envs.spaces import choice_sizes
-from zoo.policies import heads
-from zoo.policies.composite_head import make_head
+from zoo.policies import distributions
 from zoo.policies.config import PolicyConfig
+from zoo.policies.distributions import make_head
 
 pytest.importorskip("sb3_contrib")
 from sb3_contrib import MaskablePPO
@@ -174,7 +174,7 @@ def test_planted_errors_are_seen(space: Any, monkeypatch: pytest.MonkeyPatch) ->
     everything: Any = {"action_masks": None}
     assert distance(space, torch.float64, everything) > 0.01
     assert distance(space, torch.float64, {"action_masks": masks.roll(1, 0)}) > 0.01
-    monkeypatch.setattr(heads, "INVALID", -3.0)
+    monkeypatch.setattr(distributions, "INVALID", -3.0)
     assert distance(space, torch.float64) > 0.01
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, distributions, nn
 from zoo import DQN, SAC
 from zoo.algorithms.sac import SACConfig
 from zoo.errors import ZooError
-from zoo.policies.squashed_actor import SquashedActor
+from zoo.policies.continuous import SquashedActor
 
 GAMMA = 0.9
 BATCH = 16

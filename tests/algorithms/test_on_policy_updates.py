@@ -17,8 +17,7 @@ from zoo import A2C, PPO, PPO2, make_vec_env
 from zoo.algorithms.on_policy import explained_variance, standardized
 from zoo.errors import ZooError
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.gaussian_heads import DiagonalGaussian
-from zoo.policies.multi_heads import Bernoulli, MultiCategorical
+from zoo.policies.distributions import Bernoulli, DiagonalGaussian, MultiCategorical
 
 ACTIONS: list[spaces.Space[Any]] = [
     spaces.Discrete(3),

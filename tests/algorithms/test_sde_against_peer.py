@@ -11,11 +11,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.policies import state_dependent_heads
+from zoo.policies import distributions
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
-from zoo.policies.squashed_actor import SquashedActor
-from zoo.policies.state_dependent_heads import SquashedStateDependentGaussian, StateDependentGaussian
+from zoo.policies.continuous import SquashedActor
+from zoo.policies.distributions import SquashedStateDependentGaussian, StateDependentGaussian
 
 their_distributions = pytest.importorskip("stable_baselines3.common.distributions")
 their_policies = pytest.importorskip("stable_baselines3.common.policies")
@@ -87,7 +87,7 @@ def test_distribution_is_the_peers(squash: bool, full_std: bool, use_expln: bool
 PLANTED: dict[str, Callable[[Peer, pytest.MonkeyPatch], Any]] = {
     "deviation": lambda peer, patch: peer.head.log_std.data.add_(1e-4),
     "mean": lambda peer, patch: peer.head.mean.bias.data.add_(1e-4),
-    "no least variance": lambda peer, patch: patch.setattr(state_dependent_heads, "LEAST_VARIANCE", 0.0),
+    "no least variance": lambda peer, patch: patch.setattr(distributions, "LEAST_VARIANCE", 0.0),
     "order of the features": lambda peer, patch: peer.head.register_forward_pre_hook(
         lambda module, inputs: (inputs[0].roll(1, -1),)
     ),

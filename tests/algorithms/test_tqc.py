@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from zoo import TQC
 from zoo.errors import ZooError
-from zoo.policies.state_dependent_exploration import StateDependentExploration
+from zoo.policies.exploration import StateDependentExploration
 
 
 def make(**hyperparameters: Any) -> TQC:

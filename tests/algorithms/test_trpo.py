@@ -17,7 +17,7 @@ from zoo.algorithms.on_policy import standardized
 from zoo.errors import ZooError
 from zoo.optim.natural import longest_step
 from zoo.optim.state import State
-from zoo.policies.recurrence import taken_apart
+from zoo.policies.recurrent import unrolled
 
 N_STEPS, N_ENVS = 32, 2
 POLICY = {"net_arch": [6]}
@@ -92,7 +92,7 @@ def test_products_through_a_memory_are_those_of_the_explicit_fisher_matrix(memor
     model = trpo(policy=policy, n_steps=16, chunk_length=8, cg_damping=0.25)
     rollout = collected(model)
     assert rollout["episode_starts"][:, 1:].any()
-    with taken_apart():
+    with unrolled():
         fisher = explicit_fisher(model, rollout)
     product = model._damped(rollout)
     for vector in torch.randn(3, len(fisher)):

@@ -83,7 +83,6 @@ WRONG = {
     f"train {MINE} algo.n_steps=100000000000": "GiB of memory",
     f"train {MINE} policy.net_arch=[-1]": "a layer of -1 units",
     f"train {MINE} policy.net_arch=[64,0]": "a layer of 0 units",
-    f"train {MINE} policy.net_arch=[10000000,10000000]": "GiB of memory",
     # Environments, and code of one's own.
     "train algo=ppo2 env=Pong-v5": "'ALE/Pong-v5'",
     "train algo=ppo2 env=CartPole": "CartPole-v1",

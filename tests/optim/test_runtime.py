@@ -332,9 +332,16 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
 
 def test_only_a_module_of_trained_parameters_alone_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
     """Who asked for compiling is told why not; who left it to the rules is not."""
-    trained, frozen, counting = nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2)
-    frozen.bias.requires_grad = False
-    for module, name in ((trained, None), (frozen, "bias"), (counting, "running_mean")):
+    trained, frozen, counting, recurrent = (
+        nn.Linear(2, 2),
+        nn.Linear(2, 2),
+        nn.BatchNorm1d(2),
+        nn.Linear(2, 2),
+    )
+    frozen.bias.requires_grad, recurrent.state_size = False, 4
+    for module, name in (
+        *((trained, None), (frozen, "bias"), (counting, "running_mean"), (recurrent, "remember")),
+    ):
         caplog.clear()
         heard, automatic = runtime(compile=True), runtime()
         heard.stay_eager_for(module)

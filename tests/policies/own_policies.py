@@ -14,8 +14,7 @@ from zoo.algorithms.td3 import TD3Policy
 from zoo.algorithms.tqc import TQCPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
-from zoo.policies.q_network import QNetwork
-from zoo.policies.quantile_network import QuantileNetwork
+from zoo.policies.q_networks import QNetwork, QuantileNetwork
 
 
 class FixedActorCritic(ActorCritic):
@@ -108,61 +107,22 @@ class Witness(nn.Module):
         return features
 
 
-class WitnessedActorCritic(ActorCritic):
-    """Has a witness in the place of its encoder."""
+def witnessed(policy_class: type[nn.Module], *parts: str) -> Any:
+    """Return a subclass that has a witness in the place of the encoder of each part."""
 
-    def __init__(self, *args: Any, **witness: Any) -> None:
-        super().__init__(*args)
-        self.encoder = Witness(self.encoder, **witness)  # type: ignore[assignment]
+    class Witnessed(policy_class):  # type: ignore[misc, valid-type]
+        def __init__(self, *args: Any, dropout: float = 0.0, normalize: bool = False, **options: Any) -> None:
+            super().__init__(*args, **options)
+            for owner in map(self.get_submodule, parts):
+                owner.encoder = Witness(owner.encoder, dropout=dropout, normalize=normalize)  # type: ignore[arg-type]
 
-
-class WitnessedQNetwork(QNetwork):
-    """Has a witness in the place of its encoder."""
-
-    def __init__(self, *args: Any, dueling: bool, **witness: Any) -> None:
-        super().__init__(*args, dueling=dueling)
-        self.encoder = Witness(self.encoder, **witness)  # type: ignore[assignment]
+    return Witnessed
 
 
-class WitnessedDDPGPolicy(DDPGPolicy):
-    """Has witnesses in the places of its encoders."""
-
-    def __init__(self, *args: Any, **witness: Any) -> None:
-        super().__init__(*args)
-        self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
-        self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]
-
-
-class WitnessedQuantileNetwork(QuantileNetwork):
-    """Has a witness in the place of its encoder."""
-
-    def __init__(self, *args: Any, dueling: bool, n_quantiles: int, **witness: Any) -> None:
-        super().__init__(*args, dueling=dueling, n_quantiles=n_quantiles)
-        self.encoder = Witness(self.encoder, **witness)  # type: ignore[assignment]
-
-
-class WitnessedSACPolicy(SACPolicy):
-    """Has witnesses in the places of its encoders."""
-
-    def __init__(self, *args: Any, n_critics: int, ent_coef: float, **witness: Any) -> None:
-        super().__init__(*args, n_critics=n_critics, ent_coef=ent_coef)
-        self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
-        self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]
-
-
-class WitnessedTD3Policy(TD3Policy):
-    """Has witnesses in the places of its encoders."""
-
-    def __init__(self, *args: Any, n_critics: int, **witness: Any) -> None:
-        super().__init__(*args, n_critics=n_critics)
-        self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
-        self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]
-
-
-class WitnessedTQCPolicy(TQCPolicy):
-    """Has witnesses in the places of its encoders."""
-
-    def __init__(self, *args: Any, n_critics: int, n_quantiles: int, ent_coef: float, **witness: Any) -> None:
-        super().__init__(*args, n_critics=n_critics, n_quantiles=n_quantiles, ent_coef=ent_coef)
-        self.actor.encoder = Witness(self.actor.encoder, **witness)  # type: ignore[assignment]
-        self.critics.encoder = Witness(self.critics.encoder, **witness)  # type: ignore[assignment]
+WitnessedActorCritic = witnessed(ActorCritic, "")
+WitnessedQNetwork = witnessed(QNetwork, "")
+WitnessedQuantileNetwork = witnessed(QuantileNetwork, "")
+WitnessedDDPGPolicy = witnessed(DDPGPolicy, "actor", "critics")
+WitnessedSACPolicy = witnessed(SACPolicy, "actor", "critics")
+WitnessedTD3Policy = witnessed(TD3Policy, "actor", "critics")
+WitnessedTQCPolicy = witnessed(TQCPolicy, "actor", "critics")

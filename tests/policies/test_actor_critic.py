@@ -1,4 +1,4 @@
-"""The on-policy networks: which layers they share, and their first weights."""
+"""The policies of on-policy algorithms: which layers they share, their values, their first weights."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.errors import ZooError
 from zoo.memory.columns import transform
-from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig, policy_preset
-from zoo.policies.gaussian_heads import DiagonalGaussian
+from zoo.policies.distributions import DiagonalGaussian
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
@@ -125,11 +124,6 @@ def test_forms_of_net_arch(net_arch: Any, shared: list[int], pi: list[int], vf: 
     network({"observations": batch(VECTOR)})
 
 
-def test_unknown_network_in_net_arch_is_named() -> None:
-    with pytest.raises(ZooError, match=r"unknown key `policy.net_arch.qf`; known: shared, pi, vf"):
-        policy(net_arch={"pi": [8], "qf": [8]})
-
-
 def test_images_are_read_by_one_encoder_with_heads_on_its_output() -> None:
     network = policy(IMAGE, name="CnnPolicy")
     assert widths(network.actor) == []
@@ -185,11 +179,6 @@ def test_first_weights_are_orthogonal_with_a_small_actor_head() -> None:
     torch.testing.assert_close(probabilities, torch.full((6, 4), 0.25), atol=0.02, rtol=0)
 
 
-def test_layers_before_both_networks_are_hidden_ones() -> None:
-    network = policy(net_arch={"shared": [8], "pi": [8], "vf": [8]})
-    assert spectral_norms(network.shared) == pytest.approx([math.sqrt(2)], rel=1e-4)
-
-
 def test_orthogonal_weights_can_be_switched_off() -> None:
     assert spectral_norms(policy(ortho_init=False).head)[0] > 0.1
 
@@ -202,8 +191,91 @@ def test_log_std_starts_where_the_config_says(given_start: float | None, start: 
     assert network.head.log_std.tolist() == [start] * 2
 
 
-def test_config_fields_have_their_meaning_in_the_layers() -> None:
-    network = policy(name="LnMlpPolicy", activation="elu")
-    assert sum(isinstance(layer, nn.LayerNorm) for layer in network.modules()) == 4
-    assert sum(isinstance(layer, nn.ELU) for layer in network.modules()) == 4
-    assert PolicyConfig().activation is None
+THREE_NUMBERS = spaces.Box(-1.0, 1.0, (3,), np.float32)
+SEEN = {"observations": torch.linspace(-1.0, 1.0, 60).sin().reshape(4, 5, 3)}
+
+
+def action_values(**config: Any) -> ActionValuePolicy:
+    torch.manual_seed(0)
+    return ActionValuePolicy(VECTOR, spaces.Discrete(4), PolicyConfig(**config))
+
+
+def dueling(**config: Any) -> StochasticDuelingPolicy:
+    torch.manual_seed(0)
+    return StochasticDuelingPolicy(VECTOR, THREE_NUMBERS, PolicyConfig(**config))
+
+
+def made_bold(policy: Any) -> Any:
+    """Return it with weights for which no two actions are worth the same."""
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            nn.init.normal_(parameter, std=0.5)
+    return policy
+
+
+def test_there_is_a_value_for_each_action_and_their_mean_is_that_under_the_policy() -> None:
+    policy = made_bold(action_values(net_arch=[8]))
+    logits, values, state = policy(SEEN)
+    assert values.shape == logits.shape == (4, 5, 4)
+    assert state is None
+    probabilities = logits.exp() / logits.exp().sum(-1, keepdim=True)
+    expected = sum(probabilities[..., action] * values[..., action] for action in range(4))
+    torch.testing.assert_close(policy.values(SEEN), expected)
+
+
+def test_forbidden_actions_are_worth_nothing_to_the_mean() -> None:
+    policy, masks = made_bold(action_values(net_arch=[8])), torch.tensor([False, False, True, False])
+    seen = {**SEEN, "action_masks": masks.expand(4, 5, 4)}
+    torch.testing.assert_close(policy.values(seen), policy(seen)[1][..., 2])
+
+
+def test_first_action_values_are_near_zero() -> None:
+    critic = action_values(net_arch=[8, 8]).critic
+    assert widths(critic) == [8, 8, 4]
+    assert spectral_norms(critic) == pytest.approx([math.sqrt(2), math.sqrt(2), 0.01], rel=1e-4)
+    assert spectral_norms(action_values(net_arch=[8], ortho_init=False).critic)[-1] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("net_arch", "hidden"),
+    [([], [64, 64]), ([16, 8], [16, 8]), ({"pi": [8], "vf": [4]}, [4]), ({"shared": [8]}, [64, 64])],
+)
+def test_advantages_have_the_critics_layers_and_never_none(net_arch: Any, hidden: list[int]) -> None:
+    policy = dueling(net_arch=net_arch)
+    assert widths(policy.advantage) == [*hidden, 1]
+    assert policy.advantage.input_size == policy.critic.input_size + 3
+    gains = [math.sqrt(2)] * len(hidden) + [1.0]
+    assert spectral_norms(policy.advantage) == pytest.approx(gains, rel=1e-4)
+
+
+def test_an_action_is_worth_its_advantage_over_the_mean_of_those_that_are_drawn() -> None:
+    policy = made_bold(dueling(net_arch=[8]))
+    actions, noise = torch.randn(4, 5, 3), torch.randn(1 + 3, 4, 5, 3)
+    parameters, values, _ = policy(SEEN)
+    again, (state_values, of_actions, of_drawn), _ = policy(SEEN, None, actions, noise)
+    torch.testing.assert_close(again, parameters)
+    torch.testing.assert_close(state_values, values)
+    torch.testing.assert_close(values, policy.values(SEEN))
+    for row in np.ndindex(4, 5):
+        features = policy.shared(policy.encoder(SEEN["observations"][row]))
+        mean, deviation = parameters[row][:3], parameters[row][3:].exp()
+
+        def advantage(action: Any, features: Any = features) -> Any:
+            return policy.advantage(torch.cat([features, action]))[0]
+
+        drawn = [mean + deviation * each for each in noise[(slice(None), *row)]]
+        level = values[row] - sum(advantage(each) for each in drawn[1:]) / 3
+        torch.testing.assert_close(of_actions[row], level + advantage(actions[row]))
+        torch.testing.assert_close(of_drawn[row], level + advantage(drawn[0]))
+
+
+def test_no_gradient_flows_through_drawn_actions() -> None:
+    parameters = torch.randn(5, 6, requires_grad=True)
+    assert not dueling(net_arch=[8]).drawn(parameters, torch.randn(3, 5, 3)).requires_grad
+
+
+@pytest.mark.parametrize("missing", ["actions", "noise"])
+def test_without_actions_or_noise_there_is_one_value_of_each_state(missing: str) -> None:
+    policy = dueling(net_arch=[8])
+    given = {"actions": torch.randn(4, 5, 3), "noise": torch.randn(4, 4, 5, 3), missing: None}
+    torch.testing.assert_close(policy(SEEN, **given)[1], policy.values(SEEN))

@@ -1,7 +1,8 @@
-"""Exploring: who acts randomly, within which masks, and noise that is correlated and starts anew."""
+"""Exploration: whose randomness, in which order it is drawn, noise and its state."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -13,18 +14,20 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.codecs import make_codec
+from zoo.policies.actions import make_codec
 from zoo.policies.config import PolicyConfig
+from zoo.policies.continuous import SquashedActor
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     EpsilonGreedy,
+    HeldNoise,
     NormalNoise,
     OrnsteinUhlenbeckNoise,
+    StateDependentExploration,
     StochasticExploration,
     make_action_noise,
 )
-from zoo.policies.q_network import QNetwork
-from zoo.policies.squashed_actor import SquashedActor
+from zoo.policies.q_networks import QNetwork
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 CHOICES = spaces.Discrete(5, start=3)
@@ -88,12 +91,6 @@ def test_random_actions_and_greedy_ones_respect_masks() -> None:
     assert counts[[0, 3, 4]].tolist() == pytest.approx([667] * 3, rel=0.15)
     greedy = epsilon_greedy(lambda progress: 0.0).act(shown, rng, 0.0)
     assert (greedy[:2000] == 4).all()
-
-
-def test_random_actions_are_those_of_the_codec_where_nothing_is_masked() -> None:
-    part, codec = stochastic(), make_codec(BOX, scaled=True)
-    ours, theirs = (np.random.default_rng(5) for _ in range(2))
-    np.testing.assert_array_equal(part.random(seen(6), ours), codec.random(theirs, 6))
 
 
 def test_a_policy_explores_by_its_own_noise_then_by_what_is_added() -> None:
@@ -193,15 +190,6 @@ def test_correlated_noise_starts_at_zero_only_where_an_episode_ended() -> None:
     assert not noise.draw(Still(), 5).any()  # type: ignore[arg-type]
 
 
-def test_a_draw_is_not_changed_by_the_next_one() -> None:
-    noise, rng = OrnsteinUhlenbeckNoise(0.5, 0.15, 0.01, 1), np.random.default_rng(0)
-    first = noise.draw(rng, 2)
-    kept = first.copy()
-    noise.reset(np.array([0, 1]))
-    noise.draw(rng, 2)
-    np.testing.assert_array_equal(first, kept)
-
-
 def test_configs_make_their_process() -> None:
     assert make_action_noise(None, 2) is None
     normal = make_action_noise({"type": "normal", "std": 0.3}, 2)
@@ -212,36 +200,82 @@ def test_configs_make_their_process() -> None:
     assert correlated.theta == 0.5
 
 
-@pytest.mark.parametrize("key", ["theta", "dt"])
-def test_what_correlates_noise_is_refused_where_draws_are_independent(key: str) -> None:
-    with pytest.raises(ZooError, match=rf"`algo\.action_noise\.{key}` is of noise with `type: ornstein"):
-        make_action_noise({"type": "normal", key: 0.5}, 2)
-
-
-@pytest.mark.parametrize("key", ["std", "theta", "dt"])
-def test_infinite_noise_is_refused(key: str) -> None:
-    with pytest.raises(ZooError, match=rf"`algo\.action_noise\.{key}=inf` is not a finite number"):
-        make_action_noise({"type": "ornstein-uhlenbeck", key: math.inf}, 2)
-
-
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("config", "named"),
     [
-        ({"type": "norml"}, "`algo.action_noise.type=norml`.*did you mean `normal`"),
-        ({"sigma": 0.1}, "unknown key `algo.action_noise.sigma`"),
-        ({"std": -1}, "`algo.action_noise.std=-1` is out of range"),
+        ({"type": "norml"}, "did you mean `normal`"),
+        ({"sigma": 0.1}, "algo.action_noise.sigma"),
+        ({"std": -1}, "algo.action_noise.std=-1"),
+        ({"std": math.inf}, "algo.action_noise.std=inf"),
+        ({"type": "normal", "theta": 0.5}, r"algo\.action_noise\.theta.* ornstein"),
     ],
 )
-def test_other_configs_are_refused(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(ZooError, match=message):
+def test_other_configs_are_refused(config: dict[str, Any], named: str) -> None:
+    with pytest.raises(ZooError, match=named):
         make_action_noise(config, 1)
 
 
-@pytest.mark.parametrize("forged", [np.zeros((3, 1)), np.zeros((3, 1, 2)), [1.0, 2.0], "x"])
-def test_correlated_noise_that_none_has_drawn_is_refused(forged: Any) -> None:
-    noise = OrnsteinUhlenbeckNoise(0.5, 0.15, 0.01, 2)
-    with pytest.raises(ValueError, match=r"action noise is not|could not convert"):
-        noise.load_state({"noise": forged})
-    noise.load_state({"noise": np.zeros((3, 2))})
-    with pytest.raises(ZooError, match="the action noise is of 3 environments, not of 2"):
-        noise.draw(np.random.default_rng(0), 2)
+SEEN = {"observations": np.ones((4, 3), np.float32)}
+
+
+def exploration(**options: Any) -> StateDependentExploration:
+    torch.manual_seed(0)
+    actor = SquashedActor(VECTOR, BOX, PolicyConfig(net_arch=[8], log_std_init=0.0), use_sde=True)
+    return StateDependentExploration(ActingPolicy(actor), make_codec(BOX, scaled=True), **options)
+
+
+def same_as_before(steps: list[np.ndarray]) -> list[bool]:
+    return [bool((one == other).all()) for one, other in itertools.pairwise(steps)]
+
+
+def test_noise_is_each_environments_own_and_stays_for_its_steps() -> None:
+    head, rng = exploration().acting.head, np.random.default_rng(0)
+    held = HeldNoise(head, 3)
+    noise = [held.next(rng, 4) for _ in range(8)]
+    assert same_as_before(noise) == [True, True, False, True, True, False, True]
+    assert len(np.unique(noise[0], axis=0)) == 4
+    same = np.random.default_rng(0)
+    np.testing.assert_array_equal(noise[0], head.noise(same, (4,)))
+    np.testing.assert_array_equal(noise[3], head.noise(same, (4,)))
+    once = HeldNoise(head, -1)
+    assert all(same_as_before([once.next(rng, 4) for _ in range(50)]))
+    always = HeldNoise(head, 1)
+    assert not any(same_as_before([always.next(rng, 4) for _ in range(5)]))
+
+
+def test_like_states_get_like_actions_until_a_new_collection_starts() -> None:
+    part, rng = exploration(), np.random.default_rng(0)
+    part.start()
+    first = [part.act(SEEN, rng, 0.0) for _ in range(5)]
+    assert all(same_as_before(first))
+    assert len(np.unique(first[0], axis=0)) == 4
+    part.reset(np.array([0, 1]))
+    np.testing.assert_array_equal(part.act(SEEN, rng, 0.0), first[0])
+    part.start()
+    assert not (part.act(SEEN, rng, 0.0) == first[0]).any()
+
+
+def test_steps_are_counted_while_actions_are_random_too() -> None:
+    part, rng = exploration(every=3), np.random.default_rng(0)
+    part.start()
+    warm = [part.warm_up(SEEN, rng) for _ in range(2)]
+    assert not (warm[0] == warm[1]).any()
+    actions = [part.act(SEEN, rng, 0.0) for _ in range(5)]
+    assert same_as_before(actions) == [False, True, True, False]
+
+
+def test_at_warmup_the_noise_takes_the_place_of_random_actions() -> None:
+    part, rng = exploration(at_warmup=True), np.random.default_rng(0)
+    part.start()
+    warm = [part.warm_up(SEEN, rng) for _ in range(3)]
+    assert all(same_as_before(warm))
+    np.testing.assert_array_equal(part.act(SEEN, rng, 0.0), warm[0])
+
+
+@pytest.mark.parametrize("n", [1, 6])
+def test_another_number_of_environments_has_noise_from_the_next_start_on(n: int) -> None:
+    part, rng = exploration(), np.random.default_rng(0)
+    part.start()
+    part.act(SEEN, rng, 0.0)
+    part.start()
+    assert part.act({"observations": np.ones((n, 3), np.float32)}, rng, 0.0).shape == (n, 2)

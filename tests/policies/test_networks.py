@@ -51,19 +51,6 @@ def test_gains_of_hidden_and_output_layers() -> None:
     assert not any(layer.bias.any() for layer in network if isinstance(layer, nn.Linear))
 
 
-def test_without_an_output_layer_all_weights_are_hidden_ones() -> None:
-    network = Mlp(8, [8], None, LayerStyle("tanh", layer_norm=False))
-    orthogonal(network, 3.0)
-    assert torch.linalg.matrix_norm(network[0].weight, 2).item() == pytest.approx(3.0, rel=1e-4)
-
-
-def test_no_gain_keeps_pytorchs_weights() -> None:
-    torch.manual_seed(0)
-    network = Mlp(4, [8], 2, LayerStyle("relu", layer_norm=False))
-    torch.manual_seed(0)
-    assert torch.equal(network[0].weight, nn.Linear(4, 8).weight)
-
-
 def test_widths_by_network() -> None:
     names = ("shared", "pi", "vf")
     assert layer_sizes(PolicyConfig(), names, [64]) == {"shared": [], "pi": [64], "vf": [64]}
@@ -81,15 +68,6 @@ def test_widths_that_no_layer_can_have_are_refused() -> None:
     assert layer_sizes(PolicyConfig(net_arch=[1]), ("pi",), [64]) == {"pi": [1]}
     with pytest.raises(ZooError, match="a layer of 0 units; expected at least 1"):
         layer_sizes(PolicyConfig(net_arch=[8, 0]), ("pi",), [64])
-    million = 10**6
-    for net_arch in ([2 * million, 3 * million], {"pi": [4], "vf": [2 * million, 3 * million]}):
-        with pytest.raises(ZooError, match=r"a policy of these `policy.net_arch`"):
-            layer_sizes(PolicyConfig(net_arch=net_arch), ("pi", "vf"), [64])
-
-
-def test_style_is_the_configs_where_it_says_anything() -> None:
-    assert LayerStyle.of(PolicyConfig(), "tanh") == LayerStyle("tanh", False)
-    assert LayerStyle.of(PolicyConfig(activation="elu", layer_norm=True), "tanh") == LayerStyle("elu", True)
 
 
 def test_unknown_non_linearity_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Making a user's own policy class: it gets its arguments, and a wrong one is refused in words."""
+"""Policy classes of a user: making them, that they decide and learn, and their two modes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import recurrent_policies
 import torch
 from gymnasium import spaces
+from own_policies import ResidualActorCritic
 
+import zoo
+from zoo import A2C, DQN, PPO2, SAC
 from zoo.errors import ZooError
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
 from zoo.policies.own_policy import make_policy
-from zoo.policies.q_network import QNetwork
+from zoo.policies.q_networks import QNetwork
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (4,), np.float32)
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "algorithms.md"
@@ -50,11 +52,6 @@ def test_kwargs_reach_the_class() -> None:
     assert policy.favourite == 0
 
 
-def test_a_core_is_one_method() -> None:
-    policy = made("recurrent_policies.GruActorCritic")
-    assert isinstance(policy.core, recurrent_policies.GruCore)
-
-
 def test_the_documented_policy_works() -> None:
     source = re.search(r"```python\n((?:(?!```).)*class MyActorCritic.*?)```", DOCS.read_text(), re.DOTALL)
     assert source is not None
@@ -74,7 +71,7 @@ def test_the_documented_policy_works() -> None:
         ("no_such_module.Policy", "can't import"),
         ("Policy", "can't import"),
         ("test_own_policy.NOT_A_CLASS", "is not a subclass of zoo.policies.actor_critic.ActorCritic"),
-        ("zoo.policies.q_network.QNetwork", "is not a subclass of zoo.policies.actor_critic.ActorCritic"),
+        ("zoo.policies.q_networks.QNetwork", "is not a subclass of zoo.policies.actor_critic.ActorCritic"),
     ],
 )
 def test_wrong_classes_are_refused(target: str, message: str) -> None:
@@ -111,13 +108,51 @@ def test_kwargs_that_do_not_fit_are_refused(kwargs: dict[str, Any], problem: str
     assert str(caught.value).endswith(problem)
 
 
-class Open(ActorCritic):
-    """Can't be made without its own argument, and takes any others."""
-
-    def __init__(self, *args: Any, width: int, **others: Any) -> None:
-        super().__init__(*args)
+def own(name: str, **kwargs: Any) -> dict[str, Any]:
+    return {"_target_": f"own_policies.{name}", "net_arch": [8], "kwargs": kwargs}
 
 
-def test_a_class_that_takes_any_kwargs_is_not_said_to_take_some() -> None:
-    with pytest.raises(ZooError, match="missing a required argument: 'width'"):
-        made("test_own_policy.Open", colour=3)
+@pytest.mark.parametrize("favourite", [0, 1])
+def test_what_the_class_says_is_what_it_does(favourite: int) -> None:
+    model = PPO2(own("FixedActorCritic", favourite=favourite), "CartPole-v1")
+    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    for deterministic in (True, False):
+        actions, _ = model.predict(observations, deterministic=deterministic)
+        assert actions.tolist() == [favourite] * 20
+
+
+def test_an_actor_of_any_form_acts_and_learns() -> None:
+    model = A2C(own("ResidualActorCritic"), "CartPole-v1", seed=0, compile=False)
+    before = model.get_parameters()
+    model.learn(20)
+    after = model.get_parameters()
+    assert not np.array_equal(after["actor.layers.0.weight"], before["actor.layers.0.weight"])
+
+
+def test_a_q_network_of_ones_own_decides() -> None:
+    model = DQN(own("FixedQNetwork"), "CartPole-v1")
+    actions, _ = model.predict(np.random.default_rng(0).normal(size=(20, 4)))
+    assert actions.tolist() == [1] * 20
+
+
+def test_a_sac_policy_of_ones_own_decides() -> None:
+    model = SAC(own("TimidSACPolicy"), "Pendulum-v1")
+    actions, _ = model.predict(np.ones((3, 3), np.float32), deterministic=False)
+    np.testing.assert_allclose(actions, 0.0, atol=1e-5)
+
+
+def test_policy_may_be_a_class(tmp_path: Path) -> None:
+    own = zoo.PPO2(ResidualActorCritic, "CartPole-v1", compile=False, threads=1).learn(128)
+    assert isinstance(own.policy, ResidualActorCritic)
+    own.save(tmp_path / "agent")
+    assert isinstance(zoo.load(tmp_path / "agent", trust=True).policy, ResidualActorCritic)
+
+    class Inside(ResidualActorCritic):
+        pass
+
+    with pytest.raises(ZooError, match="top of a module"):
+        zoo.PPO2(Inside, "CartPole-v1")
+    with pytest.raises(ZooError, match="is no policy"):
+        zoo.PPO2(Path, "CartPole-v1")  # type: ignore[arg-type]
+    with pytest.raises(ZooError, match="policy is a int"):
+        zoo.PPO2(3, "CartPole-v1")  # type: ignore[arg-type]

@@ -15,10 +15,10 @@ from zoo.files.tensors import join, split
 from zoo.optim.parameters import Parameters
 from zoo.policies import parameter_noise
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.codecs import make_codec
+from zoo.policies.actions import make_codec
 from zoo.policies.config import PolicyConfig
-from zoo.policies.deterministic_actor import DeterministicActor
-from zoo.policies.exploration import NormalNoise, OrnsteinUhlenbeckNoise
+from zoo.policies.continuous import DeterministicActor
+from zoo.policies.exploration import OrnsteinUhlenbeckNoise
 from zoo.policies.parameter_noise import (
     NoisyActor,
     NoisyGreedy,
@@ -30,7 +30,7 @@ from zoo.policies.parameter_noise import (
     mean_softmax_kl,
     perturbable,
 )
-from zoo.policies.q_network import QNetwork
+from zoo.policies.q_networks import QNetwork
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
@@ -90,13 +90,6 @@ def test_each_environment_acts_with_a_copy_of_its_own() -> None:
         np.abs(row - other).max() > 1e-3 for row, other in zip(alike, np.roll(alike, 1, 0), strict=True)
     )
     assert np.abs(alike - plain).max(1).min() > 1e-3
-
-
-def test_a_single_environment_has_its_copy_too() -> None:
-    perturbed, parameters = perturbed_actor()
-    perturbed.redraw(np.random.default_rng(0), 1)
-    expected = by_modules(parameters, perturbed.state()["copies"][0], seen(1)["observations"])
-    np.testing.assert_allclose(perturbed.act(seen(1), None)[0], expected, atol=1e-6)
 
 
 def test_what_is_drawn_is_normal_noise_on_all_but_layer_normalisation() -> None:
@@ -185,16 +178,6 @@ def test_distance_of_actions_is_the_root_mean_square_over_rows_and_dimensions() 
     assert action_distance(actions, others) == pytest.approx(math.sqrt(25 / 4))
 
 
-def test_action_noise_and_that_on_parameters_add_up() -> None:
-    part, rng, twin = noisy_actor(NormalNoise(0.3, 2)), np.random.default_rng(4), np.random.default_rng(4)
-    plain = noisy_actor()
-    for _ in range(3):
-        actions = part.act(seen(4), rng, 0.0)
-        expected = plain.act(seen(4), twin, 0.0)
-        expected = expected + np.float32(0.3) * twin.standard_normal((4, 2), dtype=np.float32)
-        np.testing.assert_allclose(actions, expected.clip(-1, 1), atol=1e-6)
-
-
 @pytest.mark.parametrize("greedy", [False, True])
 def test_state_goes_on_where_it_was(greedy: bool) -> None:
     def fresh() -> Any:
@@ -231,34 +214,6 @@ def test_state_goes_on_where_it_was(greedy: bool) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        *({"copies": (2**40, 0)}, {"copies": (3, 1)}, {"copies": (3,)}, {"copies": (4, None)}),
-        *({"to_redraw": [3]}, {"to_redraw": [-1]}, {"to_redraw": ["0"]}),
-    ],
-)
-def test_copies_of_other_environments_or_parameters_are_refused(other: dict[str, Any]) -> None:
-    _, parameters = perturbed_actor()
-    perturbed = PerturbedPolicy(ActingPolicy(parameters.module), parameters, 0.3, 3)
-    perturbed.redraw(np.random.default_rng(0), 3)
-    before = perturbed.state()
-    if "copies" in other:
-        shape = tuple(parameters.size if size is None else size for size in other["copies"])
-        other = {"copies": np.zeros(shape, np.float32)}
-    with pytest.raises(ValueError, match="are not of these environments and parameters"):
-        perturbed.load_state({**before, **other})
-    np.testing.assert_equal(perturbed.state(), before)
-
-
-@pytest.mark.parametrize("std", [-1.0, math.nan, math.inf])
-def test_noise_of_no_deviation_is_refused(std: float) -> None:
-    _, parameters = perturbed_actor()
-    perturbed = PerturbedPolicy(ActingPolicy(parameters.module), parameters, 0.3, 3)
-    with pytest.raises(ValueError, match="noise is not finite, or below 0"):
-        perturbed.load_state({**perturbed.state(), "std": std})
-
-
 # Q-networks
 
 
@@ -284,14 +239,6 @@ def test_noise_of_a_q_network_grows_as_long_as_it_explores_less_than_its_rate(
     part.act(seen(2), np.random.default_rng(0), 0.0)
     assert part.perturbed.std == (0.01 * 1.01 if rate else 0.01 / 1.01)
     assert part.perturbed.std == pytest.approx(0.01 * factor)
-
-
-def test_noise_of_a_q_network_goes_on_shrinking_where_nothing_is_to_be_explored() -> None:
-    """Also where it is so small already that it moves no value."""
-    part, _ = noisy_greedy(0.0)
-    part.perturbed.std = 1e-30
-    part.act(seen(2), np.random.default_rng(0), 0.0)
-    assert part.perturbed.std == 1e-30 / 1.01
 
 
 def test_noise_of_a_q_network_settles_where_it_explores_as_much_as_its_rate() -> None:
@@ -336,17 +283,6 @@ def test_masked_actions_are_not_chosen_and_do_not_count() -> None:
 MASKS = np.array([[True, False, False, True], [False, True, False, False]])
 
 
-def test_noise_settles_where_it_explores_as_much_as_its_rate_among_valid_actions() -> None:
-    """Half of the environments choose between two, the others not at all; among four it would grow on."""
-    part, _ = noisy_greedy(0.8)
-    rng, shown = np.random.default_rng(0), {**seen(8), "action_masks": np.tile(MASKS, (4, 1))}
-    desired = -math.log(0.2 + 0.8 / 2) / 2
-    for _ in range(1500):
-        part.act(shown, rng, 0.0)
-    distances = [mean_softmax_kl(*part.perturbed.compared(shown, rng)) for _ in range(300)]
-    assert np.median(distances) == pytest.approx(desired, rel=0.35)
-
-
 @pytest.mark.parametrize(("distance", "grows"), [(0.25, True), (0.26, False)])
 def test_wanted_distance_is_the_mean_over_what_each_environment_may_choose_among(
     distance: float, grows: bool, monkeypatch: pytest.MonkeyPatch
@@ -376,14 +312,3 @@ def test_configs_are_checked() -> None:
         make_parameter_noise({"std": 0.2})
     with pytest.raises(ZooError, match=r"`algo.parameter_noise.adaptation_coefficient=1` is out of range"):
         make_parameter_noise({"adaptation_coefficient": 1})
-
-
-@pytest.mark.parametrize(("distance", "grows"), [(0.19, True), (0.2, True), (0.21, False)])
-def test_noise_shrinks_only_where_actions_are_further_apart_than_desired(
-    distance: float, grows: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parameter_noise, "action_distance", lambda without, with_noise: distance)
-    part = noisy_actor(desired_action_std=0.2)
-    before = part.perturbed.std
-    part.adapt(seen(8), np.random.default_rng(0))
-    assert (part.perturbed.std > before) is grows

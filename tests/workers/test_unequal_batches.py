@@ -20,7 +20,7 @@ from zoo.algorithms.on_policy import standardized
 from zoo.algorithms.registry import algorithm_class
 from zoo.optim.optimizers import Adam
 from zoo.optim.workers import Workers
-from zoo.policies.recurrence import taken_apart
+from zoo.policies.recurrent import unrolled
 
 N_STEPS, N_ENVS = 8, 2
 
@@ -135,13 +135,13 @@ def test_update_is_that_of_one_with_the_batches_of_both(name: str, remembers: bo
         rollout = collected(name, remembers, 1 if workers.rank else 100)
         model = model_of(name, remembers)
         model.join(workers)
-        with workers.in_force(), taken_apart():
+        with workers.in_force(), unrolled():
             return rollout, *learned(model, rollout)
 
     (one, changes, metrics), (two, their_changes, their_metrics) = together(work)
     assert [int(each["weights"].sum()) for each in (one, two)] == [16, 8]
     joined = {key: torch.cat([one[key], two[key]]) for key in one}
-    with taken_apart():
+    with unrolled():
         expected, expected_metrics = learned(model_of(name, remembers), joined)
     assert expected["policy"].abs().max() > 1e-4
     for key, change in expected.items():
@@ -171,7 +171,7 @@ def test_cloning_together_is_that_of_one_with_the_batches_of_both() -> None:
         before = state["policy"].clone()
         states = model.policy.initial_state(4).double()
         shared = {"rows": {**rows, "states": states}, "learning_rate": torch.tensor(0.1)}
-        with taken_apart():
+        with unrolled():
             state = cloning.step(state, shared, torch.arange(4)[chosen]).state
         return state["policy"] - before
 

@@ -37,7 +37,7 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
 from zoo.optim.trust_region import projected
-from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
+from zoo.policies.actor_critic import ActionValuePolicy, StochasticDuelingPolicy
 from zoo.policies.own_policy import make_policy
 
 N_DRAWN = 6

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from zoo.algorithms.retrace import retrace
 from zoo.optim.descent import Differentiable
-from zoo.policies.action_value_policies import StochasticDuelingPolicy
-from zoo.policies.choosing import pick
+from zoo.policies.actor_critic import StochasticDuelingPolicy
+from zoo.policies.distributions import pick
 
 EPSILON = 1e-6
 """Added to probabilities before they are divided by, or their logarithms taken."""

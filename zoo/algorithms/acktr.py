@@ -26,7 +26,7 @@ from zoo.optim.optimizers import Momentum
 from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
-from zoo.policies.recurrence import taken_apart
+from zoo.policies.recurrent import unrolled
 
 
 @dataclass
@@ -98,7 +98,7 @@ class ACKTR(OneStepAlgorithm[ACKTRConfig]):
 
     def _gradient_step(self, state: State, shared: Any, noise: Tensor) -> Outcome:
         config, rollout, policy = self.config, counted(shared["rollout"]), self.descent.module(state)
-        with self.kfac.watching() as watch, taken_apart():
+        with self.kfac.watching() as watch, unrolled():
             parameters, values, _ = policy(rollout, rollout.get("states"))
         log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, rollout["actions"])
         fisher_loss = batch_mean(self.surprise(log_prob, values, noise), rollout)

@@ -38,9 +38,9 @@ from zoo.memory.columns import Column, transform
 from zoo.memory.config import MemoryConfig
 from zoo.optim.runtime import Runtime, computing_with
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.codecs import make_codec
+from zoo.policies.actions import make_codec
 from zoo.policies.exploration import n_rows
-from zoo.policies.modes import Modes
+from zoo.policies.own_policy import Modes
 
 Config = TypeVar("Config")
 Array = np.ndarray

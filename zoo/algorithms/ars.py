@@ -34,9 +34,9 @@ from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
 from zoo.optim.workers import Workers
+from zoo.policies.acting import BatchedPolicy
+from zoo.policies.continuous import SearchedPolicy
 from zoo.policies.own_policy import make_policy
-from zoo.policies.searched_policy import SearchedPolicy
-from zoo.policies.side_by_side import SideBySide
 
 DIRECTIONS, EPISODES = 2, 3
 """What is drawn for an update, each from a stream of its own."""
@@ -117,7 +117,7 @@ class ARS(Algorithm[ARSConfig]):
         return State({"policy": self.parameters.flat})
 
     def _make_memory(self) -> None:
-        self.candidates = SideBySide(self.parameters, self.n_envs)
+        self.candidates = BatchedPolicy(self.parameters, self.n_envs, self.device)
         self.memory = self.interaction  # numbers are looked at as they come; no other is kept
 
     def _reset_envs(self) -> None:

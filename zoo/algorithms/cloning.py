@@ -25,8 +25,8 @@ from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters
 from zoo.optim.program import Outcome, Step
 from zoo.optim.state import State
-from zoo.policies.heads import Head
-from zoo.policies.modes import Modes
+from zoo.policies.distributions import Head
+from zoo.policies.own_policy import Modes
 
 Array = np.ndarray
 

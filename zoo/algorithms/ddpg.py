@@ -30,11 +30,8 @@ from zoo.optim.program import Outcome
 from zoo.optim.state import State
 from zoo.optim.weight_decay import WeightDecay
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.deterministic_policy import DeterministicPolicy
-from zoo.policies.exploration import (
-    Exploration,
-    StochasticExploration,
-)
+from zoo.policies.continuous import DeterministicPolicy
+from zoo.policies.exploration import Exploration, StochasticExploration
 from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import (
     NoisyActor,
@@ -144,9 +141,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         settings = make_parameter_noise(self.config.parameter_noise)
         if settings is None:
             return StochasticExploration(self.acting, *options)
-        perturbed = PerturbedPolicy(
-            self.acting, self.actor_descent.parameters, settings.initial_std, self.n_envs
-        )
+        perturbed = PerturbedPolicy(self.acting, self.actor_descent.parameters, settings.initial_std)
         return NoisyActor(perturbed, *options, settings)
 
     def update(self) -> None:

@@ -28,11 +28,11 @@ from zoo.optim.program import Outcome
 from zoo.optim.schedules import Schedule
 from zoo.optim.state import State
 from zoo.optim.tensor_trees import Tree, mapped
-from zoo.policies.choosing import pick
+from zoo.policies.distributions import pick
 from zoo.policies.exploration import EpsilonGreedy
 from zoo.policies.own_policy import make_policy
 from zoo.policies.parameter_noise import NoisyGreedy
-from zoo.policies.q_network import QNetwork
+from zoo.policies.q_networks import QNetwork
 
 ROWS_AHEAD = 2048
 """Next states that the target network estimates at once; what it makes of them had better stay in a cache."""
@@ -95,7 +95,7 @@ class DQN(OffPolicyAlgorithm[DQNConfig]):
             fraction=config.exploration_fraction,
         )
         if config.parameter_noise:
-            return NoisyGreedy(self.acting, self.descent.parameters, self.codec, rate, self.n_envs)
+            return NoisyGreedy(self.acting, self.descent.parameters, self.codec, rate)
         return EpsilonGreedy(self.acting, self.codec, rate)
 
     def paced(self) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from zoo.algorithms.interaction import Interaction
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import MomentsByRow, Normalizer, is_training
 from zoo.errors import ZooError
-from zoo.policies.side_by_side import SideBySide
+from zoo.policies.acting import BatchedPolicy
 
 Array = np.ndarray
 
@@ -43,7 +44,7 @@ class EpisodesApart(Interaction):
 
     looks_at_all = True
 
-    def play(self, acting: SideBySide, vectors: Array, episodes: Sequence[tuple[int, int]]) -> Played:
+    def play(self, acting: BatchedPolicy, vectors: Array, episodes: Sequence[tuple[int, int]]) -> Played:
         """Play the episodes, a row of ``vectors`` and a seed each, as environments become free.
 
         Raises `ZooError` for an episode without end.
@@ -60,7 +61,7 @@ class EpisodesApart(Interaction):
             seeds = {}
             for row, episode in zip(rows, [*waiting], strict=False):
                 vector, seeds[row] = episodes[waiting.popleft()]
-                acting.put(row, vectors[vector])
+                acting.vectors[row].copy_(torch.from_numpy(vectors[vector]))
                 playing[row], steps[row], rewards[row], envs.idle[row] = episode, 0, 0.0, False
             if seeds and moments is not None:
                 moments.start(list(seeds))

@@ -32,12 +32,11 @@ from zoo.memory.replay import Relabelling, ReplayMemory
 from zoo.memory.replay_sizes import replay_bytes, ring_length
 from zoo.memory.sampling import Sampler, UniformSampler
 from zoo.memory.storing import Storing
-from zoo.policies.codecs import make_codec
+from zoo.policies.actions import make_codec
 from zoo.policies.exploration import (
     ActionNoiseConfig,
     Exploration,
     NormalNoise,
-    OrnsteinUhlenbeckNoise,
     make_action_noise,
 )
 
@@ -91,7 +90,7 @@ class ContinuousConfig(OffPolicyConfig):
         0.0, "share of steps with a uniformly random action while learning", ge=0, le=1
     )
 
-    def make_noise(self, n_actions: int) -> NormalNoise | OrnsteinUhlenbeckNoise | None:
+    def make_noise(self, n_actions: int) -> NormalNoise | None:
         """Return the noise that is added to actions of so many numbers, None if there is none."""
         return make_action_noise(self.action_noise, n_actions)
 

@@ -31,8 +31,8 @@ from zoo.optim.optimizers import Optimizer
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.exploration import HeldNoise
 from zoo.policies.own_policy import make_policy
-from zoo.policies.state_dependent_exploration import HeldNoise
 
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from zoo.algorithms.dqn import DQN, DQNConfig
 from zoo.algorithms.quantile_loss import quantile_huber
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.policies.choosing import pick
+from zoo.policies.distributions import pick
 from zoo.policies.own_policy import make_policy
-from zoo.policies.quantile_network import QuantileNetwork
+from zoo.policies.q_networks import QuantileNetwork
 
 
 @dataclass

@@ -27,14 +27,9 @@ from zoo.optim.program import Outcome
 from zoo.optim.state import State
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
-from zoo.policies.critics import ContinuousCritics, Temperature
-from zoo.policies.exploration import (
-    Exploration,
-    StochasticExploration,
-)
+from zoo.policies.continuous import ContinuousCritics, SquashedActor, Temperature
+from zoo.policies.exploration import Exploration, StateDependentExploration, StochasticExploration
 from zoo.policies.own_policy import make_policy
-from zoo.policies.squashed_actor import SquashedActor
-from zoo.policies.state_dependent_exploration import StateDependentExploration
 
 
 @dataclass

@@ -15,7 +15,7 @@ from zoo.algorithms.quantile_loss import quantile_huber
 from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.policies.critics import QuantileCritics
+from zoo.policies.continuous import QuantileCritics
 
 
 @dataclass

@@ -31,6 +31,7 @@ from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.program import Outcome
 from zoo.optim.state import State
+from zoo.policies.recurrent import unrolled
 
 Batch = dict[str, Any]
 
@@ -172,7 +173,8 @@ class TRPO(OnPolicyAlgorithm[TRPOConfig]):
 
     def _fisher_products(self, state: State, batch: Batch) -> Product:
         vector = state["policy"].detach().requires_grad_()
-        parameters, _, _ = self.descent.parameters.at(vector)(batch, batch.get("states"))
+        with unrolled():
+            parameters, _, _ = self.descent.parameters.at(vector)(batch, batch.get("states"))
         old, kl = parameters.detach(), self.policy.head.kl
         return fisher_products(parameters, vector, lambda new: batch_mean(kl(old, new), batch))
 

@@ -105,7 +105,14 @@ class Runtime:
             yield
 
     def stay_eager_for(self, module: nn.Module) -> None:
-        """Compile nothing if the module has tensors that a graph can't hold: all but trained parameters."""
+        """Compile nothing if the module has tensors that a graph can't hold: all but trained parameters.
+
+        Neither if it is recurrent: PyTorch's LSTM is no part of a graph, which would hold each of its steps.
+        """
+        if getattr(module, "state_size", 0):
+            if self.compile is True:
+                logger.warning("the update runs eagerly: policies that remember are not compiled")
+            self.compile = False
         frozen = [name for name, each in module.named_parameters() if not each.requires_grad]
         others = [*frozen, *(name for name, _ in module.named_buffers())]
         if others and self.compile is True:

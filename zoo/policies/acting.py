@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,16 @@ import torch
 from torch import nn
 
 from zoo.memory.columns import Column, transform
-from zoo.policies.heads import Array, Head
-from zoo.policies.numpy_forward import (
-    action_parameters_in_numpy,
-    remembering_in_numpy,
-    values_in_numpy,
-)
+from zoo.optim.parameters import Parameters
+from zoo.policies.distributions import Array, Head
+from zoo.policies.fast_act import action_parameters_in_numpy, values_in_numpy
 
 
 class ActingPolicy:
     """Acts with the parameters of ``policy`` as they are at each call: its own, or those of a copy.
 
     ``policy`` has a ``head`` and ``action_parameters(seen, state)``. This is the one place that decides
-    between NumPy and torch: NumPy where the arithmetic of every part is known (`zoo.policies.numpy_forward`).
+    between NumPy and torch: NumPy where the arithmetic of every part is known (`zoo.policies.fast_act`).
     It looks at where the parameters lie, so it is made after `zoo.optim.parameters` has moved them.
     """
 
@@ -35,13 +33,12 @@ class ActingPolicy:
         self.head = policy.head  # type: ignore[assignment]
         self.state_size = int(getattr(policy, "state_size", 0))
         self._in_numpy = action_parameters_in_numpy(policy)
-        self._remembering_in_numpy = remembering_in_numpy(policy)
         self._values_in_numpy = values_in_numpy(policy)
 
     @property
     def uses_numpy(self) -> bool:
         """Whether acting goes past torch."""
-        return self._in_numpy is not None or self._remembering_in_numpy is not None
+        return self._in_numpy is not None
 
     def initial_state(self, n: int) -> Array | None:
         """Return the state of ``n`` rows before anything was seen; None where the policy has no memory."""
@@ -62,10 +59,6 @@ class ActingPolicy:
         if self._in_numpy is not None:
             parameters = self._in_numpy(seen["observations"])
             return (parameters if masks is None else self.head.masked(parameters, masks)), None
-        if self._remembering_in_numpy is not None:
-            starts = seen.get("episode_starts")
-            parameters, after = self._remembering_in_numpy(seen["observations"], state, starts)
-            return (parameters if masks is None else self.head.masked(parameters, masks)), after
         if masks is not None:
             self.head.check_masks(masks)
         with self._evaluation():
@@ -102,3 +95,28 @@ class ActingPolicy:
 
     def _tensors(self, column: Column) -> Any:
         return transform(lambda array: torch.from_numpy(np.asarray(array)).to(self.device), column)
+
+
+class BatchedPolicy:
+    """Acts in each of ``n`` environments with parameters of its own: in the i-th by the i-th of ``vectors``.
+
+    Whoever writes into ``vectors`` changes what is done. What comes of a row never depends on the others.
+    """
+
+    def __init__(self, parameters: Parameters, n: int, device: torch.device | str = "cpu") -> None:
+        self.vectors = [parameters.flat.detach().clone() for _ in range(n)]
+        self._acting = [ActingPolicy(parameters.module_at(vector), device) for vector in self.vectors]
+
+    def parameters(self, seen: Mapping[str, Column]) -> Array:
+        """Return the masked parameters of the head (n, …)."""
+        if len(self._acting) == 1:
+            return self._acting[0].parameters(seen)[0]
+        rows = []
+        for i, acting in enumerate(self._acting):
+            row = itemgetter(slice(i, i + 1))
+            rows.append(acting.parameters({name: transform(row, column) for name, column in seen.items()})[0])
+        return np.concatenate(rows)
+
+    def act(self, seen: Mapping[str, Column]) -> Column:
+        """Return the likeliest actions (n, …)."""
+        return self._acting[0].head.mode(self.parameters(seen))

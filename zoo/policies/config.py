@@ -71,24 +71,48 @@ class PolicyConfig:
     )
 
 
-POLICIES: dict[str, PolicyConfig] = {
-    "MlpPolicy": PolicyConfig(),
-    "LnMlpPolicy": PolicyConfig(name="LnMlpPolicy", layer_norm=True),
-    "LinearPolicy": PolicyConfig(name="LinearPolicy", net_arch=[]),
-    "CnnPolicy": PolicyConfig(name="CnnPolicy", encoder="cnn"),
-    "LnCnnPolicy": PolicyConfig(name="LnCnnPolicy", encoder="cnn", layer_norm=True),
-    "MultiInputPolicy": PolicyConfig(name="MultiInputPolicy", encoder="multi", features_dim=256),
-    "MlpLstmPolicy": PolicyConfig(name="MlpLstmPolicy", recurrent="lstm"),
-    "MlpLnLstmPolicy": PolicyConfig(name="MlpLnLstmPolicy", recurrent="lstm", lstm_layer_norm=True),
-    "CnnLstmPolicy": PolicyConfig(name="CnnLstmPolicy", encoder="cnn", recurrent="lstm"),
-    "CnnLnLstmPolicy": PolicyConfig(
-        name="CnnLnLstmPolicy", encoder="cnn", recurrent="lstm", lstm_layer_norm=True
+MEMORY_FIELDS = ("recurrent", "lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm")
+
+PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
+    "MlpPolicy": ("Fully connected networks, for vectors.", {}),
+    "LnMlpPolicy": ("Fully connected networks with layer normalisation.", {"layer_norm": True}),
+    "LinearPolicy": (
+        "No hidden layers: actions are a linear function of the observation.",
+        {"net_arch": []},
     ),
-    "MultiInputLstmPolicy": PolicyConfig(
-        name="MultiInputLstmPolicy", encoder="multi", features_dim=256, recurrent="lstm"
+    "CnnPolicy": ("The convolutions of the Nature paper on DQN, for images.", {"encoder": "cnn"}),
+    "LnCnnPolicy": (
+        "Convolutions, with layer normalisation in the layers after them.",
+        {"encoder": "cnn", "layer_norm": True},
+    ),
+    "MultiInputPolicy": (
+        "For dictionaries of vectors and images: one encoder a key, put together.",
+        {"encoder": "multi", "features_dim": 256},
+    ),
+    "MlpLstmPolicy": (
+        "Networks with a memory, for vectors of which each shows only a part of what matters.",
+        {"recurrent": "lstm"},
+    ),
+    "MlpLnLstmPolicy": (
+        "A layer-normalised LSTM after vectors.",
+        {"recurrent": "lstm", "lstm_layer_norm": True},
+    ),
+    "CnnLstmPolicy": (
+        "An LSTM after the convolutions of the Nature paper on DQN.",
+        {"encoder": "cnn", "recurrent": "lstm"},
+    ),
+    "CnnLnLstmPolicy": (
+        "A layer-normalised LSTM after the convolutions of the Nature paper on DQN.",
+        {"encoder": "cnn", "recurrent": "lstm", "lstm_layer_norm": True},
+    ),
+    "MultiInputLstmPolicy": (
+        "An LSTM after dictionaries of vectors and images.",
+        {"encoder": "multi", "features_dim": 256, "recurrent": "lstm"},
     ),
 }
-"""The named policies."""
+"""The named policies: what each is for, and its fields. `make docs` writes `conf/policy/` from them."""
+
+POLICIES = {name: PolicyConfig(name=name, **fields) for name, (_, fields) in PRESETS.items()}
 
 
 REMEMBERS = "recurrent_ppo"
@@ -110,7 +134,7 @@ def refuse_options_of_memory(policy: PolicyConfig) -> None:
     if policy.recurrent is not None or policy._target_ is not None:
         return
     usual = PolicyConfig()
-    for option in ("lstm_hidden_size", "n_lstm_layers", "lstm_layer_norm", "critic_lstm"):
+    for option in MEMORY_FIELDS[1:]:
         if getattr(policy, option) != getattr(usual, option):
             raise ZooError(
                 f"`policy.{option}` is of policies that remember: policy=MlpLstmPolicy, or"

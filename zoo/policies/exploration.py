@@ -16,7 +16,8 @@ from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
 from zoo.memory.columns import Column
 from zoo.policies.acting import ActingPolicy
-from zoo.policies.codecs import Codec
+from zoo.policies.actions import Codec
+from zoo.policies.distributions import Head
 
 Array = np.ndarray
 Seen = Mapping[str, Column]
@@ -112,7 +113,7 @@ class StochasticExploration(Exploration):
         self,
         acting: ActingPolicy,
         codec: Codec,
-        noise: NormalNoise | OrnsteinUhlenbeckNoise | None = None,
+        noise: NormalNoise | None = None,
         random_share: float = 0.0,
     ) -> None:
         super().__init__(acting, codec)
@@ -152,41 +153,39 @@ def n_rows(seen: Seen) -> int:
 
 
 class NormalNoise:
-    """Independent draws."""
+    """Independent normal draws."""
 
     def __init__(self, std: float, n_actions: int) -> None:
-        self.std = np.float32(std)
-        self.n_actions = n_actions
+        self.std, self.n_actions = std, n_actions
 
     def draw(self, rng: np.random.Generator, n_envs: int) -> Array:
         """Return noise (n_envs, actions)."""
-        return self.std * rng.standard_normal((n_envs, self.n_actions), dtype=np.float32)
+        return np.float32(self.std) * rng.standard_normal((n_envs, self.n_actions), dtype=np.float32)
 
     def reset(self, env_indices: Array | None = None) -> None:
-        """Begin anew in these environments, or in all: nothing to do."""
+        """Begin anew in these environments, or in all."""
+        return
 
     def state(self) -> dict[str, Any]:
-        """Return nothing: a draw does not depend on those before."""
+        """Return what `load_state` needs to go on from here."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on: nothing to do."""
+        """Go on from where `state` was."""
+        return
 
 
-class OrnsteinUhlenbeckNoise:
+class OrnsteinUhlenbeckNoise(NormalNoise):
     """x ← x − θ·x·dt + σ·√dt·N(0, 1), starting at zero in each episode (Lillicrap et al. 2016)."""
 
     def __init__(self, std: float, theta: float, dt: float, n_actions: int) -> None:
-        self.std, self.theta, self.dt = std, theta, dt
-        self.n_actions = n_actions
+        super().__init__(std, n_actions)
+        self.theta, self.dt = theta, dt
         self._noise: Array | None = None
 
     def draw(self, rng: np.random.Generator, n_envs: int) -> Array:
-        """Return noise (n_envs, actions)."""
         if self._noise is None:
             self._noise = np.zeros((n_envs, self.n_actions), np.float32)
-        if len(self._noise) != n_envs:
-            raise ZooError(f"the action noise is of {len(self._noise)} environments, not of {n_envs}")
         fresh = rng.standard_normal(self._noise.shape, dtype=np.float32)
         self._noise = (
             self._noise * np.float32(1 - self.theta * self.dt) + np.float32(self.std * self.dt**0.5) * fresh
@@ -205,16 +204,12 @@ class OrnsteinUhlenbeckNoise:
         return {"noise": None if self._noise is None else self._noise.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from this x. Raises `ValueError` for what can't be one."""
-        noise = None if state["noise"] is None else np.array(state["noise"], np.float32)
-        if noise is not None and not (noise.ndim == 2 and noise.shape[1] == self.n_actions):
-            raise ValueError(f"its action noise is not of {self.n_actions} actions")
-        self._noise = noise
+        self._noise = None if state["noise"] is None else np.array(state["noise"], np.float32)
 
 
 def make_action_noise(
     config: ActionNoiseConfig | Mapping[str, Any] | None, n_actions: int
-) -> NormalNoise | OrnsteinUhlenbeckNoise | None:
+) -> NormalNoise | None:
     """Return the process that a config asks for. Raises `ZooError` for an unknown key or type."""
     if config is None:
         return None
@@ -226,3 +221,57 @@ def make_action_noise(
     if config.type == "normal":
         return NormalNoise(config.std, n_actions)
     return OrnsteinUhlenbeckNoise(config.std, config.theta, config.dt, n_actions)
+
+
+class HeldNoise:
+    """The noise of a head, of each environment its own, drawn anew every ``every`` steps; -1: only once.
+
+    One object is for one collection, which always begins with a new draw. So nothing of it outlasts an
+    update, and a checkpoint needs none of it.
+    """
+
+    def __init__(self, head: Head, every: int) -> None:
+        self.head, self.every = head, every
+        self._n_steps = 0
+        self._noise: Array | None = None
+
+    def next(self, rng: np.random.Generator, n_envs: int) -> Array:
+        """Return the noise (n_envs, …) of the next step."""
+        if self._noise is None or self._n_steps == self.every:
+            self._noise, self._n_steps = self.head.noise(rng, (n_envs,)), 0
+        self._n_steps += 1
+        return self._noise
+
+
+class StateDependentExploration(StochasticExploration):
+    """Actions whose noise is held for ``every`` steps, also ``at_warmup``, in the place of random ones.
+
+    Draws the weights of the noise where they are due, also while actions are random, then as
+    `StochasticExploration`.
+    """
+
+    def __init__(
+        self,
+        acting: ActingPolicy,
+        codec: Codec,
+        noise: NormalNoise | None = None,
+        random_share: float = 0.0,
+        *,
+        every: int = -1,
+        at_warmup: bool = False,
+    ) -> None:
+        super().__init__(acting, codec, noise, random_share)
+        self.every, self.at_warmup = every, at_warmup
+        self.start()
+
+    def start(self) -> None:
+        self._held = HeldNoise(self.acting.head, self.every)
+
+    def warm_up(self, seen: Seen, rng: np.random.Generator) -> Column:
+        if self.at_warmup:
+            return self.act(seen, rng, 0.0)
+        self._own_noise(rng, n_rows(seen))
+        return self.random(seen, rng)
+
+    def _own_noise(self, rng: np.random.Generator, n: int) -> Array:
+        return self._held.next(rng, n)

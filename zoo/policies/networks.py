@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from torch import nn
 
 from zoo.errors import ZooError, nearest
-from zoo.files.free_memory import refuse_what_does_not_fit
 from zoo.policies.config import PolicyConfig
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -90,7 +89,9 @@ def layer_sizes(config: PolicyConfig, networks: Sequence[str], default: list[int
     Raises `ZooError` for a network that there is not.
     """
     sizes = default if config.net_arch is None else config.net_arch
-    _check_widths(list(sizes.values()) if isinstance(sizes, dict) else [sizes])
+    widths = itertools.chain.from_iterable(sizes.values()) if isinstance(sizes, dict) else sizes
+    if (smallest := min(widths, default=1)) < 1:
+        raise ZooError(f"`policy.net_arch` has a layer of {smallest} units; expected at least 1")
     if isinstance(sizes, list):
         return {name: [] if name == "shared" else sizes for name in networks}
     if len(networks) == 1:
@@ -99,12 +100,3 @@ def layer_sizes(config: PolicyConfig, networks: Sequence[str], default: list[int
     if unknown:
         raise ZooError(f"unknown key `policy.net_arch.{unknown[0]}`; known: {', '.join(networks)}")
     return {name: sizes.get(name, []) for name in networks}
-
-
-def _check_widths(networks: Sequence[Sequence[int]]) -> None:
-    """Raise `ZooError` for a layer of no units, and for weights that no memory holds."""
-    for width in itertools.chain.from_iterable(networks):
-        if width < 1:
-            raise ZooError(f"`policy.net_arch` has a layer of {width} units; expected at least 1")
-    weights = sum(a * b for widths in networks for a, b in itertools.pairwise([1, *widths]))
-    refuse_what_does_not_fit("a policy of these `policy.net_arch`", 4 * weights)

@@ -1,9 +1,10 @@
-"""Making the networks of an algorithm, or those of a user's own policy class."""
+"""Policies of a user's own: making one from its class path, and its training and evaluation mode."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from gymnasium import spaces
@@ -11,7 +12,8 @@ from torch import nn
 
 from zoo.config.own_modules import own_class, path_of_class
 from zoo.errors import ZooError, nearest
-from zoo.policies.config import PolicyConfig
+from zoo.policies.config import ACTIVATIONS, PolicyConfig
+from zoo.policies.networks import activation_class
 
 Policy = TypeVar("Policy", bound=nn.Module)
 
@@ -65,3 +67,44 @@ def _unknown_argument(policy_class: type[nn.Module], kwargs: Mapping[str, Any]) 
         return None
     unknown = (name for name in kwargs if name not in parameters)
     return next((f"it takes no `{name}`{nearest(name, parameters)}" for name in unknown), None)
+
+
+_SAME_IN_BOTH = {
+    *(nn.Linear, nn.Conv2d, nn.LayerNorm, nn.Flatten, nn.Identity, nn.Sequential, nn.ModuleList),
+    *map(activation_class, ACTIVATIONS),
+}
+
+AS_IT_IS: AbstractContextManager[None] = nullcontext()
+
+
+class Modes:
+    """Switches ``policy``, which is put into evaluation mode, to another mode for a while.
+
+    A policy keeps a part in one mode for good by its own method ``train``.
+    """
+
+    def __init__(self, policy: nn.Module) -> None:
+        self.policy = policy.eval()
+        self.matter = any(_may_differ(module) for module in policy.modules())
+
+    def training(self) -> AbstractContextManager[None]:
+        """Within the block the policy is in training mode: gradient steps are taken."""
+        return self._in_mode(True) if self.matter else AS_IT_IS
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """Within the block the policy is in evaluation mode: steps look for what they shall learn."""
+        return self._in_mode(False) if self.matter else AS_IT_IS
+
+    @contextmanager
+    def _in_mode(self, training: bool) -> Iterator[None]:
+        before = self.policy.training
+        self.policy.train(training)
+        try:
+            yield
+        finally:
+            self.policy.train(before)
+
+
+def _may_differ(module: nn.Module) -> bool:
+    """Whether a module may do something else in training mode: one that is not known not to."""
+    return type(module) not in _SAME_IN_BOTH and not type(module).__module__.startswith("zoo.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from zoo.config.fields import build, hyperparameter
-from zoo.memory.columns import Column, transform
+from zoo.memory.columns import Column
 from zoo.optim.parameters import Parameters
 from zoo.optim.workers import averaged_number
-from zoo.policies.acting import ActingPolicy
-from zoo.policies.codecs import Codec
+from zoo.policies.acting import ActingPolicy, BatchedPolicy
+from zoo.policies.actions import Codec
 from zoo.policies.exploration import (
     EpsilonGreedy,
     Exploration,
     NormalNoise,
-    OrnsteinUhlenbeckNoise,
     StochasticExploration,
     n_rows,
 )
@@ -61,7 +59,7 @@ class PerturbedPolicy(ActingPolicy):
 
     All are perturbed but those of layer normalisation, and of the modules that ``spared`` names. A copy stays
     as it was drawn, whatever updates do to the parameters meanwhile, until `reset` asks for another one,
-    which the next `redraw` makes. With ``n_envs`` a state of other environments is refused.
+    which the next `redraw` makes.
     """
 
     def __init__(
@@ -69,36 +67,27 @@ class PerturbedPolicy(ActingPolicy):
         acting: ActingPolicy,
         parameters: Parameters,
         std: float,
-        n_envs: int | None = None,
         *,
         spared: Sequence[str] = (),
     ) -> None:
         super().__init__(acting.policy, acting.device)
-        self.std, self._n_envs = std, n_envs
+        self.std = std
         self._own = parameters
         self._noisy = perturbable(parameters, spared)
-        self._copies: list[Tensor] = []
-        self._acting: list[ActingPolicy] = []
+        self._copies = BatchedPolicy(parameters, 0, self.device)
         self._to_redraw: set[int] = set()
-        self._trial = parameters.flat.detach().clone()
-        self._trying = self._acting_with(self._trial)
+        self._trial = BatchedPolicy(parameters, 1, self.device)
 
     def parameters(
         self, seen: Mapping[str, Column], state: Array | None = None
     ) -> tuple[Array, Array | None]:
         """Return the parameters of the head (n_envs, …), each row by the copy of its environment."""
-        if len(self._acting) == 1:
-            return self._acting[0].parameters(seen)
-        rows = []
-        for i, acting in enumerate(self._acting):
-            row = itemgetter(slice(i, i + 1))
-            rows.append(acting.parameters({name: transform(row, column) for name, column in seen.items()})[0])
-        return np.concatenate(rows), None
+        return self._copies.parameters(seen), None
 
     def compared(self, seen: Mapping[str, Column], rng: np.random.Generator) -> tuple[Array, Array]:
         """Return the parameters of the head without noise, and with as much as the next copies get."""
-        self._perturb(self._trial, rng)
-        return super().parameters(seen)[0], self._trying.parameters(seen)[0]
+        self._perturb(self._trial.vectors[0], rng)
+        return super().parameters(seen)[0], self._trial.parameters(seen)
 
     def adapt(self, *, too_far: bool, coefficient: float) -> None:
         """Perturb less from the next copies on, or more."""
@@ -106,10 +95,10 @@ class PerturbedPolicy(ActingPolicy):
 
     def redraw(self, rng: np.random.Generator, n_envs: int) -> None:
         """Perturb the parameters of now for the environments that begin an episode, one after the other."""
-        if len(self._copies) != n_envs:
+        if len(self._copies.vectors) != n_envs:
             self._make_copies(n_envs)
         for i in sorted(self._to_redraw):
-            self._perturb(self._copies[i], rng)
+            self._perturb(self._copies.vectors[i], rng)
         self._to_redraw.clear()
 
     def reset(self, env_indices: Array | None = None) -> None:
@@ -121,36 +110,21 @@ class PerturbedPolicy(ActingPolicy):
 
     def state(self) -> dict[str, Any]:
         """Return the noise's size, the copies (n_envs, parameters), and which are to be drawn anew."""
-        copies = torch.stack(self._copies).cpu().numpy() if self._copies else None
+        vectors = self._copies.vectors
+        copies = torch.stack(vectors).cpu().numpy() if vectors else None
         return {"std": self.std, "copies": copies, "to_redraw": sorted(self._to_redraw)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on with these. Raises `ValueError` if they are of other environments or parameters."""
-        copies, to_redraw, flat = state["copies"], state["to_redraw"], self._own.flat
-        if copies is None:
-            copies = np.empty((0, len(flat)), np.float32)
-        n_copies = len(copies)
-        fits = copies.dtype == np.float32 and copies.shape == (n_copies, len(flat))
-        if self._n_envs is not None:
-            fits = fits and n_copies in (0, self._n_envs)
-            fits = fits and all(isinstance(each, int) and 0 <= each < self._n_envs for each in to_redraw)
-        if not fits:
-            raise ValueError("its copies with noise are not of these environments and parameters")
-        std = float(state["std"])
-        if not (0 <= std < math.inf and np.isfinite(copies).all()):
-            raise ValueError("its parameter noise is not finite, or below 0")
-        self._make_copies(n_copies)
-        for own, given in zip(self._copies, copies, strict=True):
+        """Go on with these."""
+        copies = [] if state["copies"] is None else state["copies"]
+        self._make_copies(len(copies))
+        for own, given in zip(self._copies.vectors, copies, strict=True):
             own.copy_(torch.from_numpy(np.array(given)))
-        self.std, self._to_redraw = std, set(to_redraw)
+        self.std, self._to_redraw = float(state["std"]), set(state["to_redraw"])
 
     def _make_copies(self, n_envs: int) -> None:
-        self._copies = [self._own.flat.detach().clone() for _ in range(n_envs)]
-        self._acting = [self._acting_with(copy) for copy in self._copies]
+        self._copies = BatchedPolicy(self._own, n_envs, self.device)
         self._to_redraw = set(range(n_envs))
-
-    def _acting_with(self, vector: Tensor) -> ActingPolicy:
-        return ActingPolicy(self._own.module_at(vector), self.device)
 
     def _perturb(self, vector: Tensor, rng: np.random.Generator) -> None:
         """Overwrite the vector; draws a number for each parameter that is perturbed, in their order."""
@@ -174,7 +148,7 @@ class NoisyActor(StochasticExploration):
         self,
         perturbed: PerturbedPolicy,
         codec: Codec,
-        noise: NormalNoise | OrnsteinUhlenbeckNoise | None,
+        noise: NormalNoise | None,
         random_share: float,
         config: ParameterNoiseConfig,
     ) -> None:
@@ -225,9 +199,8 @@ class NoisyGreedy(EpsilonGreedy):
         parameters: Parameters,
         codec: Codec,
         rate: Callable[[float], float],
-        n_envs: int | None = None,
     ) -> None:
-        self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, n_envs, spared=["encoder"])
+        self.perturbed = PerturbedPolicy(acting, parameters, GREEDY_INITIAL_STD, spared=["encoder"])
         super().__init__(self.perturbed, codec, rate)
 
     def act(self, seen: Seen, rng: np.random.Generator, progress: float) -> Array:

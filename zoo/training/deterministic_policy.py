@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from zoo.algorithms.agent import Agent
 from zoo.envs.normalize import SINGLE
 from zoo.errors import ZooError
-from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.codecs import (
+from zoo.policies.actions import (
     BoxCodec,
     Codec,
     CompositeCodec,
@@ -28,11 +27,17 @@ from zoo.policies.codecs import (
     ScaledBoxCodec,
     scale_of,
 )
-from zoo.policies.composite_head import CompositeHead
-from zoo.policies.deterministic_actor import Deterministic
-from zoo.policies.gaussian_heads import Gaussian, Squashed
-from zoo.policies.heads import Categorical, Head
-from zoo.policies.multi_heads import Bernoulli, MultiCategorical
+from zoo.policies.actor_critic import ActorCritic
+from zoo.policies.distributions import (
+    Bernoulli,
+    Categorical,
+    CompositeHead,
+    Deterministic,
+    Gaussian,
+    Head,
+    MultiCategorical,
+    Squashed,
+)
 
 
 @dataclass(frozen=True)

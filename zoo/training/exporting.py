@@ -23,9 +23,7 @@ from zoo.errors import ZooError, install_command
 from zoo.files.atomic import atomic_folder
 from zoo.files.plain_data import to_json
 from zoo.files.printing import one_line
-from zoo.policies.composite_head import CompositeHead
-from zoo.policies.heads import Head
-from zoo.policies.multi_heads import Bernoulli, MultiCategorical
+from zoo.policies.distributions import Bernoulli, CompositeHead, Head, MultiCategorical
 from zoo.training.deterministic_policy import DeterministicPolicy
 
 ONNX, TORCH_EXPORT, DESCRIPTION, README = "policy.onnx", "policy.pt2", "policy.json", "README.md"

@@ -1,4 +1,4 @@
-"""The policy of DQN and its relatives: a value for each discrete action."""
+"""The Q-networks of DQN and QR-DQN: values, or quantiles of the return, of each discrete action."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.policies.config import PolicyConfig
+from zoo.policies.distributions import Categorical, Choices
 from zoo.policies.encoders import NatureCnn, hidden_after, make_encoder
-from zoo.policies.heads import Categorical, Choices
 from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal
 
 
@@ -73,3 +73,36 @@ class ActionValues(Categorical):
 
     def __init__(self, space: spaces.Discrete) -> None:
         Choices.__init__(self, int(space.n), None)
+
+
+class QuantileNetwork(QNetwork):
+    """The layers of a `QNetwork`, with ``n_quantiles`` numbers where that has one.
+
+    ``dueling`` splits each quantile by itself into one of the state's value and those of the advantages.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        n_quantiles: int = 200,
+        dueling: bool = False,
+    ) -> None:
+        super().__init__(observation_space, action_space, config, dueling=dueling, n_estimates=n_quantiles)
+        self.n_quantiles = n_quantiles
+
+    def forward(self, observations: Any) -> Tensor:
+        """Return the quantiles (…, ``n_quantiles``, actions)."""
+        features = self.encoder(observations)
+        advantages: Tensor = self.advantages(features).unflatten(-1, (self.n_quantiles, -1))
+        if self.state_value is None:
+            return advantages
+        centred = advantages - advantages.mean(-1, keepdim=True)
+        quantiles: Tensor = self.state_value(features).unsqueeze(-1) + centred
+        return quantiles
+
+    def action_values(self, estimates: Tensor) -> Tensor:
+        """Return the means of the quantiles (…, actions)."""
+        return estimates.mean(-2)

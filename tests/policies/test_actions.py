@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.errors import ZooError
-from zoo.policies.codecs import make_codec
+from zoo.policies.actions import make_codec
 
 bounds = st.floats(-1000, 1000, width=32, allow_subnormal=False)
 

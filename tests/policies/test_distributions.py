@@ -1,4 +1,4 @@
-"""Heads of finitely many actions: formulas against torch's own, draws against probabilities, masks."""
+"""Distributions over finitely many actions, and of actions with parts: torch's formulas, draws, masks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,53 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from masked_choices import renormalised, valid_masks
-from torch import Tensor
+from torch import Tensor, distributions
 from torch import distributions as torch_distributions
 
 from zoo.errors import ZooError
-from zoo.policies.choosing import pick
-from zoo.policies.composite_head import make_head
+from zoo.policies.actions import leaf_spaces, make_codec
 from zoo.policies.config import PolicyConfig
-from zoo.policies.heads import Head
-from zoo.policies.q_network import ActionValues
+from zoo.policies.distributions import CompositeHead, Head, make_head, pick
+
+
+def valid_masks(seed: int, batch: int, sizes: list[int]) -> Tensor:
+    """Return random masks (batch, Σ sizes) with at least one true entry in each part of each row."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = []
+    for size in sizes:
+        mask = torch.rand(batch, size, generator=generator) < 0.5
+        kept = torch.randint(size, (batch, 1), generator=generator)
+        parts.append(mask.scatter(1, kept, True))
+    return torch.cat(parts, dim=1)
+
+
+class Renormalised:
+    """One row's choice among the valid alternatives alone: the others do not exist."""
+
+    def __init__(self, logits: Tensor, mask: Tensor) -> None:
+        self.indices = mask.nonzero()[:, 0].tolist()
+        self.over_valid = distributions.Categorical(logits=logits.detach().double()[mask])
+
+    def log_prob(self, action: int) -> Tensor:
+        return self.over_valid.log_prob(torch.tensor(self.indices.index(action)))
+
+    def entropy(self) -> Tensor:
+        return self.over_valid.entropy()
+
+    def kl(self, other: Renormalised) -> Tensor:
+        return distributions.kl_divergence(self.over_valid, other.over_valid)
+
+
+def renormalised(logits: Tensor, masks: Tensor, sizes: list[int]) -> list[list[Renormalised]]:
+    """Return the distributions of each row's choices."""
+    return [
+        [Renormalised(*part) for part in zip(row.split(sizes), mask.split(sizes), strict=True)]
+        for row, mask in zip(logits, masks, strict=True)
+    ]
+
 
 each_example = settings(deadline=None, derandomize=True, max_examples=40)
 seeds = st.integers(0, 2**16)
@@ -272,14 +307,6 @@ def test_bernoulli_draws_are_independent_and_have_their_probabilities() -> None:
     np.testing.assert_allclose(described, [probabilities, [0, 1]], rtol=1e-5)
 
 
-def test_action_values_are_their_own_parameters() -> None:
-    ours, values = ActionValues(spaces.Discrete(3, start=1)), torch.tensor([[1.0, 3.0, 2.0]])
-    assert not list(ours.parameters())
-    assert torch.equal(ours(values), values)
-    assert ours.mode(values.numpy()).tolist() == [1]
-    np.testing.assert_allclose(ours.describe(values.numpy()), values.softmax(-1).numpy(), rtol=1e-5)
-
-
 @pytest.mark.parametrize(("space", "sizes"), CHOICES, ids=str)
 def test_leading_dimensions_are_free(space: spaces.Space[Any], sizes: list[int]) -> None:
     ours, features = head(space), torch.randn(2, 4, 3)
@@ -303,13 +330,130 @@ def test_pick_is_gather() -> None:
     assert torch.equal(pick(values, index), values.gather(-1, index.unsqueeze(-1)).squeeze(-1))
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(5), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)])
-def test_a_row_without_a_choice_is_found_behind_any_leading_dimensions(
-    space: spaces.Space[Any],
-) -> None:
-    ours = head(space)
-    masks = np.ones((2, 3, 4, ours.mask_size), bool)
-    ours.check_masks(masks)
-    masks[1, 2, 3] = False
-    with pytest.raises(ZooError, match="forbids every action"):
-        ours.check_masks(masks)
+PARTS = {
+    "arm/0": spaces.Discrete(3, start=2),
+    "arm/1": spaces.Box(-1.0, 2.0, (2, 1), np.float32),
+    "bits": spaces.MultiBinary(2),
+    "gear": spaces.MultiDiscrete([2, 3]),
+}
+ARM = spaces.Tuple((PARTS["arm/0"], PARTS["arm/1"]))
+DICT = spaces.Dict({"arm": ARM, "bits": PARTS["bits"], "gear": PARTS["gear"]})
+TUPLE = spaces.Tuple((spaces.Dict({"a": PARTS["arm/0"], "b": PARTS["gear"]}), PARTS["arm/1"], PARTS["bits"]))
+COMPOSITES = pytest.mark.parametrize("space", [DICT, TUPLE], ids=["dict", "tuple"])
+MASK_SIZES = {"arm/0": [3], "arm/1": [], "bits": [2, 2], "gear": [2, 3]}
+
+
+def composite(space: spaces.Space[Any]) -> CompositeHead:
+    torch.manual_seed(0)
+    made = make_head(space, 3, PolicyConfig(log_std_init=-0.5))
+    assert isinstance(made, CompositeHead)
+    return made
+
+
+def tensors(actions: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    return {path: torch.from_numpy(part) for path, part in actions.items()}
+
+
+def composite_draw(ours: CompositeHead, parameters: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
+    noise = ours.noise(np.random.default_rng(seed), parameters.shape[:-1])
+    assert noise.shape == (*parameters.shape[:-1], ours.noise_size)
+    return ours.sample(parameters.detach().numpy(), noise)
+
+
+@COMPOSITES
+@pytest.mark.parametrize("leading", [(5,), (2, 3)])
+def test_every_result_is_the_sum_over_the_parts(space: spaces.Space[Any], leading: tuple[int, ...]) -> None:
+    ours = composite(space)
+    parameters = ours(torch.randn(*leading, 3))
+    other = parameters + 0.5 * torch.randn_like(parameters)
+    actions = tensors(composite_draw(ours, parameters))
+    sizes = [part.parameter_size for part in ours.heads.values()]
+    old, new = (dict(zip(ours.heads, each.split(sizes, dim=-1), strict=True)) for each in (parameters, other))
+    log_prob, entropy = ours.log_prob_and_entropy(parameters, actions)
+
+    def summed(values: list[Tensor]) -> Tensor:
+        return torch.stack(values).sum(0)
+
+    expected = summed([part.log_prob(old[path], actions[path]) for path, part in ours.heads.items()])
+    torch.testing.assert_close(log_prob, expected)
+    torch.testing.assert_close(ours.log_prob(parameters, actions), expected)
+    expected = summed([part.entropy(old[path]) for path, part in ours.heads.items()])
+    torch.testing.assert_close(entropy, expected)
+    torch.testing.assert_close(ours.entropy(parameters), expected)
+    expected = summed([part.kl(old[path], new[path]) for path, part in ours.heads.items()])
+    torch.testing.assert_close(ours.kl(parameters, other), expected)
+    expected = summed([part.imitation_loss(old[path], actions[path]) for path, part in ours.heads.items()])
+    torch.testing.assert_close(ours.imitation_loss(parameters, actions), expected)
+    assert log_prob.shape == entropy.shape == leading
+
+
+@COMPOSITES
+def test_actions_go_to_the_environment_and_back(space: spaces.Space[Any]) -> None:
+    ours, codec = composite(space), make_codec(space, scaled=False)
+    parameters = 3 * torch.randn(7, ours.parameter_size)
+    for actions in (
+        composite_draw(ours, parameters),
+        ours.mode(parameters.numpy()),
+        codec.random(np.random.default_rng(0), 7),
+    ):
+        assert actions.keys() == codec.spec.keys()
+        for path, part in actions.items():
+            assert part.shape == (7, *codec.spec[path].shape)
+            assert part.dtype == codec.spec[path].dtype
+        taken = codec.to_env(actions)
+        assert batch_space(space, 7).contains(taken)
+        again = codec.to_env(codec.from_env(taken))
+        torch.testing.assert_close(again, taken)
+
+
+@COMPOSITES
+def test_masks_of_the_parts_stand_side_by_side(space: spaces.Space[Any]) -> None:
+    ours = composite(space)
+    heads = list(ours.heads.values())
+    kinds = [next(name for name, part in PARTS.items() if part == leaf) for _, leaf in leaf_spaces(space)]
+    sizes = [size for kind in kinds for size in MASK_SIZES[kind]]
+    assert ours.mask_size == sum(sizes)
+    masks, parameters = valid_masks(3, 200, sizes), torch.randn(200, ours.parameter_size)
+    masked = ours.masked(parameters, masks)
+    np.testing.assert_array_equal(ours.masked(parameters.numpy(), masks.numpy()), masked.numpy())
+    parts = zip(
+        heads,
+        masked.split([head.parameter_size for head in heads], -1),
+        parameters.split([head.parameter_size for head in heads], -1),
+        masks.split([head.mask_size or 0 for head in heads], -1),
+        strict=True,
+    )
+    for head_of_part, found, free, mask in parts:
+        assert torch.equal(found, free if head_of_part.mask_size is None else head_of_part.masked(free, mask))
+    start = 0
+    for size in sizes:
+        forbidden = np.ones((2, sum(sizes)), bool)
+        forbidden[1, start : start + size] = False
+        with pytest.raises(ZooError, match="forbids every action"):
+            ours.masked(np.zeros((2, ours.parameter_size), np.float32), forbidden)
+        start += size
+
+
+def test_descriptions_are_nested_like_the_actions() -> None:
+    ours = composite(DICT)
+    described = ours.describe(np.zeros((4, ours.parameter_size), np.float32))
+    np.testing.assert_allclose(described["arm"][0], np.full((4, 3), 1 / 3))
+    assert [part.shape for part in described["arm"][1]] == [(4, 2), (4, 2)]
+    np.testing.assert_allclose(described["bits"], np.full((4, 2), 0.5))
+    assert [part.shape for part in described["gear"]] == [(4, 2), (4, 3)]
+
+
+def test_without_choices_nothing_can_be_masked() -> None:
+    assert composite(spaces.Tuple((PARTS["arm/1"], PARTS["arm/1"]))).mask_size is None
+
+
+def test_cloning_settles_the_entropy_where_it_settles_that_of_any_part() -> None:
+    choice, numbers = PARTS["arm/0"], PARTS["arm/1"]
+    for parts, settles in (((choice, choice), True), ((choice, numbers), True), ((numbers, numbers), False)):
+        assert composite(spaces.Tuple(parts)).cloning_settles_entropy == settles
+
+
+def test_a_space_without_a_head_is_refused() -> None:
+    for space in (spaces.Text(3), spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))):
+        with pytest.raises(ZooError, match="not supported"):
+            make_head(space, 3, PolicyConfig())

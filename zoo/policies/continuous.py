@@ -1,0 +1,241 @@
+"""Actors and critics of continuous actions (SAC, TD3, DDPG, TQC), and the policy that ARS searches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.policies.config import PolicyConfig
+from zoo.policies.distributions import (
+    Deterministic,
+    Direct,
+    Head,
+    Squashed,
+    SquashedGaussian,
+    SquashedStateDependentGaussian,
+    make_head,
+)
+from zoo.policies.encoders import hidden_after, make_encoder
+from zoo.policies.networks import LayerStyle, Mlp, layer_sizes, orthogonal, uniform
+
+OFF_POLICY_WIDTHS = (256, 256)
+DETERMINISTIC_WIDTHS = (400, 300)
+
+
+class Actor(nn.Module):
+    """Encoder, hidden layers (ReLU by default) and head of a policy that acts by itself.
+
+    ``default`` are the hidden layers where the config names none, ``networks`` those that it may name.
+    """
+
+    head: Head
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        config: PolicyConfig,
+        make_head: Callable[[int], Head],
+        default: Sequence[int] | None = None,
+        networks: Sequence[str] = ("pi", "qf"),
+    ) -> None:
+        super().__init__()
+        self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
+        default = hidden_after(self.encoder) if default is None else default
+        hidden = layer_sizes(config, networks, list(default))["pi"]
+        self.trunk = Mlp(self.encoder.features_dim, hidden, None, LayerStyle.of(config, "relu"))
+        if config.ortho_init:
+            orthogonal(self.trunk)
+        self.head = make_head(self.trunk.output_size)
+
+    def forward(self, observations: Any) -> Tensor:
+        """Return the parameters of the head (…, ``parameter_size``)."""
+        parameters: Tensor = self.head(self.trunk(self.encoder(observations)))
+        return parameters
+
+    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
+        """Return the same for what is seen, masked."""
+        return self.head.masked(self(seen["observations"]), seen.get("action_masks")), None
+
+
+class SquashedActor(Actor):
+    """The actor of SAC: a Gaussian squashed into [−1, 1], on hidden layers of 256-256.
+
+    ``use_sde``: noise is a function of the last features.
+    """
+
+    head: Squashed
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        use_sde: bool = False,
+    ) -> None:
+        assert isinstance(action_space, spaces.Box)
+        make: Callable[[int], Head] = partial(SquashedGaussian, action_space)
+        if use_sde:
+            make = partial(
+                SquashedStateDependentGaussian,
+                action_space,
+                config=config,
+                learns_features=True,
+                log_std_init=-3.0,
+                clip_mean=2.0,
+            )
+        super().__init__(observation_space, config, make, OFF_POLICY_WIDTHS)
+
+
+class DeterministicActor(Actor):
+    """The actor of TD3: one action in [−1, 1], without randomness, on hidden layers of 400-300.
+
+    ``last_layer_range`` draws the weights of the last layer from within ± this, without biases, so that all
+    first actions are near zero (DDPG: 3e-3).
+    """
+
+    head: Deterministic
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        last_layer_range: float | None = None,
+    ) -> None:
+        assert isinstance(action_space, spaces.Box)
+        super().__init__(
+            observation_space, config, partial(Deterministic, action_space), DETERMINISTIC_WIDTHS
+        )
+        if last_layer_range is not None:
+            uniform(self.head.action, last_layer_range)
+
+
+class SearchedPolicy(Actor):
+    """The policy of ARS, whose weights are searched for: hidden layers are 64-64, none after images.
+
+    Box actions are what the last layer gives, ``squash``ed into [−1, 1] by tanh or as they are. Without
+    ``with_bias`` no linear layer adds a bias; with ``zero`` all weights but those of layer normalisation
+    are 0 at first.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        squash: bool,
+        with_bias: bool,
+        zero: bool,
+    ) -> None:
+        make: Callable[[int], Head] = partial(make_head, action_space, config=config)
+        if isinstance(action_space, spaces.Box):
+            make = partial(Deterministic if squash else Direct, action_space)
+        super().__init__(observation_space, config, make, networks=("pi",))
+        if config.ortho_init:
+            orthogonal(self.head, 0.01)
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear) and not with_bias:
+                layer.bias = None  # type: ignore[assignment]
+            if zero and not isinstance(layer, nn.LayerNorm):
+                for parameter in layer.parameters(recurse=False):
+                    nn.init.zeros_(parameter)
+
+    def forward(self, seen: dict[str, Any]) -> Tensor:
+        """Return the masked parameters of the head (…, ``parameter_size``)."""
+        masked: Tensor = self.head.masked(super().forward(seen["observations"]), seen.get("action_masks"))
+        return masked
+
+    def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
+        """Return the same; nothing is remembered."""
+        return self(seen), None
+
+
+class ContinuousCritics(nn.Module):
+    """Several action values of the same form, each (256-256 ReLU by default), reading one encoder.
+
+    ``widths`` are the hidden layers where the config names none.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        n_critics: int,
+        widths: Sequence[int] = OFF_POLICY_WIDTHS,
+        n_outputs: int = 1,
+    ) -> None:
+        super().__init__()
+        self.encoder = make_encoder(observation_space, config, ortho_init=bool(config.ortho_init))
+        size = self.encoder.features_dim + math.prod(action_space.shape or ())
+        hidden = layer_sizes(config, ("pi", "qf"), list(widths))["qf"]
+        style = LayerStyle.of(config, "relu")
+        self.critics = nn.ModuleList(Mlp(size, hidden, n_outputs, style) for _ in range(n_critics))
+        if config.ortho_init:
+            for critic in self.critics:
+                orthogonal(critic, output_gain=1.0)
+
+    def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+        """Return the value of each pair by each critic, or by the ``first`` ones alone, (critics, …)."""
+        return self._outputs(observations, actions, first).squeeze(-1)
+
+    def _outputs(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+        pairs = torch.cat([self.encoder(observations), actions], dim=-1)
+        return torch.stack([critic(pairs) for critic in list(self.critics)[:first]])
+
+
+class QuantileCritics(ContinuousCritics):
+    """Several distributions of returns of the same form, each as quantiles of equal weight."""
+
+    def __init__(self, *spaces_and_config: Any, n_critics: int, n_quantiles: int) -> None:
+        super().__init__(*spaces_and_config, n_critics=n_critics, n_outputs=n_quantiles)
+
+    def forward(self, observations: Any, actions: Tensor, first: int | None = None) -> Tensor:
+        """Return the quantiles for each pair by each critic, (critics, …, quantiles)."""
+        return self._outputs(observations, actions, first)
+
+
+class Temperature(nn.Module):
+    """SAC's entropy coefficient, kept as its logarithm."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor([math.log(start)]))
+
+    def forward(self) -> Tensor:
+        """Return the logarithm of the coefficient, a scalar."""
+        return self.log[0]
+
+
+class DeterministicPolicy(nn.Module):
+    """Actor and critics (400-300 ReLU by default).
+
+    ``last_layer_range`` draws the weights of all last layers from within ± this, without biases.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        config: PolicyConfig,
+        *,
+        n_critics: int,
+        last_layer_range: float | None = None,
+    ) -> None:
+        super().__init__()
+        spaces_and_config = observation_space, action_space, config
+        self.actor = DeterministicActor(*spaces_and_config, last_layer_range=last_layer_range)
+        self.critics = ContinuousCritics(*spaces_and_config, n_critics=n_critics, widths=DETERMINISTIC_WIDTHS)
+        if last_layer_range is not None:
+            for critic in self.critics.critics:
+                uniform(critic[-1], last_layer_range)  # type: ignore[index]

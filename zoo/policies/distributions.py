@@ -1,0 +1,665 @@
+"""Action distributions: from features to the parameters of a distribution, and what follows from them.
+
+A head is a module with the last layers before an action. Its parameters are the numbers (…,
+``parameter_size``) that its forward pass returns, after `Head.masked`: all else is computed from them alone,
+on arrays for acting (with noise drawn ahead), on tensors for updates. Those of Gaussians (…, 2n) are n means,
+then n log standard deviations; a head may put more behind them. Actions here are flat and count from zero;
+`zoo.policies.actions` makes what the environment takes. Leading dimensions are free everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from zoo.envs.spaces import leaf_spaces, nested
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
+
+Array = np.ndarray
+
+
+def total(parts: Sequence[Tensor]) -> Tensor:
+    """Return the sum of the parts."""
+    return functools.reduce(operator.add, parts)
+
+
+def pick(values: Tensor, index: Tensor) -> Tensor:
+    """Return from each row of ``values`` (…, n) the entry at ``index`` (…).
+
+    The gradient of ``gather`` would be a scatter, which compiled updates can't fuse.
+    """
+    is_picked = torch.arange(values.shape[-1], device=values.device) == index.unsqueeze(-1)
+    return torch.where(is_picked, values, 0.0).sum(-1)
+
+
+def gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw standard Gumbel noise: added to logits, its argmax is a sample of their categorical."""
+    exponential = rng.standard_exponential(shape, dtype=np.float32)
+    return -np.log(np.maximum(exponential, np.float32(1e-30)))
+
+
+def softmax(logits: Array) -> Array:
+    """Return probabilities that add up to one along the last axis."""
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def where(masks: Any, parameters: Any, otherwise: float) -> Any:
+    """Return ``parameters``, or the other value where a mask is false; tensors or arrays."""
+    if isinstance(parameters, Tensor):
+        return torch.where(masks, parameters, otherwise)
+    return np.where(masks, parameters, otherwise)
+
+
+INVALID = -1e8
+"""The logit of an action that a mask forbids: its probability is exactly 0, and so is its gradient."""
+
+
+class Head(nn.Module, ABC):
+    """How actions of one space are drawn, and how likely they are.
+
+    ``noise_size`` numbers of noise make one action; ``mask_size`` says how wide a mask is, None where actions
+    can't be masked.
+    """
+
+    parameter_size: int
+    noise_size: int
+    mask_size: int | None = None
+    cloning_settles_entropy: bool = True
+    """Whether `imitation_loss` says how random actions shall be: a likelihood does, an error does not."""
+
+    @abstractmethod
+    def forward(self, features: Tensor) -> Tensor:
+        """Return parameters (…, ``parameter_size``)."""
+
+    def masked(self, parameters: Any, masks: Any | None) -> Any:
+        """Return parameters under which only actions whose mask is true can be drawn; tensors or arrays.
+
+        Raises `ZooError` for an array of masks that leaves a row no action, or that does not fit.
+        """
+        if masks is None:
+            return parameters
+        if isinstance(masks, np.ndarray):
+            self.check_masks(masks)
+        return self._masked(parameters, masks)
+
+    def check_masks(self, masks: Array) -> None:
+        """Raise `ZooError` for masks (…, ``mask_size``) that leave a row no action, or that do not fit."""
+        if self.mask_size is None:
+            raise ZooError("the env masks actions, but actions that are numbers (Box) can't be masked")
+        if masks.shape[-1] != self.mask_size:
+            raise ZooError(
+                f"an action mask has {masks.shape[-1]} entries, but this space needs {self.mask_size}"
+            )
+        if not self._has_choice(masks):
+            raise ZooError("an action mask forbids every action; an env must leave at least one")
+
+    def _masked(self, parameters: Any, masks: Any) -> Any:
+        return where(masks, parameters, INVALID)
+
+    def _has_choice(self, masks: Array) -> bool:
+        return bool(np.logical_or.reduce(masks, axis=-1).all())
+
+    @abstractmethod
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Draw what `sample` needs, (*shape, ``noise_size``)."""
+
+    @abstractmethod
+    def sample(self, parameters: Array, noise: Array) -> Any:
+        """Return actions drawn with this noise."""
+
+    @abstractmethod
+    def mode(self, parameters: Array) -> Any:
+        """Return the likeliest actions."""
+
+    @abstractmethod
+    def describe(self, parameters: Array) -> Any:
+        """Return what people want to know of the distribution: probabilities, or mean and deviation."""
+
+    def log_prob(self, parameters: Tensor, actions: Any) -> Tensor:
+        """Return the actions' log-probabilities (…)."""
+        return self.log_prob_and_entropy(parameters, actions)[0]
+
+    @abstractmethod
+    def entropy(self, parameters: Tensor) -> Tensor:
+        """Return the distributions' entropies (…)."""
+
+    @abstractmethod
+    def log_prob_and_entropy(self, parameters: Tensor, actions: Any) -> tuple[Tensor, Tensor]:
+        """Return both, computing only once what they share."""
+
+    @abstractmethod
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        """Return KL(old ‖ new) (…), summed over action dimensions."""
+
+    def imitation_loss(self, parameters: Tensor, actions: Any) -> Tensor:
+        """Return how far (…) the distribution is from an expert's actions: minus their log-probability."""
+        return -self.log_prob(parameters, actions)
+
+    def imitation_entropy(self, parameters: Tensor) -> Tensor:
+        """Return the entropies (…) of what `imitation_loss` holds; there are none where it settles none."""
+        return self.entropy(parameters)
+
+
+class Choices(Head):
+    """What is drawn from finitely many actions, by logits.
+
+    Subclasses turn parameters into tables: log-probabilities (…, n) of each choice's alternatives.
+    """
+
+    def __init__(self, n_logits: int, features_dim: int | None) -> None:
+        super().__init__()
+        self.parameter_size = self.noise_size = self.mask_size = n_logits
+        self.logits = nn.Identity() if features_dim is None else nn.Linear(features_dim, n_logits)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.logits(features)
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return gumbel(rng, (*shape, self.noise_size))
+
+    def sample(self, parameters: Array, noise: Array) -> Array:
+        return self.mode(parameters + noise)
+
+    @abstractmethod
+    def _tables(self, parameters: Tensor) -> Sequence[Tensor]: ...
+
+    @abstractmethod
+    def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor: ...
+
+    def _mean(self, tables: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+        """Return Σ p·value over all alternatives and choices."""
+        return total([(log.exp() * value).sum(-1) for log, value in zip(tables, values, strict=True)])
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        tables = self._tables(parameters)
+        return -self._mean(tables, tables)
+
+    def log_prob_and_entropy(self, parameters: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        tables = self._tables(parameters)
+        return self._chosen(tables, actions), -self._mean(tables, tables)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        tables = self._tables(old)
+        return self._mean(tables, [a - b for a, b in zip(tables, self._tables(new), strict=True)])
+
+
+class Categorical(Choices):
+    """One choice out of n."""
+
+    def __init__(self, space: spaces.Discrete, features_dim: int) -> None:
+        super().__init__(int(space.n), features_dim)
+
+    def mode(self, parameters: Array) -> Array:
+        return parameters.argmax(-1)
+
+    def describe(self, parameters: Array) -> Array:
+        """Return the probabilities (…, n)."""
+        return softmax(parameters)
+
+    def _tables(self, parameters: Tensor) -> Sequence[Tensor]:
+        return (F.log_softmax(parameters, dim=-1),)
+
+    def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
+        return pick(tables[0], actions)
+
+
+class MultiCategorical(Choices):
+    """Several independent choices; their logits, and their masks, side by side."""
+
+    def __init__(self, space: spaces.MultiDiscrete, features_dim: int) -> None:
+        self.sizes = [int(n) for n in space.nvec.reshape(-1)]
+        ends = itertools.accumulate(self.sizes)
+        self.slices = [slice(end - size, end) for size, end in zip(self.sizes, ends, strict=True)]
+        super().__init__(sum(self.sizes), features_dim)
+
+    def _has_choice(self, masks: Array) -> bool:
+        return all(bool(part.any(-1).all()) for part in self._parts(masks))
+
+    def mode(self, parameters: Array) -> Array:
+        actions = np.empty((*parameters.shape[:-1], len(self.sizes)), np.int64)
+        for index, part in enumerate(self._parts(parameters)):
+            actions[..., index] = part.argmax(-1)
+        return actions
+
+    def describe(self, parameters: Array) -> list[Array]:
+        """Return a list of probabilities (…, n), one array for each choice."""
+        return [softmax(part) for part in self._parts(parameters)]
+
+    def _parts(self, parameters: Array) -> list[Array]:
+        return [parameters[..., part] for part in self.slices]
+
+    def _tables(self, parameters: Tensor) -> Sequence[Tensor]:
+        return [F.log_softmax(logits, dim=-1) for logits in parameters.split(self.sizes, dim=-1)]
+
+    def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
+        return total([pick(table, action) for table, action in zip(tables, actions.unbind(-1), strict=True)])
+
+
+class Bernoulli(Choices):
+    """Independent bits, by the logit of being one; a mask has two entries a bit: may it be 0, may it be 1."""
+
+    def __init__(self, space: spaces.MultiBinary, features_dim: int) -> None:
+        super().__init__(math.prod(space.shape), features_dim)
+        self.mask_size = 2 * self.parameter_size
+
+    def _masked(self, parameters: Any, masks: Any) -> Any:
+        pairs = self._pairs(masks)
+        return where(pairs[..., 1], where(pairs[..., 0], parameters, -INVALID), INVALID)
+
+    def _has_choice(self, masks: Array) -> bool:
+        return bool(self._pairs(masks).any(-1).all())
+
+    def _pairs(self, masks: Any) -> Any:
+        return masks.reshape(*masks.shape[:-1], self.parameter_size, 2)
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return rng.logistic(size=(*shape, self.noise_size)).astype(np.float32)
+
+    def mode(self, parameters: Array) -> Array:
+        return (parameters > 0).view(np.int8)
+
+    def describe(self, parameters: Array) -> Array:
+        """Return the probability of each bit (…, bits)."""
+        return softmax(np.stack([parameters, np.zeros_like(parameters)], axis=-1))[..., 0]
+
+    def _tables(self, parameters: Tensor) -> Sequence[Tensor]:
+        return F.logsigmoid(-parameters), F.logsigmoid(parameters)
+
+    def _chosen(self, tables: Sequence[Tensor], actions: Tensor) -> Tensor:
+        log_zero, log_one = tables
+        return torch.where(actions > 0, log_one, log_zero).sum(-1)
+
+    def _mean(self, tables: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+        return total([log.exp() * value for log, value in zip(tables, values, strict=True)]).sum(-1)
+
+
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Between these lies a log standard deviation that depends on the state."""
+
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+LARGEST_BELOW_ONE = 1.0 - 2.0**-24
+
+QUADRATURE = np.polynomial.hermite_e.hermegauss(48)
+"""Points and weights that integrate against a standard normal density (up to its factor)."""
+
+
+class Gaussian(Head):
+    """Independent normal distributions of ``n_actions`` numbers."""
+
+    cloning_settles_entropy = False
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__()
+        self.n_actions = self.noise_size = math.prod(space.shape)
+        self.parameter_size = 2 * self.n_actions
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return rng.standard_normal((*shape, self.noise_size), dtype=np.float32)
+
+    def sample(self, parameters: Array, noise: Array) -> Array:
+        actions = np.exp(self._log_std(parameters))
+        actions *= noise
+        actions += self._mean(parameters)
+        return actions
+
+    def mode(self, parameters: Array) -> Array:
+        return self._mean(parameters)
+
+    def describe(self, parameters: Array) -> tuple[Array, Array]:
+        """Return mean and standard deviation (…, n), before any squashing."""
+        return self._mean(parameters), np.exp(self._log_std(parameters))
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        return self._log_std(parameters).sum(-1) + self.n_actions * (HALF_LOG_2PI + 0.5)
+
+    def log_prob_and_entropy(self, parameters: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = self._mean_and_log_std(parameters)
+        total_log_std = log_std.sum(-1)
+        deviation = (actions - mean) / log_std.exp()
+        surprise = torch.add(total_log_std, deviation.square().sum(-1), alpha=0.5)
+        n = self.n_actions
+        return -n * HALF_LOG_2PI - surprise, total_log_std + n * (HALF_LOG_2PI + 0.5)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        (old_mean, old_log_std), (mean, log_std) = (self._mean_and_log_std(each) for each in (old, new))
+        ratio = (2.0 * (old_log_std - log_std)).exp()
+        moved = ((old_mean - mean) / log_std.exp()).square()
+        return (log_std - old_log_std + 0.5 * (ratio + moved - 1.0)).sum(-1)
+
+    def imitation_loss(self, parameters: Tensor, actions: Tensor) -> Tensor:
+        """Return the mean squared error (…) of the mean action; the standard deviation is left alone."""
+        return (self._mean(parameters) - actions).square().mean(-1)
+
+    def _mean(self, parameters: Any) -> Any:
+        return parameters[..., : self.n_actions]
+
+    def _log_std(self, parameters: Any) -> Any:
+        return parameters[..., self.n_actions : 2 * self.n_actions]
+
+    def _mean_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = parameters.split(self.n_actions, dim=-1)
+        return mean, log_std
+
+
+class DiagonalGaussian(Gaussian):
+    """A Gaussian with a standard deviation that does not depend on the state.
+
+    The environment gets the action clipped to its bounds; memory and log-probability keep it as drawn.
+    """
+
+    def __init__(self, space: spaces.Box, features_dim: int, log_std_init: float) -> None:
+        super().__init__(space)
+        self.mean = nn.Linear(features_dim, self.n_actions)
+        self.log_std = nn.Parameter(torch.full((self.n_actions,), float(log_std_init)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        mean = self.mean(features)
+        return torch.cat([mean, self.log_std.expand_as(mean)], dim=-1)
+
+
+class Squashed(Gaussian):
+    """tanh of a Gaussian; actions lie in [−1, 1]."""
+
+    def sample(self, parameters: Array, noise: Array) -> Array:
+        return np.tanh(super().sample(parameters, noise))
+
+    def mode(self, parameters: Array) -> Array:
+        return np.tanh(super().mode(parameters))
+
+    def rsample(self, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions (…, n) drawn with standard normal ``noise``, and their log-probabilities (…).
+
+        Gradients flow through both (Haarnoja et al. 2018, appendix C).
+        """
+        mean, log_std = self._mean_and_log_std(parameters)
+        unsquashed = mean + log_std.exp() * noise
+        surprise = 0.5 * noise.square() + HALF_LOG_2PI + log_std + log_volume(unsquashed)
+        return torch.tanh(unsquashed), -surprise.sum(-1)
+
+    def log_prob(self, parameters: Tensor, actions: Tensor) -> Tensor:
+        unsquashed = torch.atanh(actions.clamp(-LARGEST_BELOW_ONE, LARGEST_BELOW_ONE))
+        log_prob, _ = super().log_prob_and_entropy(parameters, unsquashed)
+        return log_prob - log_volume(unsquashed).sum(-1)
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        """Return the Gaussian's entropy plus the mean log volume of tanh, by Gauss–Hermite quadrature."""
+        mean, log_std = self._mean_and_log_std(parameters)
+        points, weights = (mean.new_tensor(values) for values in QUADRATURE)
+        unsquashed = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points
+        mean_log_volume = (log_volume(unsquashed) * (weights / weights.sum())).sum(-1)
+        return super().entropy(parameters) + mean_log_volume.sum(-1)
+
+    def log_prob_and_entropy(self, parameters: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        return self.log_prob(parameters, actions), self.entropy(parameters)
+
+    def imitation_loss(self, parameters: Tensor, actions: Tensor) -> Tensor:
+        """Return the mean squared error (…) of the squashed mean, in units of actions in [−1, 1]."""
+        return (torch.tanh(self._mean(parameters)) - actions).square().mean(-1)
+
+
+class SquashedGaussian(Squashed):
+    """tanh of a Gaussian whose mean and standard deviation are functions of the state."""
+
+    def __init__(self, space: spaces.Box, features_dim: int) -> None:
+        super().__init__(space)
+        self.mean = nn.Linear(features_dim, self.n_actions)
+        self.log_std = nn.Linear(features_dim, self.n_actions)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.cat([self.mean(features), self.log_std(features).clamp(*LOG_STD_RANGE)], dim=-1)
+
+
+def log_volume(unsquashed: Tensor) -> Tensor:
+    """Return log(1 − tanh²u), how tanh shrinks volume, in a form that stays finite where tanh saturates."""
+    return 2.0 * (math.log(2.0) - unsquashed - F.softplus(-2.0 * unsquashed))
+
+
+class Deterministic(Head):
+    """Always the same action: the parameters (…, n) are the actions themselves, squashed into [−1, 1].
+
+    As a distribution it has no density, so what follows from one (`log_prob`, `entropy`, `kl`) raises
+    `TypeError`.
+    """
+
+    noise_size = 0
+    cloning_settles_entropy = False
+
+    def __init__(self, space: spaces.Box, features_dim: int) -> None:
+        super().__init__()
+        self.parameter_size = math.prod(space.shape)
+        self.action = nn.Linear(features_dim, self.parameter_size)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.tanh(self.action(features))
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Return nothing, (*shape, 0), and draw nothing."""
+        return np.empty((*shape, 0), np.float32)
+
+    def sample(self, parameters: Array, noise: Array) -> Array:
+        return parameters
+
+    def mode(self, parameters: Array) -> Array:
+        return parameters
+
+    def describe(self, parameters: Array) -> tuple[Array, Array]:
+        """Return mean and standard deviation (…, n): the actions, and zero."""
+        return parameters, np.zeros_like(parameters)
+
+    def _no_density(self, *of: Any) -> NoReturn:
+        raise TypeError("a deterministic action has no density")
+
+    log_prob_and_entropy = log_prob = entropy = kl = _no_density  # type: ignore[assignment]
+
+    def imitation_loss(self, parameters: Tensor, actions: Tensor) -> Tensor:
+        """Return the mean squared error (…), in units of the parameters."""
+        return (parameters - actions).square().mean(-1)
+
+
+class Direct(Deterministic):
+    """The same without a bound: the action is linear in the features, in the environment's own units."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        actions: Tensor = self.action(features)
+        return actions
+
+
+LEAST_VARIANCE = 1e-6
+"""Added to the variance of an action, which would vanish with the features."""
+
+
+class StateDependentGaussian(Gaussian):
+    """A Gaussian whose noise is φ(s)·W.
+
+    ``noise`` gives W itself, (…, features × actions), at today's σ. ``learns_features`` lets the gradients of
+    the deviations through to the features; ``clip_mean`` bounds the mean, 0 does not. A ``log_std_init`` or a
+    ``clip_mean`` in ``config`` takes the place of the one given here.
+    """
+
+    def __init__(
+        self,
+        space: spaces.Box,
+        features_dim: int,
+        config: PolicyConfig,
+        *,
+        learns_features: bool,
+        log_std_init: float,
+        clip_mean: float = 0.0,
+    ) -> None:
+        super().__init__(space)
+        self.features_dim = features_dim
+        self.parameter_size = 2 * self.n_actions + features_dim
+        self.noise_size = features_dim * self.n_actions
+        self.learns_features, self.use_expln = learns_features, config.use_expln
+        self.clip_mean = clip_mean if config.clip_mean is None else config.clip_mean
+        start = log_std_init if config.log_std_init is None else config.log_std_init
+        self.mean = nn.Linear(features_dim, self.n_actions)
+        columns = self.n_actions if config.full_std else 1
+        self.log_std = nn.Parameter(torch.full((features_dim, columns), float(start)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        mean = self.mean(features)
+        if self.clip_mean > 0:
+            mean = mean.clamp(-self.clip_mean, self.clip_mean)
+        if not self.learns_features:
+            features = features.detach()
+        variance = features.square() @ self.deviations().square()
+        log_std = 0.5 * (variance + LEAST_VARIANCE).log()
+        return torch.cat([mean, log_std.expand_as(mean), features], dim=-1)
+
+    def deviations(self) -> Tensor:
+        """Return σ (features, actions), or (features, 1) where all actions share it."""
+        return expln(self.log_std) if self.use_expln else self.log_std.exp()
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        with torch.no_grad():
+            deviations = self.deviations().cpu().numpy()
+        standard = rng.standard_normal((*shape, self.features_dim, self.n_actions), dtype=np.float32)
+        return (standard * deviations).reshape(*shape, self.noise_size)
+
+    def sample(self, parameters: Array, noise: Array) -> Array:
+        features = parameters[..., None, 2 * self.n_actions :]
+        weights = noise.reshape(*noise.shape[:-1], self.features_dim, self.n_actions)
+        return self._mean(parameters) + (features @ weights)[..., 0, :]
+
+    def _mean_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std, _ = parameters.split([self.n_actions, self.n_actions, self.features_dim], dim=-1)
+        return mean, log_std
+
+
+class SquashedStateDependentGaussian(Squashed, StateDependentGaussian):
+    """tanh of a Gaussian whose noise is φ(s)·W; actions lie in [−1, 1].
+
+    `rsample` takes a number of noise for each action, as for any Gaussian. That is the same distribution as
+    with a W for each sample, and its gradients are the means of those through W, over all W that give the
+    same action: they scatter less.
+    """
+
+
+def expln(values: Tensor) -> Tensor:
+    """Return exp(x), above 0 the slower 1 + log(1 + x): positive, and smooth between both."""
+    below = values.clamp(max=0)  # also where it is not chosen: an infinite slope would become NaN
+    return torch.where(values > 0, values.clamp(min=0).log1p() + 1.0, below.exp())
+
+
+def make_head(
+    space: spaces.Space[Any], features_dim: int, config: PolicyConfig, *, use_sde: bool = False
+) -> Head:
+    """Return the head of an action space, on ``features_dim`` features; ``use_sde`` is for Box.
+
+    Raises `ZooError` for a space that has none.
+    """
+    if use_sde:
+        assert isinstance(space, spaces.Box)
+        head_class = SquashedStateDependentGaussian if config.squash_output else StateDependentGaussian
+        return head_class(space, features_dim, config, learns_features=False, log_std_init=0.0)
+    if isinstance(space, spaces.Discrete):
+        return Categorical(space, features_dim)
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiCategorical(space, features_dim)
+    if isinstance(space, spaces.MultiBinary):
+        return Bernoulli(space, features_dim)
+    if isinstance(space, spaces.Box):
+        return DiagonalGaussian(space, features_dim, config.log_std_init or 0.0)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return CompositeHead(space, features_dim, config)
+    raise ZooError(f"actions of {space} are not supported; wrap the env to flatten them")
+
+
+class CompositeHead(Head):
+    """Independent parts of a Tuple or Dict action, nested at will; a head each, on the same features.
+
+    Parameters, noise and masks of the parts stand side by side, in the order of the space; a part that can't
+    be masked has none. Actions are a dictionary by path, as in `zoo.policies.actions`.
+    """
+
+    def __init__(
+        self, space: spaces.Tuple[Any] | spaces.Dict, features_dim: int, config: PolicyConfig
+    ) -> None:
+        super().__init__()
+        self.space = space
+        self.paths = [path for path, _ in leaf_spaces(space)]
+        self.parts = nn.ModuleList(make_head(leaf, features_dim, config) for _, leaf in leaf_spaces(space))
+        self.heads: dict[str, Head] = dict(zip(self.paths, self.parts, strict=True))  # type: ignore[arg-type]
+        heads = list(self.heads.values())
+        self.parameter_sizes = [head.parameter_size for head in heads]
+        self.noise_sizes = [head.noise_size for head in heads]
+        self.mask_sizes = [head.mask_size or 0 for head in heads]
+        self.parameter_size, self.noise_size = sum(self.parameter_sizes), sum(self.noise_sizes)
+        self.mask_size = sum(self.mask_sizes) or None
+        self.cloning_settles_entropy = any(head.cloning_settles_entropy for head in heads)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.cat([head(features) for head in self.heads.values()], dim=-1)
+
+    def _masked(self, parameters: Any, masks: Any) -> Any:
+        masked = []
+        for (_, head, part), mask in zip(self._parts(parameters), split(masks, self.mask_sizes), strict=True):
+            masked.append(part if head.mask_size is None else head.masked(part, mask))
+        is_tensor = isinstance(parameters, Tensor)
+        return torch.cat(masked, dim=-1) if is_tensor else np.concatenate(masked, axis=-1)
+
+    def _has_choice(self, masks: Array) -> bool:
+        parts = zip(self.heads.values(), split(masks, self.mask_sizes), strict=True)
+        return all(head.mask_size is None or head._has_choice(mask) for head, mask in parts)
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.concatenate([head.noise(rng, shape) for head in self.heads.values()], axis=-1)
+
+    def sample(self, parameters: Array, noise: Array) -> dict[str, Array]:
+        parts = zip(self._parts(parameters), split(noise, self.noise_sizes), strict=True)
+        return {path: head.sample(part, own_noise) for (path, head, part), own_noise in parts}
+
+    def mode(self, parameters: Array) -> dict[str, Array]:
+        return {path: head.mode(part) for path, head, part in self._parts(parameters)}
+
+    def describe(self, parameters: Array) -> Any:
+        """Return what the parts say, in tuples and dictionaries like the actions."""
+        return nested(self.space, {path: head.describe(part) for path, head, part in self._parts(parameters)})
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        return total([head.entropy(part) for _, head, part in self._parts(parameters)])
+
+    def log_prob_and_entropy(self, parameters: Tensor, actions: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        parts = self._parts(parameters)
+        both = [head.log_prob_and_entropy(part, actions[path]) for path, head, part in parts]
+        return total([log_prob for log_prob, _ in both]), total([entropy for _, entropy in both])
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        parts = zip(self._parts(old), self._parts(new), strict=True)
+        return total([head.kl(old_part, new_part) for (_, head, old_part), (_, _, new_part) in parts])
+
+    def imitation_loss(self, parameters: Tensor, actions: dict[str, Tensor]) -> Tensor:
+        """Return the sum (…) of the parts' losses."""
+        parts = self._parts(parameters)
+        return total([head.imitation_loss(part, actions[path]) for path, head, part in parts])
+
+    def imitation_entropy(self, parameters: Tensor) -> Tensor:
+        """Return the sum (…) of the entropies of those parts that the loss holds."""
+        held = [each for each in self._parts(parameters) if each[1].cloning_settles_entropy]
+        return total([head.imitation_entropy(part) for _, head, part in held])
+
+    def _parts(self, parameters: Any) -> list[tuple[str, Head, Any]]:
+        """Return path, head and parameters of each part."""
+        parts = split(parameters, self.parameter_sizes)
+        return list(zip(self.heads, self.heads.values(), parts, strict=True))
+
+
+def split(values: Any, sizes: list[int]) -> list[Any]:
+    """Return the parts of these sizes along the last axis, of a tensor or an array."""
+    if isinstance(values, Tensor):
+        return list(values.split(sizes, dim=-1))
+    return np.split(values, np.cumsum(sizes)[:-1], axis=-1)

@@ -1,0 +1,271 @@
+"""Recurrent cores: LSTM, layer-normalised LSTM, GRU, and what a core of a user's own derives from."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from zoo.errors import ZooError
+from zoo.policies.config import PolicyConfig
+
+
+class RecurrentCore(nn.Module, ABC):
+    """Turns features and a state into features (…, ``output_size``) and the next state.
+
+    A state is one tensor (rows, ``state_size``), zeros where an episode starts. A core with more than one
+    (an LSTM) keeps them side by side. Only `step` has to be written.
+    """
+
+    state_size: int
+    output_size: int
+
+    @abstractmethod
+    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Read features (rows, f) of one step; return features (rows, ``output_size``) and the next state."""
+
+    def forward(
+        self, features: Tensor, state: Tensor | None = None, episode_starts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Read one step (rows, f), or sequences (rows, time, f) from the state before their first step.
+
+        The state is multiplied by 1 − ``episode_starts`` (rows) or (rows, time) before each step.
+        """
+        if state is None:
+            state = self.initial_state(len(features))
+        if features.dim() == 2:
+            return self.step(features, fresh(state, episode_starts))
+        starts = [None] * features.shape[1] if episode_starts is None else episode_starts.unbind(1)
+        outputs = []
+        for step_features, step_starts in zip(features.unbind(1), starts, strict=True):
+            output, state = self.step(step_features, fresh(state, step_starts))
+            outputs.append(output)
+        return torch.stack(outputs, dim=1), state
+
+    def initial_state(self, n: int) -> Tensor:
+        """Return the state of ``n`` rows before anything was seen."""
+        return torch.zeros(n, self.state_size, device=next(self.parameters()).device)
+
+
+def fresh(state: Tensor, episode_starts: Tensor | None) -> Tensor:
+    """Return a state (rows, …) with zeros where an episode starts, (rows)."""
+    if episode_starts is None:
+        return state
+    return state * (1.0 - episode_starts.to(state.dtype))[:, None]
+
+
+_unrolled: list[bool] = []
+
+
+@contextmanager
+def unrolled() -> Iterator[None]:
+    """Within the block cores read sequences step by step, each product a call of `F.linear`.
+
+    For K-FAC, which has to see the products, and for second derivatives, which PyTorch's layers lack.
+    """
+    _unrolled.append(True)
+    try:
+        yield
+    finally:
+        _unrolled.pop()
+
+
+class GatedLayer(nn.Module):
+    """A layer of a recurrent network, whose gates are linear in its input and in what it gave out before.
+
+    It has the parameters of PyTorch's layers, by their names, with their initial values: uniform within
+    ±1/√``hidden_size``.
+    """
+
+    n_gates: ClassVar[int]
+    n_states: ClassVar[int]
+    is_time_first: ClassVar = True
+    """Whether it reads (time, rows, …), for K-FAC."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor
+    bias_hh: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        rows, bound = self.n_gates * hidden_size, 1 / math.sqrt(hidden_size)
+        shapes = {"weight_ih": (rows, input_size), "weight_hh": (rows, hidden_size)}
+        for name, shape in {**shapes, **self._biases(rows)}.items():
+            setattr(self, name, nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
+
+    def _biases(self, rows: int) -> dict[str, tuple[int, ...]]:
+        return {"bias_ih": (rows,), "bias_hh": (rows,)}
+
+    @abstractmethod
+    def read(self, features: Tensor) -> Tensor:
+        """Return the input's part of the gates, of any number of steps at once."""
+
+    @abstractmethod
+    def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the next states (rows, hidden), of which the first is what comes out."""
+
+
+class LstmLayer(GatedLayer):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997) with forget gates (Gers et al. 2000)."""
+
+    n_gates, n_states = 4, 2
+    biases_of: ClassVar = {"weight_ih": ("bias_ih", "bias_hh"), "weight_hh": ()}
+    """To which product each bias is added, for K-FAC."""
+
+    def read(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight_ih, self.bias_ih + self.bias_hh)
+
+    def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        h, c = states
+        i, f, g, o = (read + F.linear(h, self.weight_hh)).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+
+
+class NormalizedLstmLayer(GatedLayer):
+    """An LSTM with layer normalisation (Ba et al. 2016, equations 20 to 22), which brings the biases."""
+
+    n_gates, n_states = 4, 2
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.norm_ih = nn.LayerNorm(4 * hidden_size)
+        self.norm_hh = nn.LayerNorm(4 * hidden_size)
+        self.norm_cell = nn.LayerNorm(hidden_size)
+
+    def _biases(self, rows: int) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def read(self, features: Tensor) -> Tensor:
+        normalized: Tensor = self.norm_ih(F.linear(features, self.weight_ih))
+        return normalized
+
+    def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        h, c = states
+        i, f, g, o = (read + self.norm_hh(F.linear(h, self.weight_hh))).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * self.norm_cell(c).tanh(), c
+
+
+class GruLayer(GatedLayer):
+    """Gated recurrent unit (Cho et al. 2014), in PyTorch's form: the reset gate comes after the product."""
+
+    n_gates, n_states = 3, 1
+
+    def read(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight_ih, self.bias_ih)
+
+    def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        (h,) = states
+        r, z, n = read.chunk(3, dim=-1)
+        h_r, h_z, h_n = F.linear(h, self.weight_hh, self.bias_hh).chunk(3, dim=-1)
+        n = (n + (r + h_r).sigmoid() * h_n).tanh()
+        return (n + (z + h_z).sigmoid() * (h - n),)
+
+
+class GatedCore(RecurrentCore):
+    """Layers of one kind on top of each other; the state is that of the layers, of an LSTM h, then c.
+
+    Gradients through the sequences of an LSTM are those of PyTorch's own layers, which are several times as
+    fast; the state after the sequences is not returned then (None).
+    """
+
+    def __init__(
+        self, layer_class: type[GatedLayer], input_size: int, hidden_size: int, n_layers: int
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList()
+        for index in range(n_layers):  # one by one, so that a limit on parameters is met early
+            self.layers.append(layer_class(hidden_size if index else input_size, hidden_size))
+        self.output_size = hidden_size
+        self.state_size = n_layers * layer_class.n_states * hidden_size
+        self.is_lstm = layer_class is LstmLayer
+
+    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, last = self._step_by_step(features[:, None], state, None)
+        return outputs[:, 0], last
+
+    def forward(
+        self, features: Tensor, state: Tensor | None = None, episode_starts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        if state is None:
+            state = self.initial_state(len(features))
+        if features.dim() == 2:
+            return self.step(features, fresh(state, episode_starts))
+        if not self.is_lstm or _unrolled or not torch.is_grad_enabled():
+            return self._step_by_step(features, state, episode_starts)
+        if episode_starts is None:
+            episode_starts = torch.zeros(features.shape[:2], dtype=torch.bool, device=state.device)
+        weights = [getattr(layer, name) for layer in self.layers for name in LSTM_WEIGHTS]
+        return lstm(features.to(state.dtype), state, episode_starts.bool(), weights), None
+
+    def _step_by_step(
+        self, features: Tensor, state: Tensor, episode_starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Read (rows, time, f) by PyTorch's elementary operations."""
+        keep = None if episode_starts is None else 1.0 - episode_starts.to(state.dtype).T[..., None]
+        last: list[Tensor] = []
+        for layer, before in zip(self.layers, state.chunk(len(self.layers), dim=-1), strict=True):
+            assert isinstance(layer, GatedLayer)
+            states: Sequence[Tensor] = before.chunk(layer.n_states, dim=-1)
+            outputs = []
+            for t, read in enumerate(layer.read(features.transpose(0, 1)).to(state.dtype).unbind(0)):
+                if keep is not None:
+                    states = [each * keep[t] for each in states]
+                states = layer.step(read, states)
+                outputs.append(states[0])
+            features = torch.stack(outputs, dim=1)
+            last += states
+        return features, torch.cat(last, dim=-1)
+
+
+LSTM_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def lstm(features: Tensor, state: Tensor, episode_starts: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """Return what PyTorch's LSTM gives for features (rows, time, f), from the state of `GatedCore`.
+
+    Each part of an episode is a sequence of its own there, filled up at its end to the longest.
+    """
+    rows, time = episode_starts.shape
+    if not episode_starts[:, 1:].any():
+        return _lstm_sequences(features, fresh(state, episode_starts[:, 0]), weights)
+    begins = episode_starts.clone()
+    begins[:, 0] = True
+    row, first = begins.nonzero(as_tuple=True)
+    part = begins.flatten().cumsum(0) - 1
+    place = torch.arange(time, device=state.device).repeat(rows) - first[part]
+    filled = features.new_zeros(len(row), int(place.max()) + 1, features.shape[-1])
+    filled = filled.index_put((part, place), features.flatten(0, 1))
+    outputs = _lstm_sequences(filled, fresh(state[row], episode_starts[row, first]), weights)
+    return outputs[part, place].reshape(rows, time, -1)
+
+
+def _lstm_sequences(features: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    n_layers = len(weights) // len(LSTM_WEIGHTS)
+    h, c = (each.contiguous() for each in state.reshape(len(state), n_layers, 2, -1).permute(2, 1, 0, 3))
+    has_biases, dropout, training, bidirectional, batch_first = True, 0.0, True, False, True
+    outputs, _, _ = torch.lstm(
+        *(features, (h, c), list(weights), has_biases, n_layers, dropout, training),
+        *(bidirectional, batch_first),
+    )
+    return outputs
+
+
+def make_core(config: PolicyConfig, input_size: int) -> GatedCore | None:
+    """Return the memory that ``config`` names; None: none. Raises `ZooError` for one that there is not."""
+    if config.recurrent is None:
+        return None
+    if config.recurrent == "gru" and config.lstm_layer_norm:
+        raise ZooError("`policy.lstm_layer_norm=true` is of an LSTM: set `policy.recurrent=lstm`")
+    lstm = NormalizedLstmLayer if config.lstm_layer_norm else LstmLayer
+    layer_class: type[GatedLayer] = GruLayer if config.recurrent == "gru" else lstm
+    return GatedCore(layer_class, input_size, config.lstm_hidden_size, config.n_lstm_layers)

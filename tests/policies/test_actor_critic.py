@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.memory.columns import transform
+from zoo.memory.arrays import transform
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig, policy_preset
 from zoo.policies.gaussian_heads import DiagonalGaussian

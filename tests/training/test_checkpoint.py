@@ -23,10 +23,10 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from own_sight import OwnSight
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
 from zoo.algorithms.dqn import DQN
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.algorithms.sac import SAC
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError

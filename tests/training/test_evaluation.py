@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.envs.in_process import InProcessVectorEnv
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.vec_env import make_vec_env

@@ -19,7 +19,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore
 from zoo.training.eval_callback import EvalCallback

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.files.printing import duration
 from zoo.optim.program import Program
 from zoo.training.loggers import Logger, Report

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from zoo.algorithms.callback import Callback, Training
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.training.eval_callback import EvalCallback
 from zoo.training.stopping import (
     StopTrainingOnMaxEpisodes,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.config.composing import compose
 from zoo.errors import ZooError
 from zoo.training.loggers import CsvLogger, Ending, Logger, Report

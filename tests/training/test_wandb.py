@@ -326,7 +326,7 @@ def test_full_disk_under_the_logs_stops_no_training(
     if mounted.returncode != 0:
         pytest.skip("nothing can be mounted here")
     try:
-        from zoo.algorithms.ppo2 import PPO2
+        from zoo.algorithms.ppo import PPO2
         from zoo.training.logging_callback import LoggingCallback
         from zoo.training.tensorboard_logger import TensorBoardLogger
 

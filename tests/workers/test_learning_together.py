@@ -12,8 +12,9 @@ import pytest
 import torch
 from forked_workers import together
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.on_policy import standardized
+from zoo.algorithms.ppo import PPO2
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs import NormalizeConfig, Normalizer, make_vec_env
 from zoo.optim.runtime import Runtime
@@ -428,8 +429,9 @@ def test_each_worker_of_ppo1_standardises_its_own_advantages() -> None:
     def work(workers: Workers) -> Any:
         model: Any = algorithm("ppo1")
         advantages = torch.tensor([1.0, 2.0, 6.0]) * 10**workers.rank
-        with workers.in_force():
-            return model._prepared({"advantages": advantages})["advantages"], advantages
+        with workers.in_force(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PPO2, "finished_rollout", lambda _: {"advantages": advantages})
+            return model.finished_rollout()["advantages"], advantages
 
     for found, own in together(work):
         torch.testing.assert_close(found, (own - own.mean()) / own.std())

@@ -16,8 +16,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
-from zoo.algorithms.sde_options import SdeConfig, sde_options
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.descent import Descent
@@ -28,10 +28,7 @@ from zoo.optim.state import State
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.critics import ContinuousCritics, Temperature
-from zoo.policies.exploration import (
-    Exploration,
-    StochasticExploration,
-)
+from zoo.policies.exploration import Exploration, StochasticExploration
 from zoo.policies.own_policy import make_policy
 from zoo.policies.squashed_actor import SquashedActor
 from zoo.policies.state_dependent_exploration import StateDependentExploration

@@ -26,10 +26,7 @@ from zoo.optim.state import State
 from zoo.optim.tensor_trees import Tree, mapped, row
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.deterministic_policy import DeterministicPolicy
-from zoo.policies.exploration import (
-    Exploration,
-    StochasticExploration,
-)
+from zoo.policies.exploration import Exploration, StochasticExploration
 from zoo.policies.own_policy import make_policy
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from zoo.memory.columns import Column, transform
+from zoo.memory.arrays import Column, transform
 from zoo.policies.heads import Array, Head
 from zoo.policies.numpy_forward import (
     action_parameters_in_numpy,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from zoo.memory.columns import Column, transform
+from zoo.memory.arrays import Column, transform
 from zoo.optim.parameters import Parameters
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.deterministic_actor import Deterministic, Direct

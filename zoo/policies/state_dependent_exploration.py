@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zoo.memory.columns import Column
+from zoo.memory.arrays import Column
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.codecs import Codec
 from zoo.policies.exploration import (

@@ -29,8 +29,8 @@ from zoo.training.checkpoint_files import (
 from zoo.training.problems import tell, told
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
-    from zoo.algorithms.team import Team
+    from zoo.algorithms.algorithm import Algorithm
+    from zoo.algorithms.distributed import Team
 
 CHECKPOINT, RESTORE = "checkpoint", "restore"
 """Orders to the other workers."""

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.config.algorithm_names import ALGO_LABELS
 from zoo.config.fields import build
@@ -18,7 +18,7 @@ from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.memory.config import memory_config
-from zoo.memory.limit import refuse_too_large_memory
+from zoo.memory.replay import refuse_too_large_memory
 from zoo.policies.config import PolicyConfig
 from zoo.training.problems import tell, warnings_in_one_line
 from zoo.training.run_folder import RunFolder

@@ -14,14 +14,14 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from typing_extensions import Never
 
-from zoo.algorithms.interaction import Interaction, Seen
+from zoo.algorithms.collector import Interaction, Seen
 from zoo.config.aliases import refuse_arguments
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
-from zoo.memory.experience import Experience
+from zoo.memory.arrays import Experience
 from zoo.training import statistics
 from zoo.training.problems import tell
 

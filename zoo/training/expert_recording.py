@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from zoo.algorithms.interaction import Interaction
+from zoo.algorithms.collector import Interaction
 from zoo.envs.composite_spaces import is_composite, leaf_spaces, leaves, nested, row
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
@@ -23,18 +23,21 @@ from zoo.envs.stepper import EnvStepper
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError, ZooWarning
 from zoo.files.printing import one_line
-from zoo.memory.columns import Column, transform
-from zoo.memory.experience import Experience
-from zoo.memory.expert_data import ExpertData, nothing_left, too_few
-from zoo.memory.expert_problems import (
-    TOLERANCE,
+from zoo.memory.arrays import Column, Experience, transform
+from zoo.memory.expert_data import (
+    ExpertData,
     converted_to,
     first_outside,
     forbidden_actions,
     in_shape_of,
+    nothing_left,
+    too_few,
 )
 from zoo.training.evaluation import Env, Play, Predictor, refuse_not_finite, seeds_of
 from zoo.version import __version__
+
+TOLERANCE = 1e-3
+"""By what share of the sum of its rewards' sizes a return may differ from their sum: they are rounded."""
 
 TRIES = 10
 """Episodes that are played for each that is wanted, before those that were good enough have to do."""

@@ -19,7 +19,7 @@ from zoo.training.configured_callbacks import with_intervals
 from zoo.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
 
 DECIDED = ("compile", "threads")
 """Settings that may be ``auto``: what is decided depends on the number of steps."""

@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from zoo.agents.agent_folder import AgentFiles
 from zoo.agents.sb3_zip import Sb3Files, read_sb3, read_vecnormalize
+from zoo.algorithms.agent import agent_config
 from zoo.algorithms.registry import algorithm_class
-from zoo.algorithms.saving import agent_config
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.spaces import channels_first, describe, is_image, spaces_differ

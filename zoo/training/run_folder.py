@@ -29,7 +29,7 @@ from zoo.training.run_record import git_state, machine, parse_record
 from zoo.training.speed import Speed
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
 
 CHECKPOINT_FOLDER = "checkpoint"
 

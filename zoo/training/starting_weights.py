@@ -21,7 +21,7 @@ from zoo.training.checkpoint_files import check_workers, has_checkpoint
 from zoo.training.run_folder import CHECKPOINT_FOLDER
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
     from zoo.algorithms.off_policy import OffPolicyAlgorithm
 
 SECTIONS = ("algo", "policy", "memory", "env")

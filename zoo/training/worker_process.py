@@ -34,7 +34,7 @@ from zoo.training.workers import (
 )
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
     from zoo.optim.workers import Store, Workers
     from zoo.training.job import Task
 

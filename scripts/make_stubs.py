@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import zoo
-from zoo.algorithms.constructor_help import signature_of
+from zoo.algorithms.arguments import signature_of
 from zoo.algorithms.registry import CLASSES, PRESETS
 
 HOMES: dict[str, str] = vars(zoo)["_HOMES"]
@@ -35,7 +35,7 @@ NAMES = {
     "Literal": "from typing import Literal",
     "Mapping": "from collections.abc import Mapping",
     "Path": "from pathlib import Path",
-    "Policy": "from zoo.algorithms.policy_choice import Policy",
+    "Policy": "from zoo.algorithms.arguments import Policy",
     "Schedule": "from zoo.config.fields import Schedule",
 }
 """What imports the names in annotations that say nothing about where they are."""
@@ -68,7 +68,7 @@ def stub() -> str:
         '"""Made by scripts/make_stubs.py from the declarations of the hyperparameters."""',
         *(line for name, line in used.items() if name not in HOMES),
         *(f"from {module} import {name} as _{name}" for name, module in algorithms.items()),
-        "from zoo.algorithms.base import Algorithm",
+        "from zoo.algorithms.algorithm import Algorithm",
         *exported,
         "from zoo.version import __version__ as __version__",
         *classes,

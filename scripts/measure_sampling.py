@@ -31,13 +31,17 @@ from zoo.envs.adapter import Step  # noqa: E402
 from zoo.envs.goals import GoalOutcomes  # noqa: E402
 from zoo.envs.toys import BitFlipping  # noqa: E402
 from zoo.envs.vec_env import make_vec_env  # noqa: E402
-from zoo.memory.columns import ColumnSpec, observation_spec, transform  # noqa: E402
+from zoo.memory.arrays import (  # noqa: E402
+    ColumnSpec,
+    Experience,
+    observation_spec,
+    transform,
+)
 from zoo.memory.config import PrioritizedConfig  # noqa: E402
-from zoo.memory.experience import Experience  # noqa: E402
 from zoo.memory.hindsight import Hindsight  # noqa: E402
 from zoo.memory.prioritized import PrioritizedSampler  # noqa: E402
 from zoo.memory.replay import ReplayMemory  # noqa: E402
-from zoo.memory.sampling import Rings  # noqa: E402
+from zoo.memory.rings import Rings  # noqa: E402
 
 BATCH = 256
 N_BITS = 15

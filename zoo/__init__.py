@@ -19,7 +19,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 if TYPE_CHECKING:  # what editors and type checkers read of this module stands in __init__.pyi
     from pathlib import Path
 
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
 
 _HOMES = {
     **CLASSES,

@@ -13,9 +13,10 @@ from zoo.algorithms.acer import ACER as _ACER
 from zoo.algorithms.acer import ACERConfig
 from zoo.algorithms.acktr import ACKTR as _ACKTR
 from zoo.algorithms.acktr import ACKTRConfig
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import Policy
 from zoo.algorithms.ars import ARS as _ARS
 from zoo.algorithms.ars import ARSConfig
-from zoo.algorithms.base import Algorithm
 from zoo.algorithms.bc import BC as _BC
 from zoo.algorithms.bc import BCConfig
 from zoo.algorithms.ddpg import DDPG as _DDPG
@@ -24,11 +25,9 @@ from zoo.algorithms.dqn import DQN as _DQN
 from zoo.algorithms.dqn import DQNConfig
 from zoo.algorithms.gail import GAIL as _GAIL
 from zoo.algorithms.gail import GAILOnTRPOConfig
-from zoo.algorithms.policy_choice import Policy
-from zoo.algorithms.ppo1 import PPO1 as _PPO1
-from zoo.algorithms.ppo1 import PPO1Config
-from zoo.algorithms.ppo2 import PPO2 as _PPO2
-from zoo.algorithms.ppo2 import PPO2Config
+from zoo.algorithms.ppo import PPO1 as _PPO1
+from zoo.algorithms.ppo import PPO2 as _PPO2
+from zoo.algorithms.ppo import PPO1Config, PPO2Config
 from zoo.algorithms.presets import PPO as _PPO
 from zoo.algorithms.presets import HerDDPG as _HerDDPG
 from zoo.algorithms.presets import HerDQN as _HerDQN

@@ -206,13 +206,12 @@ def watched(
     return model.learn(n_updates * N_ROWS)
 
 
-@pytest.mark.parametrize("actions", ACTIONS, ids=str)
 @pytest.mark.parametrize(
-    "hyperparameters",
+    ("actions", "hyperparameters"),
     [
-        {},
-        {"kfac_clip": 1e3, "learning_rate": "lin_0.02"},
-        {"ent_coef": 0.3, "vf_coef": 1.0, "vf_fisher_coef": 0.5, "gae_lambda": 0.8},
+        *((space, {}) for space in ACTIONS),
+        (ACTIONS[3], {"kfac_clip": 1e3, "learning_rate": "lin_0.02"}),
+        (ACTIONS[1], {"ent_coef": 0.3, "vf_coef": 1.0, "vf_fisher_coef": 0.5, "gae_lambda": 0.8}),
     ],
     ids=str,
 )
@@ -302,23 +301,6 @@ def acktr(policy: Any = POLICY, env: Any = None, **hyperparameters: Any) -> ACKT
     return ACKTR(policy, env, seed=1, compile=False, **{**SETTINGS, **hyperparameters})
 
 
-def last_step(learning_rate: float) -> np.ndarray:
-    """Return how the third update, the first natural one, moves the parameters."""
-    model = acktr(learning_rate=0.05).learn(2 * N_ROWS)
-    before = model.program.state["policy"].clone()
-    model.schedules["learning_rate"] = lambda progress: learning_rate
-    model.learn(N_ROWS, reset_num_timesteps=False)
-    return (model.program.state["policy"] - before).numpy()
-
-
-def test_while_the_clip_binds_the_learning_rate_does_not_matter() -> None:
-    step, same = last_step(0.25), last_step(0.05)
-    np.testing.assert_allclose(same, step, rtol=1e-4, atol=1e-7)
-    shorter, shortest = last_step(1e-3), last_step(5e-4)
-    assert np.linalg.norm(shorter) < 0.5 * np.linalg.norm(step)
-    np.testing.assert_allclose(shorter, 2 * shortest, rtol=1e-3, atol=1e-6)
-
-
 def test_without_a_gradient_there_is_no_step_and_nothing_infinite() -> None:
     model = acktr()
     zero, rate = torch.zeros(3), torch.tensor(0.25)
@@ -353,22 +335,7 @@ def test_factors_of_weighted_steps_are_those_of_the_steps_that_count(monkeypatch
         torch.testing.assert_close(weighted[name], factor, rtol=1e-4, atol=1e-7)
 
 
-def test_first_updates_are_plain_ones_with_a_bounded_gradient() -> None:
-    model = acktr(learning_rate=0.1, max_grad_norm=0.01, cold_updates=3)
-    for n_updates in (1, 2, 3):
-        before = model.program.state["policy"].clone()
-        model.learn(N_ROWS, reset_num_timesteps=False)
-        assert model.program.state[COUNT] == n_updates
-        length = float((model.program.state["policy"] - before).norm())
-        assert length <= 0.1 * 0.01 * sum(0.7**i for i in range(n_updates)) + 1e-6
-        assert not model.program.state["policy.momentum"].any()
-    cold = model.program.state["cold.momentum"].clone()
-    model.learn(N_ROWS, reset_num_timesteps=False)
-    assert model.program.state["policy.momentum"].any()
-    assert torch.equal(model.program.state["cold.momentum"], cold)
-
-
-@pytest.mark.parametrize("kfac_update", [1, 2, 3])
+@pytest.mark.parametrize("kfac_update", [1, 3])
 def test_inverses_are_made_anew_after_so_many_natural_updates(
     kfac_update: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,51 +350,12 @@ def test_inverses_are_made_anew_after_so_many_natural_updates(
     assert counts == list(range(2, 9, kfac_update))
 
 
-def test_the_curvature_of_a_value_is_four() -> None:
-    """That of the values' layer, for its bias: 4 times the variance of the noise."""
-    model = acktr({"net_arch": {"pi": [4], "vf": []}}, n_steps=2000, cold_updates=1)
-    model.learn(2000 * N_ENVS)
-    assert model.program.state["kfac.critic.0.weight.outputs"].item() == pytest.approx(4.0, rel=0.1)
-    assert model.program.state["kfac.critic.0.weight.inputs"][-1, -1].item() == pytest.approx(1.0)
-
-
-def test_the_curvature_of_a_log_deviation_is_two() -> None:
-    env = make_vec_env(lambda: Logged(actions=ACTIONS[3]), N_ENVS, check=False)
-    model = acktr(env=env, n_steps=2000, cold_updates=1).learn(2000 * N_ENVS)
-    found = model.program.state["kfac.head.log_std.outputs"]
-    np.testing.assert_allclose(found, 2 * np.eye(2), atol=0.25)
-
-
-@pytest.mark.parametrize("actions", [ACTIONS[0], ACTIONS[3]], ids=str)
-def test_advantages_are_standardised_where_actions_are_numbers(actions: spaces.Space[Any]) -> None:
-    def parameters(asked: bool | None) -> dict[str, np.ndarray]:
-        env = make_vec_env(lambda: Logged(actions=actions), N_ENVS, check=False)
-        return acktr(env=env, normalize_advantage=asked).learn(4 * N_ROWS).get_parameters()
-
-    is_box = isinstance(actions, spaces.Box)
-    usual, same, other = (parameters(asked) for asked in (None, is_box, not is_box))
-    assert all(np.array_equal(usual[name], same[name]) for name in usual)
-    assert not np.allclose(usual["actor.0.weight"], other["actor.0.weight"])
-
-
-def test_one_step_alone_cannot_be_standardised() -> None:
-    with pytest.raises(ZooError, match="needs rollouts of n_steps × n_envs ≥ 2"):
-        ACKTR(POLICY, "Pendulum-v1", n_steps=1)
-    model = ACKTR(POLICY, "CartPole-v1", seed=0, n_steps=1, compile=False, cold_updates=1).learn(5)
-    assert all(np.isfinite(value).all() for value in model.get_parameters().values())
-
-
 @pytest.mark.parametrize("kfac_inverse", ["eigen", "cholesky"])
 def test_numbers_that_are_not_finite_end_a_run_with_a_word_on_them(kfac_inverse: str) -> None:
     model = acktr(kfac_inverse=kfac_inverse).learn(3 * N_ROWS)
     model.program.state["policy"][0] = np.nan
     with pytest.raises(NotFiniteError, match="is not finite"):
         model.learn(5 * N_ROWS, reset_num_timesteps=False)
-
-
-def test_noise_that_depends_on_the_state_is_refused() -> None:
-    with pytest.raises(ZooError, match="use_sde"):
-        ACKTR("MlpPolicy", "Pendulum-v1", use_sde=True)
 
 
 class Peculiar(ActorCritic):
@@ -462,22 +390,6 @@ POLICIES: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "gru": ({"net_arch": [8], "recurrent": "gru", "lstm_hidden_size": 4, "n_lstm_layers": 2}, "CartPole-v1"),
 }
-
-
-@pytest.mark.parametrize(
-    ("name", "kfac_inverse"),
-    [*((name, "eigen") for name in POLICIES), ("images", "cholesky"), ("gru", "cholesky")],
-)
-def test_all_policies_can_be_trained(name: str, kfac_inverse: str) -> None:
-    policy, env = POLICIES[name]
-    model = ACKTR(
-        *(policy, env), n_envs=2, seed=0, compile=False, n_steps=4, cold_updates=1, kfac_inverse=kfac_inverse
-    ).learn(4 * 2)
-    cold = model.get_parameters()
-    model.learn(4 * 6, reset_num_timesteps=False)
-    for key, value in model.get_parameters().items():
-        assert np.isfinite(value).all()
-        assert not np.array_equal(value, cold[key]), key
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])

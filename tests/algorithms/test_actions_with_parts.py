@@ -16,8 +16,7 @@ from torch import Tensor, distributions, nn
 
 import zoo
 from zoo import A2C, PPO1, PPO2, TRPO, evaluate_policy, make_vec_env
-from zoo.algorithms.registry import ALGORITHMS, algorithm_class
-from zoo.envs import EnvStepper, check_env
+from zoo.envs import EnvStepper
 from zoo.envs.toys import ARM_AND_BITS
 from zoo.errors import ZooError
 
@@ -57,8 +56,7 @@ def made(algorithm: Any, envs: Any, **options: Any) -> Any:
     return algorithm(env=envs, seed=0, compile=False, threads=1, **options)
 
 
-@ON_POLICY
-@pytest.mark.parametrize("space", [ARM_AND_BITS, TUPLE], ids=["Dict", "Tuple"])
+@pytest.mark.parametrize(("algorithm", "space"), [(PPO2, TUPLE), (TRPO, ARM_AND_BITS)], ids=str)
 def test_environments_of_every_kind_are_given_actions_of_their_space(algorithm: Any, space: Any) -> None:
     def make() -> Any:
         return Strict(space)
@@ -77,7 +75,7 @@ def test_environments_of_every_kind_are_given_actions_of_their_space(algorithm: 
         envs.close()
 
 
-@ON_POLICY
+@pytest.mark.parametrize("algorithm", [A2C, PPO1])
 def test_prediction_is_what_an_environment_takes(algorithm: Any, tmp_path: Path) -> None:
     model = made(algorithm, make_vec_env(Strict, 2)).learn(32)
     loaded = zoo.load(model.save(tmp_path / "agent"), Strict)
@@ -137,12 +135,6 @@ def test_masked_parts_and_a_memory_go_together(algorithm: Any) -> None:
     assert of_bits.reshape(4, 4, 2, 2).gather(-1, bits[..., None].long()).all()
 
 
-def test_parts_have_the_parameters_of_heads_of_their_own() -> None:
-    """Of 8 features: three logits; a mean and a deviation; the logits of two bits."""
-    model = made(PPO2, make_vec_env("Zoo/Composite-v0", 1))
-    assert sum(each.numel() for each in model.policy.head.parameters()) == 3 * 9 + (9 + 1) + 2 * 9
-
-
 def parts_by_hand(policy: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and entropies of the actions, part by part, as if they stood alone."""
     features = policy.actor(batch["observations"])
@@ -189,33 +181,6 @@ def test_an_update_is_that_of_independent_parts() -> None:
     assert expected.abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in ("a2c", "ppo2")])
-def test_others_name_the_algorithms_that_take_them(name: str) -> None:
-    found = algorithm_class(name)
-    if spaces.Tuple in found.supported_actions:
-        pytest.skip("it takes them itself")
-    with pytest.raises(ZooError, match=r"actions are Dict\(arm: Tuple.*; a2c, .*ppo2.* can take them$"):
-        found("MlpPolicy", "Zoo/Composite-v0")
-
-
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
-        (
-            spaces.Tuple((spaces.Discrete(2), spaces.Text(3))),
-            "actions of type Text are not supported; supported",
-        ),
-        (
-            spaces.Dict({"a": spaces.Box(np.float32([0.0]), np.float32([0.0]))}),
-            r"action_space `a`: low equals high \(0\) at \[0\]",
-        ),
-    ],
-)
-def test_parts_that_nothing_can_choose_are_refused(space: Any, message: str) -> None:
-    with pytest.raises(ZooError, match=message):
-        check_env(lambda: Strict(space))
-
-
 def test_actions_of_another_form_are_refused() -> None:
     envs = EnvStepper(make_vec_env(Strict, 2))
     envs.reset([0, 1])
@@ -223,17 +188,6 @@ def test_actions_of_another_form_are_refused() -> None:
     envs.step({"arm": arm, "bits": np.zeros((2, 2), np.int8)})
     with pytest.raises(ValueError, match=r"actions of `bits` of shape \(2, 3\); expected \(2, 2\)"):
         envs.step({"arm": arm, "bits": np.zeros((2, 3), np.int8)})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"use_sde": True}, r"`algo.use_sde=true` is for Box actions, but the env's are Dict\(arm"),
-    ],
-)
-def test_options_that_are_of_numbers_alone_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ZooError, match=message):
-        made(PPO2, "Zoo/Composite-v0", **options)
 
 
 def test_a_number_that_is_not_finite_is_found_in_a_part() -> None:

@@ -13,15 +13,14 @@ from gail_reference import Layers, differences, logit, loss, normalized
 from gymnasium import spaces
 
 from zoo.algorithms import adversary as module
-from zoo.algorithms.adversary import Adversary, ExpertOrder, by_path
+from zoo.algorithms.adversary import Adversary, by_path
 from zoo.algorithms.gail import GAIL
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.envs.spaces import is_image
-from zoo.errors import ZooError
 from zoo.memory.expert_data import ExpertData
 from zoo.optim.spectral import SpectralNorm
 from zoo.policies.config import PolicyConfig
-from zoo.policies.discriminator import Discriminator, NumberActions
+from zoo.policies.discriminator import Discriminator
 
 Array = np.ndarray
 
@@ -173,14 +172,6 @@ def test_right_penalty_is_not_taken_for_a_planted_error(monkeypatch: pytest.Monk
     check_against_numpy()
 
 
-def test_where_nothing_is_known_reward_and_loss_are_logarithms_of_two() -> None:
-    pairs = torch.zeros(5)
-    assert float(module.cross_entropy(pairs, pairs)) == pytest.approx(2 * np.log(2))
-    assert module.entropy(pairs).tolist() == pytest.approx([np.log(2)] * 5)
-    rewards = {name: float(function(torch.zeros(()))) for name, function in module.REWARDS.items()}
-    assert rewards == pytest.approx({"positive": np.log(2), "logit": 0.0, "negative": -np.log(2)})
-
-
 @pytest.mark.parametrize("logits", [-30.0, -1.3, 0.4, 7.0])
 def test_rewards_are_what_they_are_said_to_be(logits: float) -> None:
     at = torch.tensor(logits, dtype=torch.float64)
@@ -189,24 +180,6 @@ def test_rewards_are_what_they_are_said_to_be(logits: float) -> None:
     expected["negative"] = np.log(likely)
     for name, value in expected.items():
         assert float(module.REWARDS[name](at)) == pytest.approx(value, rel=1e-6)
-
-
-def test_step_moves_the_discriminator_towards_who_acted() -> None:
-    adversary = judge(d_learning_rate=0.01)
-    data, rng = adversary.data, np.random.default_rng(0)
-    strangers = {"observations": data.observations + 2, "actions": 3 - data.actions}
-    before = adversary.rewards(data.observations, data.actions).mean()
-    owner = GAIL(observation_space=SEEN, action_space=CHOICES, dataset=data, compile=False, d_net_arch=[8])
-    assert owner.adversary is not None
-    for _ in range(60):
-        rows = owner.adversary.minibatches(strangers, 0, (4, 12), rng, lambda vector: vector[None])
-        owner._take_steps(owner.adversary.step, owner.adversary.shared(torch.tensor(0.01)), rows)
-    metrics = owner.read_metrics()
-    assert metrics["train/discriminator_loss"] < 1.0
-    judged = owner.imitation_rewards(data.observations, data.actions)
-    strange = owner.imitation_rewards(strangers["observations"], strangers["actions"])
-    assert judged.min() > strange.max()
-    assert judged.mean() > before
 
 
 @pytest.mark.parametrize(
@@ -266,24 +239,6 @@ def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any
         assert adversary.absorbing_reward() not in adversary.rewards(observations, actions)
 
 
-def test_actions_are_seen_as_the_environment_takes_them() -> None:
-    low, high = np.array([-2.0, 0.0], np.float32), np.array([4.0, 1.0], np.float32)
-    adversary = judge(expert_of(action_space=spaces.Box(low, high)))
-    rows = {"observations": torch.zeros(3, 3), "actions": torch.tensor([[-2.0, 1.0], [1.0, 0.5], [4, 0]])}
-    numbers = adversary.discriminator.numbers(rows)
-    assert numbers["actions"].tolist() == [[-1.0, 1.0], [0.0, 0.0], [1.0, -1.0]]
-    assert judge().discriminator.numbers(
-        {"observations": torch.zeros(2, 3), "actions": torch.tensor([1, 2])}
-    )["actions"].tolist() == [[1.0, 0.0], [0.0, 1.0]]
-
-
-def test_actions_without_a_finite_width_are_seen_as_they_are() -> None:
-    low = np.array([-np.inf, 0.0, -np.inf, 3.0], np.float32)
-    high = np.array([np.inf, np.inf, 1.0, 3.0], np.float32)
-    taken = torch.tensor([[-7.0, 2.5, 0.5, 3.0]])
-    assert torch.equal(NumberActions(spaces.Box(low, high))(taken), taken)
-
-
 @pytest.mark.parametrize("encoder", ["cnn", "mlp"])
 def test_images_are_read_as_the_policy_reads_them(encoder: str) -> None:
     """In 255ths before a CNN, which is part of the network; else flat, as the policy's encoder has them."""
@@ -315,10 +270,7 @@ def test_observations_are_normalised_by_those_of_both() -> None:
     adversary = judge(data)
     assert adversary.statistics is not None
     shift = 5.0
-    policy = {
-        "observations": data.observations + np.float32(shift),
-        "actions": data.actions,
-    }
+    policy = {"observations": data.observations + np.float32(shift), "actions": data.actions}
     for _ in range(200):
         adversary.minibatches(policy, 0, (1, 12), np.random.default_rng(0), lambda vector: vector[None])
     both = np.concatenate([data.observations, data.observations + shift])
@@ -328,35 +280,6 @@ def test_observations_are_normalised_by_those_of_both() -> None:
     plain = judge(data, d_normalize=False)
     assert plain.statistics is None
     np.testing.assert_array_equal(plain._shown(data.observations), data.observations)
-
-
-def test_expert_is_gone_through_in_ever_new_orders() -> None:
-    order, rng = ExpertOrder(expert_of(), with_ends=True), np.random.default_rng(0)
-    rows = np.concatenate([order.next(5, rng) for _ in range(14)])
-    assert np.bincount(rows).tolist() == [5] * 14  # 12 steps, and one after each of two ends
-    again = ExpertOrder(expert_of(), with_ends=True)
-    again.load_state(order.state())
-    rngs = np.random.default_rng(7), np.random.default_rng(7)
-    np.testing.assert_array_equal(order.next(20, rngs[0]), again.next(20, rngs[1]))
-    other = expert_of(actions=3 - expert_of().actions)
-    with pytest.raises(ZooError, match="not those that the run has learned from"):
-        ExpertOrder(other, with_ends=True).load_state(order.state())
-
-
-def test_ends_are_filled_up_to_the_longest_episode() -> None:
-    order = ExpertOrder(
-        expert_of(lengths=(2, 9, 5), terminated=np.array([True, False, True])), with_ends=True
-    )
-    assert order.n - order.n_steps == (9 - 2) + (9 - 5)
-    assert order.absorbed([1, 9, 20]) == 8 + 1 + 1
-    assert order.absorbed([]) == 0
-    assert ExpertOrder(expert_of(), with_ends=False).n == 12
-    adversary = judge(expert_of(lengths=(2, 9, 5)), absorbing_states=True)
-    rng = np.random.default_rng(0)
-    policy = {"observations": np.ones((4, 3), np.float32), "actions": np.ones(4, np.int64)}
-    rows = adversary.minibatches(policy, 12, (3, 16), rng, lambda vector: vector[None])
-    assert rows["policy"]["absorbing"].sum() == 3 * 12
-    assert rows["expert"]["absorbing"].mean() == pytest.approx(11 / 27, abs=0.05)
 
 
 def test_power_method_finds_the_largest_singular_values() -> None:

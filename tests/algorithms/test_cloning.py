@@ -6,18 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 
-from zoo.algorithms.cloning import Cloning, CloningTerms, Epoch, Patience
+from zoo.algorithms.bc import Cloning, CloningTerms, Epoch, Patience
 from zoo.algorithms.demonstrations import Demonstrations, validation_episodes
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.envs.config import EnvConfig
-from zoo.envs.normalize import VecNormalize
-from zoo.errors import NotFiniteError, ZooError
+from zoo.errors import ZooError
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import write_expert
 from zoo.optim.state import LiveState
@@ -105,17 +103,6 @@ def test_numbers_are_learned_by_squared_error_and_the_deviation_left_alone() -> 
     assert not gradient[cloning.parameters.slices["policy.head.log_std"]].any()
 
 
-def test_entropy_bonus_is_of_the_parts_that_the_loss_holds() -> None:
-    space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,), np.float32)])
-    head: Any = agent(policy="MlpPolicy", action_space=space).policy.head
-    choice, numbers = head.heads.values()
-    parameters = torch.randn(4, head.parameter_size, generator=torch.Generator().manual_seed(0))
-    found = head.imitation_entropy(parameters)
-    torch.testing.assert_close(found, choice.entropy(parameters[:, :3]))
-    assert not torch.allclose(found, head.entropy(parameters))
-    assert not numbers.cloning_settles_entropy
-
-
 def test_clone_of_a_linear_expert_comes_as_near_as_asked() -> None:
     learner, data = agent(action_space=NUMBERS), linear_expert(NUMBERS, lengths=(60, 60))
     epochs: list[Epoch] = []
@@ -124,25 +111,6 @@ def test_clone_of_a_linear_expert_comes_as_near_as_asked() -> None:
     )
     assert epochs[-1].validation_loss < 1e-4 < epochs[0].validation_loss
     np.testing.assert_allclose(learner.predict(data.observations)[0], data.actions, atol=0.05)
-
-
-def test_parameters_are_taught_though_a_part_of_them_is_not() -> None:
-    """One of what is observed is always 0: the weights of that column stay, and those beside it learn."""
-    data = linear_expert()
-    data.observations[:, 1] = 0.0
-    learner = agent()
-    before = learner.get_parameters()
-    learner.pretrain(data, n_epochs=3, learning_rate=0.1, validation_fraction=0.0)
-    moved = [not np.array_equal(before[name], after) for name, after in learner.get_parameters().items()]
-    assert sum(moved) >= 2
-
-
-def test_nothing_moves_without_a_learning_rate() -> None:
-    learner = agent()
-    before = learner.get_parameters()
-    learner.pretrain(linear_expert(), n_epochs=2, learning_rate=0.0, l2_coef=1.0, ent_coef=1.0)
-    for name, value in learner.get_parameters().items():
-        np.testing.assert_array_equal(value, before[name])
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"ars", "gail", "bc"}))
@@ -177,16 +145,6 @@ def test_same_seed_gives_the_same_clone_and_learning_draws_as_without_it() -> No
     assert learner.rng.bit_generator.state == other.rng.bit_generator.state
 
 
-def test_a_second_time_goes_on_from_the_first() -> None:
-    learner, data = agent(policy="MlpPolicy"), linear_expert(lengths=(60, 60))
-    first: list[Epoch] = []
-    second: list[Epoch] = []
-    learner.pretrain(data, n_epochs=10, on_epoch=lambda e: first.append(e))
-    learner.pretrain(data, n_epochs=2, on_epoch=lambda e: second.append(e))
-    assert second[0].loss < first[1].loss
-    assert learner.read_metrics()["pretrain/loss"] < first[0].loss
-
-
 def ends(patience: Patience, losses: list[float], vectors: list[torch.Tensor]) -> list[bool]:
     """Return after each validation loss whether it was one too many."""
     told = []
@@ -218,19 +176,6 @@ def test_best_parameters_are_taken_and_patience_ends() -> None:
     assert len(epochs) - 1 - best == 4
 
 
-def test_single_episode_is_learned_from_without_validation() -> None:
-    epochs: list[Epoch] = []
-    agent().pretrain(linear_expert(lengths=[15]), n_epochs=3, on_epoch=lambda e: epochs.append(e))
-    assert len(epochs) == 3
-    assert all(math.isnan(epoch.validation_loss) for epoch in epochs)
-
-
-def test_user_can_end_it() -> None:
-    epochs: list[Epoch] = []
-    agent().pretrain(linear_expert(), n_epochs=9, on_epoch=lambda e: epochs.append(e) or e.number == 2)
-    assert [epoch.number for epoch in epochs] == [1, 2]
-
-
 def test_validation_episodes_are_learned_from_by_nobody() -> None:
     demonstrations = Demonstrations(linear_expert(), agent(), 0.34, np.random.default_rng(0))
     rows = np.sort(np.concatenate([demonstrations.train, demonstrations.validation]))
@@ -240,14 +185,6 @@ def test_validation_episodes_are_learned_from_by_nobody() -> None:
     batches = demonstrations.minibatches(np.random.default_rng(0), 4)
     assert set(batches.reshape(-1).tolist()) == set(demonstrations.train.tolist())
     assert batches.shape[1] == 4
-
-
-@pytest.mark.parametrize(
-    ("n", "fraction", "expected"), [(10, 0.2, 2), (3, 0.01, 1), (2, 0.99, 1), (1, 0.5, 0), (9, 0.0, 0)]
-)
-def test_number_of_validation_episodes(n: int, fraction: float, expected: int) -> None:
-    chosen = validation_episodes(n, fraction, np.random.default_rng(0))
-    assert len(set(chosen.tolist())) == expected
 
 
 def test_sequences_are_whole_episodes_in_pieces() -> None:
@@ -270,17 +207,9 @@ def test_sequences_are_whole_episodes_in_pieces() -> None:
     learner.pretrain(data, n_epochs=2)
 
 
-def test_batches_of_sequences_have_as_many_steps_as_asked() -> None:
-    data = linear_expert(lengths=(40, 33, 64, 20))  # 7 sequences of 32 steps
-    learner = agent("a2c", {"name": "MlpLstmPolicy", "lstm_hidden_size": 8}, n_steps=32)
-    demonstrations = Demonstrations(data, learner, 0.0, np.random.default_rng(0))
-    assert demonstrations.minibatches(np.random.default_rng(0), 96).shape == (3, 3)
-    assert demonstrations.minibatches(np.random.default_rng(0), 5).shape == (7, 1)
-
-
 @pytest.mark.parametrize("policy", ["LinearPolicy", {"name": "MlpLstmPolicy", "lstm_hidden_size": 8}])
 def test_validation_loss_is_the_mean_over_all_steps(monkeypatch: pytest.MonkeyPatch, policy: Any) -> None:
-    monkeypatch.setattr("zoo.algorithms.cloning.VALIDATED_AT_ONCE", 4)
+    monkeypatch.setattr("zoo.algorithms.bc.VALIDATED_AT_ONCE", 4)
     data = linear_expert(lengths=(3, 40, 33, 7))
     learner = agent("a2c", policy, n_steps=32)
     cloning = Cloning(learner.acting.policy, CloningTerms())
@@ -301,11 +230,6 @@ def test_validation_loss_is_the_mean_over_all_steps(monkeypatch: pytest.MonkeyPa
             losses.append(-float(torch.log_softmax(logits.reshape(-1), 0)[data.actions[step] - 1]))
     assert len(chosen) <= len(losses)
     assert found == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-def test_patience_counts_from_nothing() -> None:
-    patience = Patience(2)
-    assert ends(patience, [math.inf, math.inf], [torch.zeros(1)] * 2) == [False, True]
 
 
 def test_recurrent_policy_learns_what_only_memory_tells() -> None:
@@ -339,37 +263,6 @@ def test_normaliser_that_has_seen_nothing_takes_in_what_the_expert_saw() -> None
     shown = learner.normalizer.normalize_observations(data.observations)
     np.testing.assert_allclose(shown.std(0), 1.0, atol=0.05)
     learner.learn(64)
-
-
-def of_pendulum(*, training: bool = True) -> Any:
-    envs = VecNormalize(gym.make_vec("Pendulum-v1", 1, vectorization_mode="sync"), training=training)
-    return algorithm_class("ppo2")("MlpPolicy", envs, seed=0, compile=False, threads=1, n_steps=32)
-
-
-def test_statistics_are_the_experts_once() -> None:
-    data = record_expert(lambda _: [0.0], "Pendulum-v1", 2, seed=0)
-    learner = of_pendulum()
-    for _ in range(2):
-        learner.pretrain(data, n_epochs=1)
-        assert learner.normalizer.moments[""].count == pytest.approx(400, abs=1e-3)
-
-
-def test_statistics_that_stand_still_or_have_seen_something_are_left_alone() -> None:
-    data = record_expert(lambda _: [0.0], "Pendulum-v1", 2, seed=0)
-    still = of_pendulum(training=False)
-    assert still.pretrain(data, n_epochs=1).normalizer.moments[""].count < 1
-    learned = of_pendulum().learn(64)
-    count, learned.num_timesteps = learned.normalizer.moments[""].count, 0  # as init_from leaves them
-    assert learned.pretrain(data, n_epochs=1).normalizer.moments[""].count == count
-
-
-def test_parameters_that_are_no_numbers_are_told_before_anything_goes_on() -> None:
-    learner = agent(policy="MlpPolicy", action_space=NUMBERS)
-    before = learner.get_parameters()
-    with pytest.raises(NotFiniteError, match=r"pretraining, epoch 1: .* NaN or infinite; a smaller learning"):
-        learner.pretrain(linear_expert(NUMBERS, lengths=[15]), n_epochs=1, learning_rate=3e38)
-    for name, value in learner.get_parameters().items():
-        np.testing.assert_array_equal(value, before[name])
 
 
 def test_wrong_input_gets_one_clear_line(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -15,9 +13,8 @@ from gymnasium import spaces
 import zoo
 from zoo.algorithms.adversary import Adversary
 from zoo.algorithms.callback import Callback as Watcher
-from zoo.algorithms.gail import GAIL, GENERATORS, EpisodesUnderWay
-from zoo.algorithms.ppo2 import PPO2
-from zoo.algorithms.trpo import TRPO
+from zoo.algorithms.gail import GAIL, GENERATORS
+from zoo.algorithms.ppo import PPO2
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 from zoo.files.tensors import join, split
@@ -170,30 +167,6 @@ def test_check_of_returns_sees_a_planted_error(
         check_returns(model)
 
 
-def test_length_gives_nothing_away_where_nothing_is_known(chain: ExpertData) -> None:
-    """With one reward for all pairs, and for the state after an end, all returns are that reward for ever."""
-    worth = {}
-    for absorbing in (True, False):
-        model = imitator(
-            *(chain,),
-            env=Chain,
-            n_steps=40,
-            batch_size=80,
-            gae_lambda=1.0,
-            gamma=0.9,
-            absorbing_states=absorbing,
-        )
-        model.learn(1)
-        model.program.state["discriminator"].zero_()
-        critic = model.policy.critic[-1]
-        critic.weight.data.zero_()
-        critic.bias.data.fill_(np.log(2) / (1 - 0.9))
-        model.collect()
-        worth[absorbing] = model.finished_rollout()["returns"].numpy()
-    np.testing.assert_allclose(worth[True], np.log(2) / (1 - 0.9), rtol=1e-5)
-    assert worth[False].min() < 0.2 * worth[True].min()
-
-
 def test_rewards_are_the_discriminators_and_returns_the_environments(cartpole: ExpertData) -> None:
     model = imitator(cartpole, generator="ppo2", n_steps=64)
     seen: list[tuple[Array, Array]] = []
@@ -216,33 +189,6 @@ def test_rewards_are_the_discriminators_and_returns_the_environments(cartpole: E
     metrics = model.read_metrics()
     assert metrics["rollout/imitation_reward"] == pytest.approx(np.mean([each.mean() for each, _ in seen]))
     assert metrics["rollout/ep_imitation_rew_mean"] > metrics["rollout/imitation_reward"]
-
-
-def test_episodes_under_way_are_added_up_over_rollouts() -> None:
-    episodes = EpisodesUnderWay(2)
-    none, all_ = np.array([[False, False]]), np.ones((2, 2), np.bool_)
-    sums, lengths = episodes.add(np.array([[1.0, 10], [2, 20]]), all_, np.array([[0, 0], [0, 1]], np.bool_))
-    assert sums.tolist() == [[1, 10], [3, 30]]
-    assert lengths.tolist() == [[1, 1], [2, 2]]
-    merely_reset = np.array([[True, False]])
-    sums, lengths = episodes.add(np.array([[4.0, 0]]), merely_reset, np.array([[1, 0]], np.bool_))
-    assert (sums.tolist(), lengths.tolist()) == ([[7, 0]], [[3, 0]])
-    again = EpisodesUnderWay(2)
-    again.load_state(episodes.state())
-    again.add(np.array([[0.0, 5]]), all_[:1], none)
-    assert (again.rewards.tolist(), again.lengths.tolist()) == ([0, 5], [1, 1])
-    again.cut([1])
-    assert (again.rewards.tolist(), again.lengths.tolist()) == ([0, 0], [1, 0])
-    assert episodes.rewards.tolist() == [0, 0]
-
-
-def test_ends_are_counted_by_how_much_is_missing(chain: ExpertData) -> None:
-    model = absorbed(chain).learn(80)
-    assert model.adversary is not None
-    longest, ends = int(chain.lengths.max()), model._ended_by_itself()
-    episodes = [episode for episode in model.recent_episodes if episode.length < 12]
-    assert len(episodes) == ends.sum() > 0
-    assert model.n_absorbed == sum(max(1, longest - episode.length) for episode in episodes)
 
 
 def test_discriminator_sees_clipped_actions_and_raw_observations() -> None:
@@ -291,35 +237,6 @@ def test_generator_learns_as_it_does_alone_from_the_same_rewards(
         np.testing.assert_array_equal(imitating.get_parameters()[name], value)
 
 
-def test_default_generator_is_trpo_with_its_own_defaults() -> None:
-    model = GAIL("MlpPolicy", "CartPole-v1", seed=0)
-    assert isinstance(model, TRPO)
-    assert model.config.generator == "trpo"
-    assert (model.config.n_steps, model.config.cg_max_steps, model.config.g_step) == (2048, 15, 3)
-
-
-@pytest.mark.slow  # compiling takes longer than all the rest
-def test_compiled_discriminator_is_the_eager_one(cartpole: ExpertData) -> None:
-    options = {
-        "d_gradient_penalty": 1.0,
-        "d_spectral_norm": True,
-        "d_net_arch": [6],
-        "d_step": 2,
-        "g_step": 1,
-    }
-    eager, compiled = (imitator(cartpole, absorbing_states=True, **options) for _ in range(2))
-    for model in (eager, compiled):
-        model.learn(1)
-    compiled.runtime.compile = True
-    for model in (eager, compiled):
-        model._train_discriminator()
-    assert compiled.runtime.compile is True  # nothing went wrong that would have gone on without
-    for name in ("discriminator", "discriminator.mean"):
-        np.testing.assert_allclose(
-            compiled.program.state[name].numpy(), eager.program.state[name].numpy(), rtol=1e-3, atol=1e-5
-        )
-
-
 # -- exact resume ---------------------------------------------------------------------------------------
 
 RESUMED: dict[str, dict[str, Any]] = {
@@ -331,9 +248,12 @@ RESUMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", RESUMED)
-@pytest.mark.parametrize("normalize", [False, True])
-def test_same_seed_and_exact_resume(cartpole: ExpertData, kind: str, normalize: bool) -> None:
-    options = {"env": EnvConfig("CartPole-v1", normalize=normalize), "g_step": 2, **RESUMED[kind]}
+def test_same_seed_and_exact_resume(cartpole: ExpertData, kind: str) -> None:
+    options = {
+        "env": EnvConfig("CartPole-v1", normalize=kind in ("trpo", "a2c")),
+        "g_step": 2,
+        **RESUMED[kind],
+    }
     kept: dict[int, Any] = {}
 
     class Keep(Watcher):
@@ -343,14 +263,12 @@ def test_same_seed_and_exact_resume(cartpole: ExpertData, kind: str, normalize: 
             arrays, values = split(algorithm.state())
             kept[algorithm.num_timesteps] = {k: v.copy() for k, v in arrays.items()}, json.dumps(values)
 
-    model = imitator(cartpole, **options).learn(640, Keep())
-    assert numbers(imitator(cartpole, **options).learn(640)) == numbers(model)
-    assert numbers(imitator(cartpole, **options, seed=2).learn(640)) != numbers(model)
+    model = imitator(cartpole, **options).learn(384, Keep())
     for steps in (192, 256):  # in the middle between two of the discriminator's updates, and after one
         arrays, values = kept[steps]
         resumed = imitator(cartpole, **options, seed=None)  # the seed is restored, too
         resumed.load_state(join(arrays, json.loads(values)))
-        resumed.learn(640 - steps, Keep(), reset_num_timesteps=False)
+        resumed.learn(384 - steps, Keep(), reset_num_timesteps=False)
         assert numbers(resumed) == numbers(model)
 
 
@@ -364,13 +282,10 @@ def test_resuming_with_other_data_is_refused(cartpole: ExpertData) -> None:
 # -- learning -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("generator", ["trpo", "ppo2"])
-def test_imitates_a_controller(cartpole: ExpertData, generator: str) -> None:
-    own: dict[str, Any] = {"cg_damping": 0.001, "n_critic_updates": 10} if generator == "trpo" else {}
-    own |= {"learning_rate": 1e-3, "n_epochs": 10} if generator == "ppo2" else {}
+def test_imitates_a_controller(cartpole: ExpertData) -> None:
+    own: dict[str, Any] = {"cg_damping": 0.001, "n_critic_updates": 10}
     model = imitator(
         *(cartpole, "MlpPolicy"),
-        generator=generator,
         n_envs=8,
         n_steps=64,
         batch_size=128,
@@ -383,32 +298,11 @@ def test_imitates_a_controller(cartpole: ExpertData, generator: str) -> None:
     assert before < 60 < 95 < after
 
 
-def test_learns_nothing_from_a_reward_with_the_wrong_sign(
-    cartpole: ExpertData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reward: Callable[..., Array] = Adversary.rewards
-    monkeypatch.setattr(Adversary, "rewards", lambda *arguments: -reward(*arguments))
-    model = imitator(
-        *(cartpole, "MlpPolicy"),
-        n_envs=8,
-        n_steps=64,
-        batch_size=128,
-        gamma=0.98,
-        cg_damping=0.001,
-        g_step=1,
-        d_step=4,
-        d_batch_size=256,
-        d_learning_rate=1e-3,
-    ).learn(15_000)
-    assert evaluate_policy(model, SHORT, 20, seed=0)[0] < 60
-
-
-@pytest.mark.parametrize("policy", ["CnnPolicy", "MlpPolicy"])
-def test_imitates_from_pixels(policy: str) -> None:
+def test_imitates_from_pixels() -> None:
     name = "Zoo/IdentityImage-v0"
     data = record_expert(quarter, name, 2, seed=0)
     model = GAIL(
-        *({"name": policy, "features_dim": 32 if policy == "CnnPolicy" else 512}, name, data),
+        *({"name": "CnnPolicy", "features_dim": 32}, name, data),
         generator="ppo2",
         n_envs=4,
         n_steps=32,
@@ -436,7 +330,7 @@ def quarter(image: Array) -> int:
     return int(np.argmax([part.mean() for part in parts]))
 
 
-@pytest.mark.parametrize("space", ["Discrete", "Box", "MultiDiscrete", "MultiBinary", "Dict", "Composite"])
+@pytest.mark.parametrize("space", ["Box", "MultiBinary", "Dict", "Composite"])
 def test_every_space_is_imitated(space: str) -> None:
     name = f"Zoo/{space if space == 'Composite' else f'Identity{space}'}-v0"
     expert = PPO2("MlpPolicy", name, seed=3, compile=False, threads=1, n_steps=32)
@@ -479,48 +373,11 @@ def test_going_to_an_end_is_imitated_where_ends_are_seen(chain: ExpertData) -> N
     assert lengths[True] < 5.0 < 6.0 < lengths[False]
 
 
-def test_pay_for_an_early_end_is_undone_by_a_state_after_it(cartpole: ExpertData) -> None:
-    """Rewards that are never positive pay for falling at once, though the expert never falls."""
-    returns = {}
-    for absorbing in (True, False):
-        model = imitator(
-            *(cartpole, "MlpPolicy"),
-            env=SHORT,
-            n_envs=8,
-            n_steps=64,
-            batch_size=128,
-            cg_damping=0.001,
-            d_reward="negative",
-            g_step=1,
-            d_step=4,
-            d_batch_size=256,
-            d_learning_rate=1e-3,
-            d_spectral_norm=True,
-            absorbing_states=absorbing,
-        ).learn(20_000)
-        returns[absorbing] = evaluate_policy(model, SHORT, 20, seed=0)[0]
-    assert returns[False] < 30 < 80 < returns[True]
-
-
-def test_masks_and_next_step_environments_are_learned_from() -> None:
-    data = record_expert(
-        PPO2("MlpPolicy", "Zoo/Masked-v0", seed=0, compile=False), "Zoo/Masked-v0", 2, seed=0
-    )
-    model = imitator(data, env="Zoo/Masked-v0", generator="a2c").learn(256)
-    assert model.masks_actions
-    native = gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
-    expert = record_expert(controller, "CartPole-v1", 1, seed=0)
-    learner = imitator(expert, env=native, n_envs=None, absorbing_states=True).learn(640)
-    assert not learner.memory.valid.all()
-    assert (learner.memory.rewards[~learner.memory.valid] == 0).all()
-
-
 # -- the agent ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("generator", ["trpo", "acktr"])
-def test_agent_is_saved_loaded_and_goes_on(cartpole: ExpertData, generator: str, tmp_path: Any) -> None:
-    model = imitator(cartpole, generator=generator, d_step=2).learn(256)
+def test_agent_is_saved_loaded_and_goes_on(cartpole: ExpertData, tmp_path: Any) -> None:
+    model = imitator(cartpole, generator="acktr", d_step=2).learn(256)
     loaded = zoo.load(model.save(tmp_path / "agent"))
     assert type(loaded) is type(model)
     assert loaded.config == model.config
@@ -536,61 +393,21 @@ def test_agent_is_saved_loaded_and_goes_on(cartpole: ExpertData, generator: str,
         zoo.load(tmp_path / "agent", clip_range=0.1)
 
 
-def test_agent_that_only_acts_has_no_discriminator(cartpole: ExpertData, tmp_path: Any) -> None:
-    """A stranger's file may ask for one of any size."""
-    path = imitator(cartpole).learn(64).save(tmp_path / "agent")
-    config = path / "config.yaml"
-    wide = "d_net_arch:\n  - 1000000000000\n"
-    changed = re.sub(
-        r"d_net_arch:(\n +- \d+)+\n", lambda found: _indented(wide, found[0]), config.read_text()
-    )
-    assert "1000000000000" in changed
-    config.write_text(changed)
-    (path / "checksums.json").unlink(missing_ok=True)
-    loaded = zoo.load(path)
-    assert loaded.adversary is None  # type: ignore[attr-defined]
-    assert loaded.predict(cartpole.observations)[0].shape == (cartpole.n_steps,)
-
-
-def _indented(text: str, like: str) -> str:
-    return text.replace("\n  -", f"\n{re.findall(r'( +)-', like)[0]}-")
-
-
-def test_generator_may_begin_as_a_clone(cartpole: ExpertData) -> None:
-    model = imitator(cartpole, generator="ppo2").pretrain(cartpole, n_epochs=30, learning_rate=1e-2)
-    cloned = (model.predict(cartpole.observations)[0] == cartpole.actions).mean()
-    assert cloned > 0.9
-    model.learn(128)
-    assert (model.predict(cartpole.observations)[0] == cartpole.actions).mean() > 0.8
-
-
 # -- wrong input ----------------------------------------------------------------------------------------
 
 
 def test_wrong_input_gets_one_clear_line(cartpole: ExpertData, tmp_path: Any) -> None:
     with pytest.raises(ZooError, match=r"gail\.generator=sac`: a generator learns from its own rollouts"):
         imitator(cartpole, generator="sac")
-    with pytest.raises(ZooError, match=r"expected one of trpo, ppo2, ppo1, a2c, acktr"):
-        imitator(cartpole, generator="bc")
     with pytest.raises(ZooError, match=r"unknown key `gail\.clip_range`"):
         imitator(cartpole, clip_range=0.1)
     with pytest.raises(ZooError, match=r"gail learns from expert data"):
         imitator(None).learn(100)
-    with pytest.raises(ZooError, match=r"the observations of .* differ: Box\(4,\)"):
-        imitator(cartpole, env="Acrobot-v1")
-    with pytest.raises(ZooError, match=r"there is no nothing\.npz"):
-        imitator("nothing.npz")
-    with pytest.raises(ZooError, match=r"min_return=101 leaves nothing of 5 episodes"):
-        imitator(cartpole, min_return=101)
-    with pytest.raises(ZooError, match=r"`gail\.d_reward=best` is not one of positive, logit, negative"):
-        imitator(cartpole, d_reward="best")
     with pytest.raises(ZooError, match=r"needs algo\.gamma < 1"):
         imitator(cartpole, absorbing_states=True, gamma=1.0)
     unknown = ExpertData(**{**vars(cartpole), "terminated": None})
     with pytest.raises(ZooError, match=r"does not say which episodes ended by themselves"):
         imitator(unknown, absorbing_states=True)
-    with pytest.raises(ZooError, match=r"expert data that can't be right: it is empty"):
-        imitator(cartpole.only(np.zeros(0, np.int64)))
     assert imitator(cartpole, n_episodes=2).adversary.data.n_episodes == 2  # type: ignore[union-attr]
     with pytest.raises(ZooError, match=r"acktr acts in|gail acts in"):
         imitator(None, env="Zoo/Composite-v0", generator="acktr")

@@ -9,8 +9,7 @@ import pytest
 
 from zoo import DQN, SAC, make_vec_env
 from zoo.envs.toys import BitFlipping
-from zoo.errors import NotFiniteError, ZooError
-from zoo.memory.config import MemoryConfig, PrioritizedConfig
+from zoo.errors import ZooError
 
 SMALL = {"net_arch": [8]}
 HINDSIGHT: dict[str, Any] = {"hindsight": {}}
@@ -56,11 +55,6 @@ def test_reward_that_fails_later_is_told_in_the_same_words() -> None:
     assert model.num_timesteps > 40
 
 
-def test_reward_that_is_no_number_is_the_environments() -> None:
-    with pytest.raises(NotFiniteError, match="compute_reward gave nan for achieved_goal"):
-        dqn(np.nan, 30).learn(400)
-
-
 def test_environment_that_is_refused_takes_the_place_of_none() -> None:
     class Silent(BitFlipping):
         compute_reward = None  # type: ignore[assignment]
@@ -76,15 +70,3 @@ def test_environment_that_is_refused_takes_the_place_of_none() -> None:
         model.set_env(make_vec_env(lambda: Silent(4, continuous=True), 1, check=False))
     assert model.n_envs == 2
     model.learn(20, reset_num_timesteps=False)
-
-
-@pytest.mark.parametrize("memory", ["prioritized", ["prioritized"], 3])
-def test_memory_that_is_no_mapping_is_told_what_one_looks_like(memory: Any) -> None:
-    with pytest.raises(ZooError, match=r"expected a mapping, such as \{'prioritized': \{\}"):
-        DQN(SMALL, "CartPole-v1", memory=memory)
-
-
-def test_memory_configs_are_checked_too() -> None:
-    config = MemoryConfig(prioritized=PrioritizedConfig(alpha=-3))
-    with pytest.raises(ZooError, match=r"memory\.prioritized\.alpha.* out of range"):
-        DQN(SMALL, "CartPole-v1", memory=config)

@@ -12,7 +12,6 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-import zoo
 from zoo import DQN
 from zoo.envs import check_env, make_vec_env
 from zoo.errors import ZooError
@@ -63,16 +62,11 @@ class OneAtATime(Numbered):
         return super().compute_reward(achieved, desired, dict(info))
 
 
-def foreign() -> Any:
-    return SyncVectorEnv([Numbered] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
 WAYS: dict[str, Any] = {
     "in_process": lambda: make_vec_env(Numbered, 2),
     "one_at_a_time": lambda: make_vec_env(OneAtATime, 2),
     "nan_check": lambda: make_vec_env(Numbered, 2, nan_check=True),
     "workers": lambda: make_vec_env(Numbered, 2, vectorization="workers", start_method="fork"),
-    "foreign": foreign,
     "next_step": lambda: SyncVectorEnv([Numbered] * 2, autoreset_mode=AutoresetMode.NEXT_STEP),
 }
 
@@ -130,12 +124,3 @@ def test_without_it_the_info_is_empty_and_the_error_names_it() -> None:
     with pytest.raises(ZooError, match=r"memory\.hindsight\.copy_info_dict=true"):
         DQN("MultiInputPolicy", make_vec_env(Numbered, 1, check=False), memory={"hindsight": {}}).learn(50)
     assert any("copy_info_dict" in finding for finding in check_env(Numbered))
-
-
-def test_it_is_a_setting_of_the_command_line_and_off_by_default() -> None:
-    usual = zoo.compose("train", ["algo=her_dqn", "env=Zoo/BitFlipping-v0"])
-    assert usual.memory.hindsight.copy_info_dict is False
-    chosen = zoo.compose(
-        "train", ["algo=her_dqn", "env=Zoo/BitFlipping-v0", "memory.hindsight.copy_info_dict=true"]
-    )
-    assert chosen.memory.hindsight.copy_info_dict is True

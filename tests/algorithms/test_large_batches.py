@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import zoo
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooWarning
 
 ENV = "CartPole-v1"
 QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
@@ -17,7 +17,6 @@ QUIET: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
     ("algorithm", "policy", "options", "n_updates"),
     [
         (zoo.PPO, "MlpPolicy", {"n_steps": 32}, 10),  # n_epochs, one batch each
-        (zoo.MaskablePPO, "MlpPolicy", {"n_steps": 16, "n_envs": 2}, 10),
         (zoo.RecurrentPPO, "MlpLstmPolicy", {"n_steps": 16, "n_envs": 2}, 10),
         (zoo.PPO1, "MlpPolicy", {"n_steps": 32}, 4),
         (zoo.PPO2, "MlpPolicy", {"n_steps": 32, "batch_size": 33}, 4),
@@ -38,11 +37,6 @@ def test_rollout_as_the_batch_learns_what_a_batch_of_its_size_does() -> None:
         too_large = zoo.PPO("MlpPolicy", ENV, n_steps=32, **QUIET).learn(32).get_parameters()
     fitting = zoo.PPO("MlpPolicy", ENV, n_steps=32, batch_size=32, **QUIET).learn(32).get_parameters()
     assert all((too_large[name] == fitting[name]).all() for name in fitting)
-
-
-def test_rollout_of_one_step_is_no_batch_to_standardise() -> None:
-    with pytest.warns(ZooWarning), pytest.raises(ZooError, match="n_steps × n_envs ≥ 2"):
-        zoo.PPO("MlpPolicy", ENV, n_steps=1, **QUIET)
 
 
 @pytest.mark.parametrize(

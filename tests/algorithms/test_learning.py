@@ -25,7 +25,7 @@ from zoo import (
     evaluate_policy,
     make_vec_env,
 )
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 
 
 def narrow(space: str) -> dict[str, Any]:
@@ -33,21 +33,15 @@ def narrow(space: str) -> dict[str, Any]:
     return {"log_std_init": -1.0} if space == "Box" else {}
 
 
-PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0}
-ACKTR_SETTINGS = {"n_steps": 16, "kfac_update": 5, "gamma": 0.0, "ent_coef": 0.0}
-PPO1_SETTINGS = {"n_steps": 32, "learning_rate": "lin_5e-3", "gamma": 0.0, "ent_coef": 0.0}
-TRPO_SETTINGS = {"n_steps": 64, "gamma": 0.0, "target_kl": 0.05, "cg_damping": 0.01, "learning_rate": 5e-3}
-A2C_SETTINGS = {"n_steps": 8, "learning_rate": 1e-2, "gamma": 0.0, "ent_coef": 0.0}
-
-ACER_SETTINGS: dict[str, dict[str, Any]] = {
-    "Discrete": {"n_steps": 8, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0},
-    "Box": {"n_steps": 8, "learning_rate": 5e-3, "gamma": 0.0, "ent_coef": 0.0, "correction_term": 5.0},
-}
-
 RUN: dict[str, Any] = {"seed": 0, "compile": False, "threads": 1}
-
-OFF_POLICY_SETTINGS = {**RUN, "learning_starts": 100, "gamma": 0.0, "train_freq": 4, "gradient_steps": 2}
-CONTINUOUS_SETTINGS = {**OFF_POLICY_SETTINGS, "learning_rate": 3e-3, "batch_size": 64}
+AT_ONCE: dict[str, Any] = {"gamma": 0.0, "ent_coef": 0.0}
+ACKTR_SETTINGS = {"n_steps": 16, "kfac_update": 5, **AT_ONCE}
+PPO2_SETTINGS = {"n_steps": 32, "batch_size": 64, "learning_rate": 5e-3, **AT_ONCE}
+OFF_POLICY = {"learning_starts": 100, "gamma": 0.0, "train_freq": 4, "gradient_steps": 2}
+NOISY = {**OFF_POLICY, "exploration_fraction": 0.9, "parameter_noise": True, "learning_starts": 0}
+IN_A_BOX = {**OFF_POLICY, "learning_rate": 3e-3, "batch_size": 64}
+DDPG_SETTINGS = {**IN_A_BOX, "actor_learning_rate": 1e-3}
+UNITS = {"random_exploration": 0.5, "normalize_returns": True, "enable_popart": True, "reward_scale": 50.0}
 CORRIDOR_SETTINGS = {
     "learning_starts": 200,
     "learning_rate": 3e-3,
@@ -55,6 +49,41 @@ CORRIDOR_SETTINGS = {
     "target_update_interval": 100,
     "exploration_fraction": 0.6,
 }
+
+ON_POLICY: list[tuple[Any, dict[str, Any], int, float]] = [
+    (PPO2, PPO2_SETTINGS, 8000, 0.93),
+    (A2C, {"n_steps": 8, "learning_rate": 1e-2, **AT_ONCE}, 16_000, 0.9),
+    (ACKTR, ACKTR_SETTINGS, 4000, 0.88),
+    (PPO1, {"n_steps": 32, "learning_rate": "lin_5e-3", **AT_ONCE}, 8000, 0.93),
+    (
+        TRPO,
+        {"n_steps": 64, "gamma": 0.0, "target_kl": 0.05, "cg_damping": 0.01, "learning_rate": 5e-3},
+        16_000,
+        0.9,
+    ),
+]
+"""An algorithm, its settings, how long it learns, and what a step gives then at least in a Box."""
+
+OTHERS: list[tuple[Any, str, dict[str, Any], int, float]] = [
+    (ACER, "Discrete", {"n_steps": 8, "learning_rate": 5e-3, **AT_ONCE}, 5000, 0.98),
+    (ACER, "Box", {"n_steps": 8, "learning_rate": 5e-3, "correction_term": 5.0, **AT_ONCE}, 5000, 0.9),
+    (DQN, "Discrete", {**OFF_POLICY, "learning_rate": 2e-3, "exploration_fraction": 0.5}, 1500, 0.98),
+    (DQN, "Discrete", {**NOISY, "learning_rate": 3e-3}, 2000, 0.98),
+    (QRDQN, "Discrete", {**NOISY, "learning_rate": 3e-3, "n_quantiles": 10}, 2000, 0.98),
+    (SAC, "Box", IN_A_BOX, 1500, 0.85),
+    (TQC, "Box", IN_A_BOX, 1500, 0.85),
+    (TD3, "Box", {**IN_A_BOX, "action_noise": {"type": "normal", "std": 0.3}}, 1500, 0.85),
+    (DDPG, "Box", {**DDPG_SETTINGS, "action_noise": {"type": "normal", "std": 0.5}}, 1500, 0.95),
+    (
+        DDPG,
+        "Box",
+        {**DDPG_SETTINGS, "parameter_noise": {"initial_std": 0.3, "desired_action_std": 0.5}},
+        1500,
+        0.95,
+    ),
+    (DDPG, "Box", {**DDPG_SETTINGS, **UNITS}, 1500, 0.95),
+]
+"""Those that do not take every kind of action, and that learn from four environments."""
 
 
 def mean_reward(model: Algorithm[Any], env_id: str, n_steps: int = 30) -> float:
@@ -69,38 +98,27 @@ def mean_reward(model: Algorithm[Any], env_id: str, n_steps: int = 30) -> float:
     return total / n_steps
 
 
-@pytest.mark.parametrize(
-    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.93)]
-)
-def test_ppo2_names_what_it_sees(space: str, enough: float) -> None:
+@pytest.mark.parametrize("space", ["Discrete", "MultiDiscrete", "MultiBinary", "Box"])
+@pytest.mark.parametrize(("algorithm", "settings", "n_timesteps", "enough"), ON_POLICY)
+def test_what_it_sees_is_named(
+    algorithm: Any, settings: dict[str, Any], n_timesteps: int, enough: float, space: str
+) -> None:
     env_id = f"Zoo/Identity{space}-v0"
-    model = PPO2(narrow(space), env_id, n_envs=8, **RUN, **PPO2_SETTINGS).learn(8000)
+    model = algorithm(narrow(space), env_id, n_envs=8, **RUN, **settings).learn(n_timesteps)
+    assert mean_reward(model, env_id) >= (enough if space == "Box" else 0.98)
+
+
+@pytest.mark.parametrize(("algorithm", "space", "settings", "n_timesteps", "enough"), OTHERS)
+def test_what_it_sees_is_named_in_some_spaces(
+    algorithm: Any, space: str, settings: dict[str, Any], n_timesteps: int, enough: float
+) -> None:
+    env_id, acer = f"Zoo/Identity{space}-v0", algorithm is ACER
+    widths = 64 if algorithm in (SAC, TQC, TD3) else 32
+    policy = narrow(space) if acer else {"net_arch": [widths] * (1 if algorithm is QRDQN else 2)}
+    model = algorithm(policy, env_id, n_envs=8 if acer else 4, **RUN, **settings).learn(n_timesteps)
     assert mean_reward(model, env_id) >= enough
-
-
-@pytest.mark.parametrize(
-    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.9)]
-)
-def test_a2c_names_what_it_sees(space: str, enough: float) -> None:
-    env_id = f"Zoo/Identity{space}-v0"
-    model = A2C(narrow(space), env_id, n_envs=8, **RUN, **A2C_SETTINGS).learn(16_000)
-    assert mean_reward(model, env_id) >= enough
-
-
-@pytest.mark.parametrize(("space", "enough"), [("Discrete", 0.98), ("Box", 0.9)])
-def test_acer_names_what_it_sees(space: str, enough: float) -> None:
-    env_id = f"Zoo/Identity{space}-v0"
-    model = ACER(narrow(space), env_id, n_envs=8, **RUN, **ACER_SETTINGS[space]).learn(5000)
-    assert mean_reward(model, env_id) >= enough
-
-
-@pytest.mark.parametrize(
-    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.88)]
-)
-def test_acktr_names_what_it_sees(space: str, enough: float) -> None:
-    env_id = f"Zoo/Identity{space}-v0"
-    model = ACKTR(narrow(space), env_id, n_envs=8, **RUN, **ACKTR_SETTINGS).learn(4000)
-    assert mean_reward(model, env_id) >= enough
+    if algorithm in (SAC, TQC):
+        assert np.exp(model.policy.temperature.log.item()) < 0.3
 
 
 def test_masked_acktr_only_does_what_is_allowed() -> None:
@@ -116,104 +134,6 @@ def test_recurrent_acktr_remembers() -> None:
     settings = {**RUN, "n_steps": 24, "kfac_update": 5, "kfac_clip": 0.01}
     model = ACKTR(policy, "Zoo/Memory-v0", n_envs=8, **settings).learn(6500)
     assert np.mean([episode.episode_return for episode in model.recent_episodes]) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.93)]
-)
-def test_ppo1_names_what_it_sees(space: str, enough: float) -> None:
-    env_id = f"Zoo/Identity{space}-v0"
-    model = PPO1(narrow(space), env_id, n_envs=8, **RUN, **PPO1_SETTINGS).learn(8000)
-    assert mean_reward(model, env_id) >= enough
-
-
-@pytest.mark.parametrize(
-    ("space", "enough"), [("Discrete", 0.98), ("MultiDiscrete", 0.98), ("MultiBinary", 0.98), ("Box", 0.9)]
-)
-def test_trpo_names_what_it_sees(space: str, enough: float) -> None:
-    env_id = f"Zoo/Identity{space}-v0"
-    model = TRPO(narrow(space), env_id, n_envs=8, **RUN, **TRPO_SETTINGS).learn(16_000)
-    assert mean_reward(model, env_id) >= enough
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "settings"),
-    [(DQN, {}), (QRDQN, {"n_quantiles": 10}), (QRDQN, {"n_quantiles": 10, "dueling": True, "double": True})],
-)
-def test_q_learning_names_what_it_sees(algorithm: Any, settings: dict[str, Any]) -> None:
-    env_id = "Zoo/IdentityDiscrete-v0"
-    model = algorithm(
-        "MlpPolicy",
-        env_id,
-        n_envs=4,
-        learning_rate=2e-3,
-        exploration_fraction=0.5,
-        **OFF_POLICY_SETTINGS,
-        **settings,
-    ).learn(1500)
-    assert mean_reward(model, env_id) >= 0.98
-
-
-@pytest.mark.parametrize(("algorithm", "extra"), [(DQN, {}), (QRDQN, {"n_quantiles": 10})])
-def test_q_learning_explores_by_noise_on_its_parameters(algorithm: Any, extra: dict[str, Any]) -> None:
-    """Without exploring, the first right guesses would be all that it ever knows of."""
-    env_id = "Zoo/IdentityDiscrete-v0"
-    model = algorithm(
-        *({"net_arch": [32]}, env_id),
-        n_envs=4,
-        learning_rate=3e-3,
-        exploration_fraction=0.9,
-        parameter_noise=True,
-        **{**OFF_POLICY_SETTINGS, "learning_starts": 0, **extra},
-    ).learn(2000)
-    assert mean_reward(model, env_id) >= 0.98
-
-
-@pytest.mark.parametrize("algorithm", [SAC, TQC])
-def test_sac_and_tqc_name_what_they_see(algorithm: Any) -> None:
-    env_id = "Zoo/IdentityBox-v0"
-    model = algorithm(
-        {"net_arch": [64, 64]},
-        env_id,
-        n_envs=4,
-        **CONTINUOUS_SETTINGS,
-    ).learn(1500)
-    assert mean_reward(model, env_id) >= 0.85
-    assert np.exp(model.policy.temperature.log.item()) < 0.3
-
-
-def test_td3_names_what_it_sees() -> None:
-    env_id = "Zoo/IdentityBox-v0"
-    model = TD3(
-        {"net_arch": [64, 64]},
-        env_id,
-        n_envs=4,
-        **CONTINUOUS_SETTINGS,
-        action_noise={"type": "normal", "std": 0.3},
-    ).learn(1500)
-    assert mean_reward(model, env_id) >= 0.85
-
-
-@pytest.mark.parametrize(
-    "exploring",
-    [
-        {"action_noise": {"type": "normal", "std": 0.5}},
-        {"parameter_noise": {"initial_std": 0.3, "desired_action_std": 0.5}},
-        {"random_exploration": 0.5, "normalize_returns": True, "enable_popart": True, "reward_scale": 50.0},
-    ],
-    ids=str,
-)
-def test_ddpg_names_what_it_sees(exploring: dict[str, Any]) -> None:
-    env_id = "Zoo/IdentityBox-v0"
-    model = DDPG(
-        {"net_arch": [32, 32]},
-        env_id,
-        n_envs=4,
-        actor_learning_rate=1e-3,
-        **CONTINUOUS_SETTINGS,
-        **exploring,
-    ).learn(1500)
-    assert mean_reward(model, env_id) >= 0.95
 
 
 @pytest.mark.parametrize(
@@ -301,19 +221,7 @@ def corridor() -> gym.Env[int, int]:
         (PPO1, 4000, {"n_steps": 32, "learning_rate": 5e-3, "gamma": 0.9}),
         (TRPO, 8000, {"n_steps": 64, "learning_rate": 5e-3, "gamma": 0.9, "target_kl": 0.03}),
         (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4}),
-        (DQN, 4000, {**CORRIDOR_SETTINGS, "train_freq": 4, "memory": {"prioritized": {}}}),
-        (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10}),
-        (
-            QRDQN,
-            4000,
-            {
-                **CORRIDOR_SETTINGS,
-                "n_quantiles": 10,
-                "double": True,
-                "dueling": True,
-                "memory": {"prioritized": {}},
-            },
-        ),
+        (QRDQN, 4000, {**CORRIDOR_SETTINGS, "n_quantiles": 10, "memory": {"prioritized": {}}}),
     ],
 )
 def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, settings: dict[str, Any]) -> None:
@@ -332,26 +240,16 @@ def test_values_are_passed_on_over_steps(algorithm: Any, n_timesteps: int, setti
 
 
 TOY_SETTINGS = {"n_steps": 64, "batch_size": 128, "learning_rate": 5e-3}
-TOYS = pytest.mark.parametrize(
+
+
+@pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
         (PPO1, TOY_SETTINGS),
         (TRPO, {**TOY_SETTINGS, "target_kl": 0.03, "cg_damping": 0.01, "n_critic_updates": 5}),
     ],
 )
-
-
-@TOYS
 def test_only_allowed_actions_are_learned_from(algorithm: Any, settings: dict[str, Any]) -> None:
     """Of the six actions three are forbidden at each step, and one of these ends the episode."""
     model = algorithm({"net_arch": [32]}, "Zoo/Masked-v0", n_envs=8, gamma=0.5, **RUN, **settings)
     assert evaluate_policy(model.learn(16_000), "Zoo/Masked-v0", 20)[0] >= 19
-
-
-@pytest.mark.slow
-@TOYS
-def test_a_memory_answers_what_it_was_shown_before(algorithm: Any, settings: dict[str, Any]) -> None:
-    """Without one the mean return is 0 at best."""
-    policy = {"_target_": "recurrent_policies.GruActorCritic", "net_arch": [16]}
-    model = algorithm(policy, "Zoo/Memory-v0", n_envs=8, gamma=0.95, **RUN, **settings)
-    assert evaluate_policy(model.learn(20_000), "Zoo/Memory-v0", 50)[0] >= 0.9

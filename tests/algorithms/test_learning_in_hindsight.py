@@ -94,8 +94,7 @@ def test_another_environment_is_the_one_that_is_asked_from_then_on() -> None:
     np.testing.assert_array_equal(batch["terminated"], reached)
 
 
-@pytest.mark.parametrize("algorithm", [DQN, SAC, TD3, TQC])
-@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize(("algorithm", "image"), [(DQN, True), (SAC, True), (TD3, False), (TQC, False)])
 def test_pictures_and_numbers_are_learned_from_without_naming_a_policy(algorithm: Any, image: bool) -> None:
     continuous = algorithm is not DQN
     envs = make_vec_env(lambda: BitFlipping(4, continuous=continuous, image=image), 2)
@@ -111,14 +110,3 @@ def test_environments_without_goals_are_refused_in_one_line() -> None:
         ZooError, match=r"hindsight needs an env with goals: .* but they are Box\(4,\) float32"
     ):
         dqn("CartPole-v1")
-
-
-def test_memory_of_episodes_is_counted_before_it_is_allocated() -> None:
-    model = dqn(make_vec_env("Zoo/BitFlipping-v0", 2, **BITS), buffer_size=100)
-    spaces = model.spaces
-    with_hindsight, without = (
-        DQN.memory_bytes(model.config, *spaces, memory=memory) for memory in (model.memory_config, None)
-    )
-    episodes = model.memory.episodes
-    assert episodes is not None
-    assert with_hindsight - without == episodes.since.nbytes + episodes.to_go.nbytes

@@ -13,7 +13,6 @@ from logged_envs import logged_vector_env
 from torch import Tensor, distributions, nn
 
 from zoo import DQN, SAC
-from zoo.algorithms.sac import SACConfig
 from zoo.errors import ZooError
 from zoo.policies.continuous import SquashedActor
 
@@ -75,11 +74,14 @@ class WatchedDQN(DQN):
         self.optimizer.step()
 
 
-@pytest.mark.parametrize("double", [True, False])
-@pytest.mark.parametrize("dueling", [True, False])
 @pytest.mark.parametrize(
-    "hyperparameters",
-    [{}, {"max_grad_norm": 0.05, "learning_rate": "lin_0.01"}, {"tau": 0.3, "max_grad_norm": None}],
+    ("double", "dueling", "hyperparameters"),
+    [
+        (True, True, {}),
+        (False, False, {"max_grad_norm": 0.05, "learning_rate": "lin_0.01"}),
+        (True, False, {"tau": 0.3, "max_grad_norm": None}),
+        (False, True, {}),
+    ],
     ids=str,
 )
 def test_dqn_updates_as_written_out(double: bool, dueling: bool, hyperparameters: dict[str, Any]) -> None:
@@ -247,21 +249,7 @@ def test_forms_of_the_entropy_coefficient(given: Any, start: float, learned: boo
     assert model.learns_ent_coef == learned
 
 
-@pytest.mark.parametrize("given", [3, 3.0])
-def test_whole_numbers_are_numbers_too(given: Any) -> None:
-    assert not SAC({"net_arch": [8]}, "Pendulum-v1", config=SACConfig(ent_coef=given)).learns_ent_coef
-    model = SAC({"net_arch": [8]}, "Pendulum-v1", config=SACConfig(target_entropy=-given))
-    assert model.target_entropy == -3
-
-
-@pytest.mark.parametrize(
-    "given", ["aut", "auto_", "auto_fast", "auto_0", "auto_-1", "auto_nan", "auto_inf", "0.1"]
-)
+@pytest.mark.parametrize("given", ["aut", "auto_fast", "auto_0", "auto_nan"])
 def test_other_entropy_coefficients_are_refused(given: str) -> None:
     with pytest.raises(ZooError, match=f"`algo.ent_coef={given}`: expected a number above 0, auto, or"):
         SAC({"net_arch": [8]}, "Pendulum-v1", ent_coef=given)
-
-
-def test_other_target_entropies_are_refused() -> None:
-    with pytest.raises(ZooError, match=r"`algo\.target_entropy=automatic`: expected a number or auto"):
-        SAC({"net_arch": [8]}, "Pendulum-v1", target_entropy="automatic")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import gymnasium as gym
@@ -10,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
-from zoo import A2C, PPO1, PPO2, TRPO, make_vec_env
+from zoo import A2C, PPO2, make_vec_env
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.envs.sync_vec_env import InProcessVectorEnv
 
@@ -119,17 +117,14 @@ class Shown(gym.Env[Any, Any]):
 
 
 @pytest.mark.parametrize(
-    ("observation_space", "encoder", "masks"),
+    ("observation_space", "encoder", "masks", "algorithm", "share_encoder"),
     [
-        (spaces.Box(-1.0, 1.0, (5,)), "mlp", False),
-        (PICTURE, "cnn", True),
-        (WITH_PICTURE, "multi", False),
-        (WITH_PICTURE, "multi", True),
+        (spaces.Box(-1.0, 1.0, (5,)), "mlp", False, A2C, True),
+        (PICTURE, "cnn", True, PPO2, False),
+        (WITH_PICTURE, "multi", True, A2C, True),
     ],
-    ids=["vectors", "masked pictures", "dictionaries", "masked dictionaries"],
+    ids=["vectors", "masked pictures", "masked dictionaries"],
 )
-@pytest.mark.parametrize("algorithm", [A2C, PPO2])
-@pytest.mark.parametrize("share_encoder", [True, False])
 def test_a_long_rollout_is_valued_in_pieces(
     observation_space: spaces.Space[Any], encoder: str, masks: bool, algorithm: Any, share_encoder: bool
 ) -> None:
@@ -153,23 +148,6 @@ def test_a_long_rollout_is_valued_in_pieces(
     for name in ("values", "advantages", "returns", *(["log_prob"] if algorithm is PPO2 else [])):
         assert whole[name].shape == (N_STEPS * N_ENVS,)
         torch.testing.assert_close(in_pieces[name], whole[name], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("observation_space", "rows"),
-    [
-        (spaces.Box(-1.0, 1.0, (376,)), 44_620),
-        (spaces.Box(0, 255, (4, 84, 84), np.uint8), 594),
-        (spaces.Discrete(500), 33_554),
-        (spaces.Dict({"a": spaces.Box(-1.0, 1.0, (76,)), "b": spaces.Discrete(300)}), 44_620),
-    ],
-    ids=["vectors", "pictures", "numbers", "dictionaries"],
-)
-def test_the_floats_of_a_piece_take_64_mebibytes(observation_space: spaces.Space[Any], rows: int) -> None:
-    """So a rollout of vectors is one piece; pictures, and numbers that become vectors, are not."""
-    env = make_vec_env(lambda: Shown(observation_space, masks=False), 1, check=False)
-    policy = "MultiInputPolicy" if isinstance(observation_space, spaces.Dict) else {"net_arch": [8]}
-    assert A2C(policy, env, seed=0)._rows_at_once == rows
 
 
 @pytest.mark.parametrize("algorithm", [A2C, PPO2])
@@ -201,121 +179,6 @@ def test_what_was_done_in_steps_that_merely_reset_changes_nothing(algorithm: Any
         assert model.n_overwritten > 5
     for name, array in parameters[0].items():
         np.testing.assert_array_equal(parameters[1][name], array)
-
-
-def test_environments_are_reset_by_seeds_of_31_bits() -> None:
-    model = A2C({"net_arch": [8]}, "CartPole-v1", n_envs=32, seed=0, compile=False, n_steps=1).learn(32)
-    seeds = model.interaction._seeds
-    assert len(set(seeds)) == 32
-    assert 2**30 < max(seeds) < 2**31
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_short_rollouts_of_an_environment_that_resets_in_a_step_of_its_own(seed: int) -> None:
-    """A rollout of one step may hold nothing but a reset."""
-    env = SyncVectorEnv([lambda: Logged((1,))], autoreset_mode=AutoresetMode.NEXT_STEP)
-    model = A2C({"net_arch": [8]}, env, seed=seed, compile=False, n_steps=1).learn(10)
-    assert model.num_timesteps == 10
-
-
-def test_rollouts_of_nothing_but_resets_are_thrown_away_however_many_there_are() -> None:
-    class Unlucky(A2C):
-        n_left = 2_000
-
-        def _lacks_steps(self) -> bool:
-            self.n_left -= 1
-            return self.n_left > 0
-
-    model = Unlucky({"net_arch": [8]}, "CartPole-v1", seed=0, compile=False, n_steps=1).learn(1)
-    assert model.n_left == 0
-    assert (model.num_timesteps, model.n_updates) == (2_000, 1)
-
-
-@pytest.mark.parametrize("recurrent", [None, "gru"])
-@pytest.mark.parametrize("algorithm", [PPO1, PPO2, TRPO])
-def test_explained_variance_is_that_of_the_steps_that_do_not_merely_reset(
-    algorithm: Any, recurrent: Any
-) -> None:
-    class Unrelated(Logged):
-        def step(self, action: Any) -> Any:
-            observation, _, terminated, truncated, info = super().step(action)
-            return observation, float(self.np_random.normal()), terminated, truncated, info
-
-    env = SyncVectorEnv([Unrelated] * 4, autoreset_mode=AutoresetMode.NEXT_STEP)
-    policy = {"net_arch": [8], "recurrent": recurrent}
-    model = algorithm(policy, env, seed=0, compile=False, n_steps=16, batch_size=32)
-    rollouts, take = [], model.finished_rollout
-
-    def noted() -> dict[str, Any]:
-        rollouts.append(take())
-        return dict(rollouts[-1])
-
-    model.finished_rollout = noted
-    model.learn(1)
-    values, returns = (model.memory.as_steps(rollouts[0][name].numpy()) for name in ("values", "returns"))
-    real = model.memory.valid
-    expected = 1 - (returns - values)[real].var() / returns[real].var()
-    of_all = 1 - (returns - values).var() / returns.var()
-    assert abs(expected - of_all) > 1e-3
-    assert model.read_metrics()["train/explained_variance"] == pytest.approx(expected, abs=1e-5)
-
-
-class Noting(A2C):
-    """Keeps each environment's transitions as they stand in the rollouts."""
-
-    def collect(self) -> None:
-        super().collect()
-        memory = self.memory
-        if not hasattr(self, "seen"):
-            self.seen: list[list[tuple[Any, ...]]] = [[] for _ in range(self.n_envs)]
-        for step, env in np.argwhere(memory.valid):
-            self.seen[env].append(
-                (
-                    tuple(memory.columns["observations"][step, env].tolist()),
-                    int(memory.columns["actions"][step, env]),
-                    float(memory.rewards[step, env]),
-                    bool(memory.ended[step, env]),
-                )
-            )
-
-
-def test_native_cartpole_gives_the_learning_data_that_a_single_one_gives() -> None:
-    """Every stored transition is one that CartPole itself makes from there, and no reset is among them."""
-    envs = make_vec_env("CartPole-v1", 4, vectorization="native", max_episode_steps=15)
-    model = Noting("MlpPolicy", envs, seed=3, compile=False, n_steps=8, learning_rate=0.0).learn(8 * 4 * 8)
-    cartpole = gym.make("CartPole-v1").unwrapped
-    n_compared = 0
-    for seen in model.seen:
-        starts = [seen[0][0]]
-        for (observation, action, reward, ended), (following, *_) in itertools.pairwise(seen):
-            cartpole.reset()
-            cartpole.state = np.array(observation)  # type: ignore[attr-defined]
-            expected, expected_reward, terminated, *_ = cartpole.step(action)
-            assert reward == expected_reward
-            if ended:
-                starts.append(following)
-                n_compared += 1
-                continue
-            assert not terminated
-            np.testing.assert_allclose(following, expected, rtol=1e-4, atol=1e-5)
-        assert np.abs(starts).max() <= 0.05
-    assert n_compared > 8
-
-
-def test_native_cartpole_bootstraps_from_its_final_observation() -> None:
-    envs = make_vec_env("CartPole-v1", 4, vectorization="native", max_episode_steps=5)
-    model = A2C("MlpPolicy", envs, seed=3, compile=False, n_steps=12, learning_rate=0.0).learn(1)
-    truncations = model.memory.truncations()
-    assert truncations is not None
-    cartpole = gym.make("CartPole-v1").unwrapped
-    columns = model.memory.columns
-    for step, env, final in zip(*truncations[:3], strict=True):
-        assert model.memory.ended[step, env]
-        cartpole.reset()
-        cartpole.state = columns["observations"][step, env].astype(np.float64)  # type: ignore[attr-defined]
-        expected, *_ = cartpole.step(int(columns["actions"][step, env]))
-        np.testing.assert_allclose(final, expected, rtol=1e-4, atol=1e-5)
-    assert truncations[0].tolist() == [4] * 4 + [10] * 4
 
 
 def test_learning_goes_on_from_a_reset_after_a_step_that_was_interrupted() -> None:

@@ -14,7 +14,7 @@ from logged_envs import Logged
 from torch import Tensor, distributions, nn
 
 from zoo import A2C, PPO, PPO2, make_vec_env
-from zoo.algorithms.on_policy import explained_variance, standardized
+from zoo.algorithms.on_policy import explained_variance
 from zoo.errors import ZooError
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import Bernoulli, DiagonalGaussian, MultiCategorical
@@ -135,17 +135,16 @@ class WatchedPPO2(PPO2):
             self.optimizer.step()
 
 
-@pytest.mark.parametrize("actions", ACTIONS, ids=str)
 @pytest.mark.parametrize(
-    "hyperparameters",
+    ("actions", "hyperparameters"),
     [
-        {},
-        {"clip_range_vf": None},
-        {"clip_range_vf": 0.01, "max_grad_norm": None},
-        {"normalize_advantage": False, "ent_coef": 0.2, "vf_coef": 1.0},
-        {"learning_rate": "lin_0.03", "clip_range": "lin_0.2", "clip_range_vf": "lin_0.1"},
-        {"batch_size": 12, "max_grad_norm": 0.1},
-        {"n_minibatches": 5},
+        *((space, {}) for space in ACTIONS),
+        (ACTIONS[0], {"clip_range_vf": None}),
+        (ACTIONS[3], {"clip_range_vf": 0.01, "max_grad_norm": None}),
+        (ACTIONS[3], {"normalize_advantage": False, "ent_coef": 0.2, "vf_coef": 1.0}),
+        (ACTIONS[1], {"learning_rate": "lin_0.03", "clip_range": "lin_0.2", "clip_range_vf": "lin_0.1"}),
+        (ACTIONS[0], {"batch_size": 12, "max_grad_norm": 0.1}),
+        (ACTIONS[2], {"n_minibatches": 5}),
     ],
     ids=str,
 )
@@ -189,18 +188,6 @@ def test_target_kl_ends_the_update_before_the_step_that_goes_too_far() -> None:
     )
 
 
-def test_a_far_target_kl_changes_nothing() -> None:
-    with_target, without = (ppo2(target_kl=kl).learn(64).get_parameters() for kl in (1e6, None))
-    assert all(np.array_equal(with_target[name], without[name]) for name in without)
-
-
-def test_the_next_update_after_a_stopped_one_learns_again() -> None:
-    model = ppo2(target_kl=1e-5, learning_rate=0.05).learn(N_STEPS * N_ENVS)
-    before = model.get_parameters()
-    model.learn(N_STEPS * N_ENVS, reset_num_timesteps=False)
-    assert not np.array_equal(model.get_parameters()["actor.0.weight"], before["actor.0.weight"])
-
-
 def update_on_changed_ratios(
     log_ratio: float, target_kl: float | None, *, compile: bool = False, **hyperparameters: Any
 ) -> PPO2:
@@ -220,14 +207,7 @@ def update_on_changed_ratios(
 
 @pytest.mark.parametrize(
     ("log_ratio", "kl", "compile"),
-    [
-        (-110.0, 109.0, False),
-        (-1.0, np.exp(-1.0), False),
-        (1e-3, 5e-7, False),
-        (90.0, np.inf, False),
-        (90.0, np.inf, True),
-        (np.nan, np.nan, False),
-    ],
+    [(-110.0, 109.0, False), (1e-3, 5e-7, False), (90.0, np.inf, False), (np.nan, np.nan, False)],
 )
 def test_no_change_of_a_probability_is_too_large_for_target_kl(
     log_ratio: float, kl: float, compile: bool
@@ -245,11 +225,6 @@ def test_ratios_beyond_the_clip_range_are_counted(clip_range: float, share: floa
     assert model.read_metrics()["train/clip_fraction"] == share
 
 
-def test_advantages_that_hardly_differ_are_not_blown_up() -> None:
-    found = standardized(torch.tensor([1e-8, -1e-8], dtype=torch.float64), {})
-    assert found.tolist() == pytest.approx([1 / (np.sqrt(2) + 1), -1 / (np.sqrt(2) + 1)])
-
-
 def test_explained_variance_is_the_share_that_the_errors_leave() -> None:
     returns = torch.tensor([1.0, 2.0, 3.0, 4.0])
     assert explained_variance(torch.tensor([1.0, 2.0, 3.0, 5.0]), returns) == pytest.approx(0.85)
@@ -264,10 +239,9 @@ def test_an_update_ends_beyond_one_and_a_half_times_target_kl(log_ratio: float) 
     assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.51).n_updates == 0
 
 
-@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
-def test_only_steps_that_moved_the_parameters_are_counted(compile: bool) -> None:
+def test_only_steps_that_moved_the_parameters_are_counted() -> None:
     settings = {"n_steps": N_STEPS, "n_minibatches": 1, "n_epochs": 6, "learning_rate": 0.05}
-    model = PPO2(POLICY, logged_env(), seed=1, compile=compile, target_kl=1e-5, **settings)
+    model = PPO2(POLICY, logged_env(), seed=1, compile=False, target_kl=1e-5, **settings)
     for n_updates in (1, 2, 3):
         model.learn(N_STEPS * N_ENVS, reset_num_timesteps=False)
         assert model.n_updates == model.program.state["policy.count"] == n_updates
@@ -376,14 +350,12 @@ OPTIMIZERS: dict[str, tuple[dict[str, Any], Callable[[list[Tensor]], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("actions", ACTIONS, ids=str)
 @pytest.mark.parametrize(
-    "hyperparameters",
+    ("optimizer", "actions", "hyperparameters"),
     [
-        {},
-        {"normalize_advantage": True, "max_grad_norm": None},
-        {"ent_coef": 0.3, "learning_rate": "lin_0.03"},
+        *(("tensorflow", space, {}) for space in ACTIONS),
+        ("pytorch", ACTIONS[0], {"normalize_advantage": True, "max_grad_norm": None}),
+        ("adam", ACTIONS[3], {"ent_coef": 0.3, "learning_rate": "lin_0.03"}),
     ],
     ids=str,
 )
@@ -405,7 +377,6 @@ def test_a2c_updates_as_written_out(
     assert_same_parameters(model.policy, model.reference, model.start)
 
 
-PICTURE = spaces.Dict({"picture": spaces.Box(0, 255, (36, 36, 3), np.uint8)})
 VECTORS = spaces.Dict({"one": spaces.Box(-1.0, 1.0, (3,), np.float32)})
 
 
@@ -435,11 +406,3 @@ def test_what_would_do_nothing_is_refused(algorithm: Any, options: dict[str, Any
     given = {"observation_space": VECTORS["one"], "action_space": spaces.Discrete(2), **options}
     with pytest.raises(ZooError, match=message):
         algorithm(compile=False, **given)
-
-
-def test_what_does_something_is_not_refused() -> None:
-    spaces_of = {"observation_space": PICTURE, "action_space": spaces.Discrete(2), "compile": False}
-    assert PPO(batch_size=None, n_minibatches=8, **spaces_of).config.n_minibatches == 8
-    assert PPO2(batch_size=64, n_minibatches=4, **spaces_of).config.batch_size == 64
-    assert A2C(rms_prop_decay=0.5, policy={"features_dim": 64}, **spaces_of).policy.encoder.features_dim == 64
-    A2C(use_rms_prop=False, rms_prop_tensorflow=False, **spaces_of)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo.algorithms.policy_choice import policy_config, tell_of_unread_images
+from zoo.algorithms.arguments import policy_config, tell_of_unread_images
 from zoo.errors import ZooError, ZooWarning
 
 IMAGES = spaces.Box(0, 255, (36, 36, 3), np.uint8)

@@ -110,8 +110,7 @@ def written_out(model: Any, batch: dict[str, Tensor]) -> tuple[list[list[float]]
 
 
 @pytest.mark.parametrize("extra", [(), *[(name,) for name in EXTRAS], tuple(EXTRAS)], ids=str)
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize(("double", "dueling"), [(False, True), (True, False)])
 @pytest.mark.parametrize("algorithm", [DQN, QRDQN])
 def test_step_against_loops(algorithm: Any, double: bool, dueling: bool, extra: tuple[str, ...]) -> None:
     model = make(algorithm, double=double, dueling=dueling)
@@ -139,8 +138,5 @@ def test_double_and_masks_change_these_targets(algorithm: Any) -> None:
     batch = made_by_hand(plain)
     masked = {**batch, "next_action_masks": EXTRAS["next_action_masks"]}
     ours = plain.targets(plain.program.state, batch)
-    for other in (
-        double.targets(double.program.state, batch),
-        plain.targets(plain.program.state, masked),
-    ):
+    for other in (double.targets(double.program.state, batch), plain.targets(plain.program.state, masked)):
         assert (ours != other).reshape(BATCH, -1).any(-1).sum() >= 3

@@ -10,7 +10,7 @@ from q_learning_peers import BATCH, ROUNDING, batches, difference, ours_of, peer
 from torch import Tensor
 
 from zoo import QRDQN
-from zoo.algorithms.quantile_loss import quantile_huber
+from zoo.algorithms.qrdqn import quantile_huber
 
 sb3_contrib = pytest.importorskip("sb3_contrib")
 
@@ -82,13 +82,7 @@ class UsualEpsilon(QRDQN):
 
 @pytest.mark.parametrize(
     "mistaken",
-    [
-        PlacesOfTargets,
-        MeanOverQuantiles,
-        QuantilesOfAllActions,
-        DecidedByTheOnlineNetwork,
-        UsualEpsilon,
-    ],
+    [PlacesOfTargets, MeanOverQuantiles, QuantilesOfAllActions, DecidedByTheOnlineNetwork, UsualEpsilon],
 )
 def test_the_comparison_notices(mistaken: Any) -> None:
     assert compared(torch.float64, mistaken) > 1e4 * ROUNDING[torch.float64]

@@ -12,7 +12,7 @@ from logged_envs import KINDS, logged_vector_env
 
 from zoo import ACER, evaluate_policy, make_vec_env
 from zoo.envs.toys import Masked
-from zoo.memory.sequence_memory import NOWHERE
+from zoo.memory.sequence import NOWHERE
 
 
 def gru(policy: str = "ActionValue", **fields: Any) -> dict[str, Any]:
@@ -48,8 +48,7 @@ def assert_windows_lead_on(model: ACER, n: int = 6) -> int:
     return n_cut_short
 
 
-@pytest.mark.parametrize("share_encoder", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "share_encoder"), [*((kind, True) for kind in KINDS), ("own", False)])
 def test_windows_give_the_outputs_of_stepping_one_by_one(kind: str, share_encoder: bool) -> None:
     """Also where episodes end in them, are cut short, or reset in a step of their own."""
     vector_env, _ = logged_vector_env(kind)

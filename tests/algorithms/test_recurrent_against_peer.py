@@ -23,10 +23,7 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     "choice": spaces.Discrete(3),
     "numbers": spaces.Box(-2.0, 2.0, (2,), np.float32),
 }
-THEIRS = {
-    "separate": {},
-    "detached": {"enable_critic_lstm": False, "shared_lstm": True},
-}
+THEIRS = {"separate": {}, "detached": {"enable_critic_lstm": False, "shared_lstm": True}}
 SETTINGS: dict[str, Any] = {"learning_rate": RATE, "n_steps": N_STEPS, "n_epochs": 2, "ent_coef": 0.125}
 
 Rollout = dict[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,11 @@ import torch
 from logged_envs import KINDS, Logged, Transition, logged_vector_env
 
 from zoo import A2C, PPO2, make_vec_env
-from zoo.algorithms.batch_means import batch_mean
-from zoo.algorithms.on_policy import OnPolicyAlgorithm, explained_variance, standardized
-from zoo.algorithms.sequences import chunk_length
+from zoo.algorithms.on_policy import OnPolicyAlgorithm
 from zoo.errors import ZooError
-from zoo.memory.columns import transform
 
 N_STEPS, N_ENVS, CHUNK = 12, 3, 4
 GAMMA, GAE_LAMBDA = 0.9, 0.7
-CORES = pytest.mark.parametrize("core", ["Integrating", "Gru"])
-SHARING = pytest.mark.parametrize("share_encoder", [True, False])
 ALGORITHMS = pytest.mark.parametrize("algorithm", [A2C, PPO2])
 
 
@@ -84,9 +78,9 @@ def slow_advantages(
     return advantages[::-1], values[::-1]
 
 
-@ALGORITHMS
-@SHARING
-@CORES
+@pytest.mark.parametrize(
+    ("algorithm", "share_encoder", "core"), [(A2C, True, "Integrating"), (PPO2, False, "Gru")]
+)
 def test_a_rollout_is_cut_into_sequences_with_the_state_before_each(
     algorithm: Any, share_encoder: bool, core: str
 ) -> None:
@@ -113,9 +107,10 @@ def test_a_rollout_is_cut_into_sequences_with_the_state_before_each(
             assert rollout["episode_starts"][row].tolist() == [s.terminated or s.truncated for s in before]
 
 
-@ALGORITHMS
-@SHARING
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("algorithm", "share_encoder", "kind"),
+    [*((PPO2, True, kind) for kind in KINDS), (A2C, False, "NEXT_STEP")],
+)
 def test_values_and_advantages_remember_since_the_episode_began(
     algorithm: Any, share_encoder: bool, kind: str
 ) -> None:
@@ -136,27 +131,6 @@ def test_values_and_advantages_remember_since_the_episode_began(
         np.testing.assert_array_equal(
             model.memory.as_steps(rollout["weights"].numpy()), model.memory.valid.astype(np.float32)
         )
-
-
-@SHARING
-def test_before_anything_is_learned_all_ratios_are_one(share_encoder: bool) -> None:
-    model, _, _ = collected(policy=policy("Gru", share_encoder))
-    rollout = model.finished_rollout()
-    for rows in model.memory.minibatch_rows(model.rng, 2, 3, 3):
-        batch = transform(lambda column, rows=rows: column[rows], rollout)
-        parameters, values, _ = model.policy(batch, batch["states"])
-        log_prob = model.policy.head.log_prob(parameters, batch["actions"])
-        torch.testing.assert_close(log_prob, batch["log_prob"])
-        torch.testing.assert_close(values, batch["values"])
-
-
-def test_long_sequences_are_judged_in_pieces() -> None:
-    model, _, _ = collected()
-    whole = model.finished_rollout()
-    model._rows_at_once = 2
-    in_pieces = model.finished_rollout()
-    for name in ("values", "log_prob", "advantages"):
-        torch.testing.assert_close(in_pieces[name], whole[name], rtol=1e-4, atol=1e-5)
 
 
 @ALGORITHMS
@@ -180,32 +154,6 @@ def test_steps_that_merely_reset_teach_nothing(algorithm: Any) -> None:
     for name, expected in nothing.items():
         np.testing.assert_allclose(resets[name], expected, rtol=1e-6, atol=1e-7)
     assert any(np.abs(real[name] - nothing[name]).max() > 1e-4 for name in nothing)
-
-
-def test_means_over_a_batch_are_those_of_the_steps_that_count() -> None:
-    generator = torch.Generator().manual_seed(0)
-    column = torch.randn(5, 4, generator=generator, dtype=torch.float64)
-    valid = torch.rand(5, 4, generator=generator) < 0.7
-    batch = {"weights": valid.double()}
-    real = column[valid]
-    torch.testing.assert_close(batch_mean(column, batch), real.mean())
-    torch.testing.assert_close(standardized(column, batch)[valid], (real - real.mean()) / (real.std() + 1e-8))
-    torch.testing.assert_close(batch_mean(column, {}), column.mean())
-    everything = {"weights": torch.ones(5, 4, dtype=torch.float64)}
-    torch.testing.assert_close(standardized(column, everything), standardized(column, {}))
-    alone = {"weights": torch.tensor([0.0, 1.0])}
-    assert standardized(torch.tensor([5.0, 3.0]), alone)[1] == 0
-    found = explained_variance(column, column**2, batch["weights"])
-    assert found == pytest.approx(explained_variance(real, real**2))
-    assert found != pytest.approx(explained_variance(column, column**2))
-
-
-@pytest.mark.parametrize(
-    ("n_steps", "asked", "expected"),
-    [(128, None, 32), (5, None, 5), (33, None, 11), (40, None, 20), (24, 8, 8), (24, 24, 24), (37, 37, 37)],
-)
-def test_length_of_sequences(n_steps: int, asked: int | None, expected: int) -> None:
-    assert chunk_length(n_steps, asked) == expected
 
 
 @pytest.mark.parametrize(
@@ -232,16 +180,6 @@ def test_sequences_that_do_not_fit_are_refused(options: dict[str, Any], message:
         PPO2(**{"policy": policy(), "env": vector_env, "compile": False, **options})
 
 
-def test_minibatches_are_of_whole_sequences() -> None:
-    model = PPO2(
-        policy(), logged_vector_env("own")[0], compile=False, n_steps=24, chunk_length=4, batch_size=16
-    )
-    assert model._minibatches() == (5, 4)  # of 18 sequences
-    assert model._batch_size() == 16
-    model.config.batch_size = None
-    assert model._minibatches() == (4, 5)
-
-
 def test_other_environments_begin_without_memories() -> None:
     model, _, _ = collected()
     assert model.recurrent.array is not None
@@ -252,17 +190,3 @@ def test_other_environments_begin_without_memories() -> None:
     assert len(model.recurrent.array) == 5
     actions, state = model.predict(np.zeros((2, 3), np.float32))
     assert (len(actions), len(state)) == (2, 2)
-
-
-@ALGORITHMS
-def test_a_restored_run_remembers(algorithm: Any) -> None:
-    options: dict[str, Any] = {"n_steps": 8, "chunk_length": 4, "learning_rate": 0.01}
-    options |= {"compile": False, "n_envs": 2}
-    straight = algorithm(policy(), "CartPole-v1", seed=1, **options).learn(64)
-    resumed = algorithm(policy(), "CartPole-v1", seed=2, **options)
-    resumed.load_state(copy.deepcopy(straight.state()))
-    for model in (straight, resumed):
-        model.learn(64, reset_num_timesteps=False)
-    for name, expected in straight.get_parameters().items():
-        assert np.array_equal(resumed.get_parameters()[name], expected)
-    np.testing.assert_array_equal(resumed.recurrent.array, straight.recurrent.array)

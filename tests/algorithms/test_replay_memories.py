@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import zoo
-from zoo import DQN, PPO2, SAC
+from zoo import DQN, PPO2
 from zoo.errors import ZooError
-from zoo.memory.config import MemoryConfig, PrioritizedConfig
-from zoo.memory.sampling import Drawn
+from zoo.memory.rings import Drawn
 
 SMALL = {"net_arch": [8]}
 PRIORITIZED = {"prioritized": {"alpha": 0.5, "epsilon": 0.01}}
@@ -57,20 +54,6 @@ def test_targets_discount_the_next_value_by_the_steps_that_were_summed_up(n_step
     torch.testing.assert_close(targets, batch["rewards"] + 0.9**n * (1 - batch["terminated"]) * best)
 
 
-@pytest.mark.parametrize("algorithm", [DQN, SAC])
-def test_importance_weights_reach_the_losses(algorithm: Any) -> None:
-    env = "CartPole-v1" if algorithm is DQN else "Pendulum-v1"
-    settings = {"learning_starts": 20, "batch_size": 8, "train_freq": 4, "learning_rate": 0.01}
-
-    def after(beta: float) -> dict[str, np.ndarray]:
-        memory = {"prioritized": {"alpha": 1.0, "beta": beta}}
-        model = algorithm(SMALL, env, seed=0, compile=False, threads=1, memory=memory, **settings)
-        return model.learn(80).get_parameters()
-
-    plain, weighted = after(0.0), after(1.0)
-    assert any((plain[name] != weighted[name]).any() for name in plain)
-
-
 def test_progress_of_training_reaches_the_sampler() -> None:
     model = dqn(memory=PRIORITIZED)
     seen: list[float] = []
@@ -85,35 +68,6 @@ def test_progress_of_training_reaches_the_sampler() -> None:
     assert seen == sorted(seen)
     assert seen[0] == pytest.approx(0.4 + 0.6 * 40 / 400, abs=0.02)
     assert seen[-1] == pytest.approx(1.0, abs=0.02)
-
-
-def test_an_agent_keeps_its_memorys_config(tmp_path: Path) -> None:
-    model = dqn(memory={"n_step": 2, **PRIORITIZED}).learn(60)
-    loaded = zoo.load(model.save(tmp_path / "agent"), env="CartPole-v1")
-    expected = MemoryConfig(n_step=2, prioritized=PrioritizedConfig(alpha=0.5, epsilon=0.01))
-    assert loaded.memory_config == expected
-    assert "alpha: 0.5" in (tmp_path / "agent" / "README.md").read_text()
-    loaded.learn(60)
-    other = zoo.load(tmp_path / "agent", env="CartPole-v1", memory={"n_step": 4})
-    assert other.memory_config == MemoryConfig(n_step=4)
-    assert other.memory.n_step == 4
-
-
-def test_an_agent_from_before_there_were_memories_to_choose_has_the_usual_one(tmp_path: Path) -> None:
-    config = dqn().save(tmp_path / "agent") / "config.yaml"
-    text = config.read_text()
-    start = text.index("memory:")
-    config.write_text(text[:start] + text[text.index("env:", start) :])
-    assert zoo.load(tmp_path / "agent").memory_config == MemoryConfig()
-
-
-def test_damaged_memory_in_an_agent_is_told(tmp_path: Path) -> None:
-    config = dqn().save(tmp_path / "agent") / "config.yaml"
-    text = config.read_text()
-    start = text.index("memory:")
-    config.write_text(text[:start] + "memory: 3\n" + text[text.index("env:", start) :])
-    with pytest.raises(ZooError, match=r"is damaged: config\.yaml: `memory` is not a mapping"):
-        zoo.load(tmp_path / "agent")
 
 
 def test_memories_that_do_not_fit_are_refused() -> None:

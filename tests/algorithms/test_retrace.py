@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from zoo.algorithms.acer_terms import Returns
-from zoo.algorithms.retrace import retrace
+from zoo.algorithms.acer import Returns, retrace
 
 each_example = settings(deadline=None, derandomize=True, max_examples=80)
 Array = np.ndarray

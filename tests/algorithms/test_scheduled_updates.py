@@ -7,22 +7,17 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from zoo import A2C, ACER, DDPG, DQN, PPO1, PPO2, QRDQN, SAC, TD3, TQC, TRPO
+from zoo import ACER, DDPG, DQN, PPO2, SAC, TRPO
 
 OFF_POLICY = {"train_freq": 64, "gradient_steps": -1, "learning_starts": 0, "batch_size": 8}
 
 RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "ppo2": (PPO2, "CartPole-v1", {"n_steps": 32, "n_epochs": 1}),
-    "a2c": (A2C, "CartPole-v1", {"n_steps": 32}),
     "acer": (ACER, "CartPole-v1", {"n_steps": 32}),
-    "ppo1": (PPO1, "CartPole-v1", {"n_steps": 32, "n_epochs": 1}),
     "trpo": (TRPO, "CartPole-v1", {"n_steps": 32, "batch_size": 64, "n_critic_updates": 1}),
     "dqn": (DQN, "CartPole-v1", OFF_POLICY),
     "ddpg": (DDPG, "Pendulum-v1", OFF_POLICY),
-    "qrdqn": (QRDQN, "CartPole-v1", OFF_POLICY),
     "sac": (SAC, "Pendulum-v1", OFF_POLICY),
-    "td3": (TD3, "Pendulum-v1", OFF_POLICY),
-    "tqc": (TQC, "Pendulum-v1", OFF_POLICY),
 }
 
 

@@ -142,11 +142,7 @@ NAMES = {
         **layer("head.mean", "action_net"),
         "head.log_std": "log_std",
     },
-    "Actor": {
-        **layers("trunk", "latent_pi", 0, 2),
-        **layer("head.mean", "mu.0"),
-        "head.log_std": "log_std",
-    },
+    "Actor": {**layers("trunk", "latent_pi", 0, 2), **layer("head.mean", "mu.0"), "head.log_std": "log_std"},
 }
 
 

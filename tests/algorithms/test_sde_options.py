@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo.algorithms.sde_options import check_sde_options
+from zoo.algorithms.arguments import check_sde_options
 from zoo.errors import ZooError
 from zoo.policies.config import PolicyConfig
 

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 
 from zoo import TQC
 from zoo.errors import ZooError
-from zoo.policies.exploration import StateDependentExploration
 
 
 def make(**hyperparameters: Any) -> TQC:
@@ -26,13 +25,6 @@ def test_targets_are_the_lowest_of_all_critics_quantiles() -> None:
     for row in range(6):
         pooled = sorted(float(value) for critic in values for value in critic[row])
         np.testing.assert_allclose(kept[row], np.array(pooled[:9]) - surprise[row].item(), rtol=1e-5)
-
-
-def test_the_order_of_critics_does_not_matter() -> None:
-    model = make(n_critics=3, n_quantiles=4, top_quantiles_to_drop_per_net=2)
-    values, surprise = torch.randn(3, 6, 4), torch.randn(6)
-    one, other = (model._soft_values(each, surprise).sort().values for each in (values, values[[2, 0, 1]]))
-    assert torch.equal(one, other)
 
 
 def test_targets_are_discounted_from_the_next_state_and_end_with_the_episode() -> None:
@@ -68,44 +60,8 @@ def test_one_quantile_and_none_dropped_is_the_huber_loss_of_the_means() -> None:
         torch.testing.assert_close(errors[row], torch.stack(means).mean())
 
 
-def test_the_actor_is_judged_by_all_quantiles() -> None:
-    values = torch.randn(2, 5, 4)
-    judged = make(n_quantiles=4)._actor_values(values)
-    torch.testing.assert_close(judged, torch.stack([values[:, row].mean() for row in range(5)]))
-
-
 @pytest.mark.parametrize("dropped", [4, 5])
 def test_dropping_all_quantiles_is_refused(dropped: int) -> None:
     message = rf"`algo\.top_quantiles_to_drop_per_net={dropped}` leaves nothing of `algo\.n_quantiles=4`"
     with pytest.raises(ZooError, match=f"{message}; expected at most 3"):
         make(n_quantiles=4, top_quantiles_to_drop_per_net=dropped)
-
-
-def test_td_errors_come_for_every_sample() -> None:
-    model = make(n_quantiles=5)
-    model._progress_before = 0.0
-    shape = (2, 8)
-    rows = {
-        "observations": torch.randn(*shape, 3),
-        "actions": torch.randn(*shape, 1).tanh(),
-        "rewards": torch.randn(shape),
-        "terminated": torch.zeros(shape),
-        "next_observations": torch.randn(*shape, 3),
-    }
-    assert not model._learn_from(rows, 2)
-    outputs = model._learn_from({**rows, "weights": torch.ones(shape)}, 2)
-    assert outputs["td_errors"].shape == shape
-    assert (outputs["td_errors"] > 0).all()
-
-
-def test_an_error_is_how_far_the_means_of_critics_are_off_on_average() -> None:
-    values = torch.tensor([[[0.0, 2.0]], [[4.0, 8.0]]])
-    _, errors = make(n_quantiles=3)._losses_and_errors(values, torch.tensor([[1.0, 3.0, 5.0]]))
-    assert errors.tolist() == [2.5]
-
-
-def test_state_dependent_exploration_is_inherited() -> None:
-    model = make(n_quantiles=5, use_sde=True, train_freq=8, gradient_steps=8).learn(40)
-    assert isinstance(model.exploration, StateDependentExploration)
-    assert model.policy.critics.critics[0].output_size == 5
-    assert model.n_updates == 40

@@ -12,7 +12,7 @@ from peer_updates import RATE, SETTINGS, Nowhere, largest_distance_after, ours, 
 from torch import Tensor, nn
 
 from zoo import TQC
-from zoo.algorithms.quantile_loss import quantile_huber
+from zoo.algorithms.qrdqn import quantile_huber
 
 CALLS = (1, 3, 2, 4)
 EXACT = {torch.float32: 1e-4, torch.float64: 1e-10}

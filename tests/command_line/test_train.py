@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from zoo.cli import status_of
-from zoo.memory import limit
+from zoo.memory import replay
 
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
@@ -141,7 +141,7 @@ def test_agent_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) 
 def test_memory_that_does_not_fit_is_refused_with_the_size_that_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(limit, "free_bytes", lambda: 10_000_000)
+    monkeypatch.setattr(replay, "free_bytes", lambda: 10_000_000)
     dqn = ["train", "algo=dqn", "env=CartPole-v1", "n_timesteps=100", "tuned=none", "progress_bar=false"]
     dqn.append("algo.learning_starts=50")
     assert status_of([*dqn, "algo.buffer_size=1e9"]) == 2

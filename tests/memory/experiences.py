@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from zoo.envs.adapter import Step
-from zoo.memory.columns import transform
-from zoo.memory.experience import Experience
+from zoo.memory.arrays import Experience, transform
 
 Array = np.ndarray
 

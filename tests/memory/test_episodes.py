@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zoo.memory.episodes import UNDER_WAY, Episodes
-
-Array = np.ndarray
+from zoo.memory.rings import UNDER_WAY, Episodes
 
 
 def counted_slowly(ended: list[bool]) -> tuple[list[int], list[int]]:

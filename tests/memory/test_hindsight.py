@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from experiences import experience
 
-from zoo.errors import ZooError
-from zoo.memory.columns import ColumnSpec
+from zoo.memory.arrays import ColumnSpec
 from zoo.memory.config import GOAL_STRATEGIES
-from zoo.memory.hindsight import Hindsight, _own_steps
-from zoo.memory.n_step import Windows
+from zoo.memory.hindsight import Hindsight
 from zoo.memory.replay import ReplayMemory
-from zoo.memory.sampling import Drawn, Rings, UniformSampler
+from zoo.memory.rings import Drawn, Rings, UniformSampler
 
 Array = np.ndarray
 
@@ -110,12 +108,7 @@ class World:
         columns = {"observations": self._shown(self.now), "actions": actions}
         self.memory.add(
             experience(
-                columns,
-                self._shown(following),
-                rewards,
-                terminated,
-                ended,
-                valid if self.next_step else None,
+                columns, self._shown(following), rewards, terminated, ended, valid if self.next_step else None
             )
         )
         for env in np.flatnonzero(valid):
@@ -281,19 +274,6 @@ def test_rows_of_a_single_batch_are_chosen_equally_often(n_choosable: int) -> No
     assert abs(chi_square - n_choosable) < 5 * np.sqrt(2 * n_choosable)
 
 
-def test_transitions_come_as_often_as_they_are_drawn_with_whichever_goal() -> None:
-    world = make_world(seed=3)
-    for _ in range(40):
-        world.step()
-    world.step()
-    drawn: Counter[Any] = Counter()
-    for _ in range(30):
-        drawn.update(world.memory.sample(world.rng, (20, 64))["actions"].reshape(-1).tolist())
-    n = len(world.memory)
-    numbers = [step.number for episode in world.kept() for step in episode.steps]
-    assert_as_likely(drawn, dict.fromkeys(numbers, 30 * 20 * 64 / n))
-
-
 @pytest.mark.parametrize("strategy", GOAL_STRATEGIES)
 @pytest.mark.parametrize("n_step", [1, 2, 3])
 @pytest.mark.parametrize("ends", [False, True])
@@ -331,15 +311,6 @@ def test_rewards_and_ends_are_those_under_the_goal(
         if not terminated:
             assert batch["next_observations"]["achieved_goal"][index][0] == window[-1].achieved
     assert bool(n_ended_early) == (ends and n_step > 1 and strategy != "final") or strategy == "random"
-
-
-def test_rewards_of_all_batches_are_asked_for_in_one_call() -> None:
-    world = make_world(n_step=3)
-    for _ in range(30):
-        world.step()
-    world.memory.sample(world.rng, (50, 64))
-    assert isinstance(world.memory.relabelling, Hindsight)
-    assert world.memory.relabelling.outcomes.n_calls == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -418,19 +389,3 @@ def test_priorities_are_told_of_errors_under_the_goals_that_were_sought_alone() 
     world.memory.learned(np.ones((3, 10)))
     assert sampler.rows.tolist() == np.flatnonzero(sampled_goals(batch) < 0).tolist()
     assert 0 < len(sampler.rows) < 30
-
-
-def test_unknown_strategy_is_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        ZooError, match=r"unknown goal strategy 'futur'; did you mean 'future'\? \(known: fut"
-    ):
-        Hindsight(Asked(), "futur")
-
-
-@pytest.mark.parametrize("n_step", [1, 2, 3])
-def test_nothing_is_asked_about_steps_behind_the_end_of_a_window(n_step: int) -> None:
-    places = np.arange(4, 4 + n_step) + np.zeros((3, 1), np.int64)
-    lengths = np.minimum([1, 2, 3], n_step)
-    windows = Windows(np.zeros(3, np.int64), places, lengths, 3 + lengths)
-    expected = np.array([[4, 4, 4], [4, 5, 5], [4, 5, 6]])[:, :n_step]
-    assert _own_steps(windows).tolist() == expected.tolist()

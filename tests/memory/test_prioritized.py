@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.files.tensors import join, split
-from zoo.memory.columns import ColumnSpec
+from zoo.memory import prioritized
+from zoo.memory.arrays import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
-from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
-from zoo.memory.replay import ReplayMemory
-from zoo.memory.replay_sizes import ring_length
-from zoo.memory.sampling import Rings
+from zoo.memory.prioritized import BYTES_EACH, FAN_OUT, PrioritizedSampler, SumTree
+from zoo.memory.replay import ReplayMemory, ring_length
+from zoo.memory.rings import Rings
 
 Array = np.ndarray
 
@@ -150,15 +151,6 @@ def test_new_transitions_have_the_largest_priority_that_there_ever_was() -> None
     assert (drawn == 5).mean() == pytest.approx(8 / (8 + 5 * 0.5), abs=0.02)
 
 
-def test_of_several_errors_of_one_transition_the_last_counts() -> None:
-    memory = memory_of(2, 1)
-    world = Numbered(memory)
-    world.add()
-    memory.sample(np.random.default_rng(0), (2, 3))
-    memory.learned(np.array([[5.0, 9.0, 7.0], [4.0, 2.0, 3.0]]))
-    assert memory.sampler.tree.numbers[0] == pytest.approx(3.0)  # type: ignore[attr-defined]
-
-
 def test_errors_that_are_not_finite_leave_the_priorities_as_they_were() -> None:
     memory = memory_of(2, 1)
     Numbered(memory).add()
@@ -169,18 +161,6 @@ def test_errors_that_are_not_finite_leave_the_priorities_as_they_were() -> None:
         memory.learned(np.array(errors))
         np.testing.assert_equal(memory.sampler.state(), before)
     assert memory.sample(np.random.default_rng(0), (5,))["actions"].tolist() == [0] * 5
-
-
-def test_where_all_that_was_drawn_is_left_out_priorities_stay_as_they_were() -> None:
-    memory = memory_of(2, 1)
-    Numbered(memory).add()
-    memory.sample(np.random.default_rng(0), (2,))
-    memory.learned(np.array([3.0, 3.0]))
-    before = copy.deepcopy(memory.sampler.state())
-    sampler = memory.sampler
-    assert isinstance(sampler, PrioritizedSampler)
-    sampler.learned(np.array([9.0, 9.0]), np.zeros(0, np.int64))
-    np.testing.assert_equal(sampler.state(), before)
 
 
 worlds = st.tuples(
@@ -257,38 +237,6 @@ def test_priorities_take_the_bytes_that_are_told_beforehand() -> None:
     assert allocated == pytest.approx(200_000 * BYTES_EACH, rel=0.03)
 
 
-def test_priorities_of_a_memory_that_is_full_are_taken_over() -> None:
-    full, fresh = (PrioritizedSampler(PLAIN, 24, 2) for _ in range(2))
-    for position in range(24):
-        full.added(np.full(2, position), np.arange(2))
-    priorities = full.state()["priorities"]
-    assert len(priorities) == len(full.tree.numbers) == 48
-    fresh.load_state(full.state(), Rings(np.zeros(2, np.int64), np.full(2, 24), 24))
-    np.testing.assert_array_equal(fresh.state()["priorities"], priorities)
-
-
-def test_priorities_of_a_larger_memory_are_refused() -> None:
-    memory = memory_of(8, 2)
-    Numbered(memory).add()
-    before = copy.deepcopy(memory.sampler.state())
-    more = {**before, "priorities": np.eye(1, 17, 16)[0]}
-    with pytest.raises(ValueError, match="its priorities are not those of this memory"):
-        memory.sampler.load_state(more, Rings(memory.heads, memory.sizes, memory.length))
-    np.testing.assert_equal(memory.sampler.state(), before)
-
-
-def test_what_stands_at_a_head_and_is_not_given_up_yet_goes_along() -> None:
-    memory = memory_of(8, 2, once=True)
-    numbered = Numbered(memory)
-    for _ in range(11):
-        numbered.add()
-    state = copy.deepcopy(memory.state())
-    at_heads = memory.heads * 2 + np.arange(2)
-    assert (state["sampler"]["priorities"][at_heads] > 0).all()
-    memory.load_state(state)
-    np.testing.assert_equal(memory.state()["sampler"], state["sampler"])
-
-
 def test_new_transitions_have_priority_1_until_an_error_is_larger() -> None:
     sampler, env = PrioritizedSampler(PrioritizedConfig(alpha=0.5, epsilon=0.0), 4, 1), np.zeros(1, np.int64)
     for n_added, errors in ((1, [0.25]), (2, [0.25, 4.0])):
@@ -297,3 +245,97 @@ def test_new_transitions_have_priority_1_until_an_error_is_larger() -> None:
         sampler.learned(np.array(errors))
         sampler.added(np.array([n_added]), env)
         assert sampler.state()["priorities"].tolist() == [0.5, 1.0] if n_added == 1 else [0.5, 2.0, 2.0]
+
+
+Array = np.ndarray
+
+each_example = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def tree_of(size: int, widest_top: int) -> SumTree:
+    """Return a tree that has more levels the narrower its top is."""
+    with mock.patch.object(prioritized, "WIDEST_TOP", widest_top):
+        return SumTree(size)
+
+
+def slow_place(numbers: list[int], target: float) -> int:
+    """Return the place in which the sum of the numbers passes the target."""
+    total = 0
+    for place, number in enumerate(numbers):
+        total += number
+        if target < total:
+            return place
+    raise AssertionError
+
+
+@given(
+    size=st.integers(1, 900),
+    widest_top=st.sampled_from([FAN_OUT, 40, 4096]),
+    seed=st.integers(0, 999),
+    changes=st.lists(st.integers(1, 300), min_size=1, max_size=6),
+)
+@each_example
+def test_tree_agrees_with_adding_up_whole_numbers(
+    size: int, widest_top: int, seed: int, changes: list[int]
+) -> None:
+    rng = np.random.default_rng(seed)
+    tree, numbers = tree_of(size, widest_top), [0] * size
+    for n in changes:
+        places, new = rng.integers(0, size, n), rng.integers(0, 4, n)
+        tree.set(places, new.astype(float))
+        for place, number in zip(places.tolist(), new.tolist(), strict=True):
+            numbers[place] = number
+        total = sum(numbers)
+        if not total:
+            assert tree.smallest == np.inf
+            continue
+        assert tree.smallest == min(number for number in numbers if number)
+        targets = np.arange(total) + 0.5
+        found, found_numbers = tree._at(targets / total)
+        assert found.tolist() == [slow_place(numbers, target) for target in targets]
+        assert found_numbers.tolist() == [numbers[place] for place in found]
+
+
+@pytest.mark.parametrize("widest_top", [FAN_OUT, 4096])
+def test_what_is_0_is_never_drawn_however_badly_sums_round(widest_top: int) -> None:
+    rng = np.random.default_rng(0)
+    tree = tree_of(2000, widest_top)
+    numbers = 10.0 ** rng.uniform(-12, 12, 2000) * (rng.random(2000) < 0.3)
+    tree.set(np.arange(2000), numbers)
+    drawn, drawn_numbers = tree.draw(lambda: rng.random(100_000))
+    assert (numbers[drawn] > 0).all()
+    np.testing.assert_allclose(drawn_numbers, numbers[drawn], rtol=1e-3)
+
+
+def test_where_rounding_leads_to_a_0_it_is_drawn_again() -> None:
+    """Shares at the borders of groups, where what is left for the next level may round out of it."""
+    n_astray = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        tree = tree_of(2000, FAN_OUT)
+        tree.set(np.arange(2000), 10.0 ** rng.uniform(-3, 3, 2000) * (rng.random(2000) < 0.3))
+        ends = tree.numbers.cumsum()
+        borders = np.unique(ends[FAN_OUT - 1 :: FAN_OUT] / ends[-1])
+        shares = np.clip(np.concatenate([borders, np.nextafter(borders, 0)]), 0, np.nextafter(1.0, 0))
+        astray = shares[tree._at(shares)[1] == 0]
+        n_astray += len(astray)
+        waiting = [np.full(len(shares), 0.5), shares]
+        places, numbers = tree.draw(waiting.pop)
+        assert (tree.numbers[places] > 0).all()
+        assert numbers.all()
+    assert n_astray
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        tree_of(1000, FAN_OUT).draw(lambda: np.zeros(1))
+
+
+def test_the_same_numbers_give_the_same_tree_whatever_was_there_before() -> None:
+    rng = np.random.default_rng(0)
+    changed, fresh = tree_of(3000, FAN_OUT), tree_of(3000, FAN_OUT)
+    for _ in range(50):
+        changed.set(rng.integers(0, 3000, 200), rng.random(200))
+    fresh.set(np.arange(3000), changed.numbers[:3000].copy())
+    for ours, theirs in zip(changed._sums + changed._ends, fresh._sums + fresh._ends, strict=True):
+        assert ours.tobytes() == theirs.tobytes()

@@ -12,14 +12,15 @@ from experiences import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoo import DQN
+from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.files.tensors import join, split
-from zoo.memory import segments
-from zoo.memory.columns import ColumnSpec
-from zoo.memory.experience import Experience
-from zoo.memory.replay import ReplayMemory
-from zoo.memory.replay_sizes import replay_bytes, ring_length
-from zoo.memory.sampling import Drawn, Rings, UniformSampler
+from zoo.memory import replay, rings
+from zoo.memory.arrays import ColumnSpec, Experience
+from zoo.memory.replay import ReplayMemory, Storing, replay_bytes, ring_length
+from zoo.memory.rings import Drawn, FinalObservations, Rings, UniformSampler
+from zoo.training.checkpoint import read_checkpoint, restore, write_checkpoint
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
 Array = np.ndarray
@@ -242,43 +243,6 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
     assert chi_square < n_stored + 5 * (2 * n_stored) ** 0.5
 
 
-def test_truncated_and_terminated_ends_differ_in_terminated_alone() -> None:
-    memory = ReplayMemory(10, 2, PLAIN)
-    numbers = np.array([1, 2])
-    memory.add(
-        experience(
-            {"observations": shown(numbers, False), "actions": numbers},
-            shown(numbers + 10, False),
-            np.zeros(2, np.float32),
-            np.array([True, False]),
-            np.array([True, True]),
-        )
-    )
-    batch = memory.sample(np.random.default_rng(0), (50,))
-    assert batch["terminated"].dtype == np.float32
-    assert (batch["terminated"] == (batch["actions"] == 1)).all()
-    assert (number(batch["next_observations"]) == batch["actions"] + 10).all()
-
-
-def test_only_final_are_kept_beside_the_ring_and_as_copies() -> None:
-    memory = ReplayMemory(20, 4, DICT, optimize_memory_usage=True)
-    numbers = np.arange(4)
-    following = shown(numbers + 4, True)
-    memory.add(
-        experience(
-            {"observations": shown(numbers, True), "actions": numbers},
-            following,
-            np.zeros(4, np.float32),
-            numbers == 1,
-            numbers == 1,
-        )
-    )
-    assert memory._final is not None
-    assert memory._final.places.tolist() == [1]
-    assert number(memory._final.at(np.array([1]), "observations")).tolist() == [5]
-    assert all(len(part) == 1 for part in memory._final.columns["observations"].values())
-
-
 def test_final_that_were_loaded_are_copies() -> None:
     """What is loaded are views of a checkpoint's file, which may be removed later."""
     source, memory = (ReplayMemory(20, 1, PLAIN, optimize_memory_usage=True) for _ in range(2))
@@ -298,37 +262,6 @@ def test_final_that_were_loaded_are_copies() -> None:
     assert number(memory.sample(np.random.default_rng(0), (3,))["next_observations"]).tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize("slots", [[], [-1], [40]])
-def test_a_memory_without_what_was_shown_last_is_not_taken_over(slots: list[int]) -> None:
-    source, memory = (ReplayMemory(20, 1, PLAIN, optimize_memory_usage=True) for _ in range(2))
-    one = np.array([1])
-    columns = {"observations": shown(one, False), "actions": one}
-    source.add(experience(columns, shown(one + 1, False), np.zeros(1), one == 1, one == 1))
-    state = source.state()
-    state["final_slots"] = np.array(slots, np.int64)
-    with pytest.raises((ValueError, IndexError)):
-        memory.load_state(state)
-
-
-def test_all_final_are_found_at_once() -> None:
-    """As many as are drawn, without a step in Python for each of them."""
-    memory = ReplayMemory(4000, 2, PLAIN, optimize_memory_usage=True)
-    for step in range(1000):
-        numbers = 2 * step + np.arange(2)
-        ended = numbers % 3 < 2
-        columns = {"observations": shown(numbers, False), "actions": numbers}
-        memory.add(experience(columns, shown(numbers + 5000, False), np.zeros(2), ended, ended))
-    calls = []
-    assert memory._final is not None
-    at = memory._final.at
-    memory._final.at = lambda *arguments: (calls.append(1), at(*arguments))[1]  # type: ignore[method-assign]
-    batch = memory.sample(np.random.default_rng(0), (4, 64))
-    final = batch["terminated"] > 0
-    assert final.sum() > 100
-    assert (number(batch["next_observations"])[final] == batch["actions"][final] + 5000).all()
-    assert len(calls) == 1
-
-
 @pytest.mark.parametrize("optimize", [False, True])
 @pytest.mark.parametrize("specs", [PLAIN, DICT])
 def test_size_is_known_before_anything_is_allocated(optimize: bool, specs: dict[str, Any]) -> None:
@@ -338,45 +271,7 @@ def test_size_is_known_before_anything_is_allocated(optimize: bool, specs: dict[
         allocated += (
             sum(part.nbytes for part in column.values()) if isinstance(column, dict) else column.nbytes
         )
-    if memory._final is not None:
-        allocated += memory._final.nbytes
-    assert replay_bytes(60, specs, optimize_memory_usage=optimize) == allocated
-
-
-def test_only_rows_in_use_are_saved() -> None:
-    memory = ReplayMemory(1000, 1, PLAIN)
-    for i in range(3):
-        one = np.array([i])
-        memory.add(
-            experience(
-                {"observations": shown(one, False), "actions": one},
-                shown(one, False),
-                np.zeros(1, np.float32),
-                np.zeros(1, bool),
-                np.zeros(1, bool),
-            )
-        )
-    assert memory.state()["segments"]["0"]["observations"].shape == (3, 1, 2)
-
-
-def test_final_go_with_their_transitions() -> None:
-    memory = ReplayMemory(10, 2, PLAIN, optimize_memory_usage=True)
-    numbers, zeros = np.arange(2), np.zeros(2, np.float32)
-    for step in range(100):
-        ended = np.full(2, step < 50)
-        memory.add(
-            experience(
-                {"observations": shown(numbers, False), "actions": numbers},
-                shown(numbers, False),
-                zeros,
-                ended & False,
-                ended,
-            )
-        )
-        assert memory._final is not None
-        assert len(memory._final) == len(memory._final.places) <= len(memory)
-        assert len(memory._final.columns["observations"]) <= 2 * len(memory)
-    assert len(memory._final) == 0
+    assert replay_bytes(60, specs, optimize_memory_usage=optimize) == allocated + (60 * 4 if optimize else 0)
 
 
 MASKED = {**PLAIN, "action_masks": ColumnSpec((3,), np.bool_)}
@@ -397,12 +292,7 @@ def test_masks_come_with_what_was_shown_before_and_after(optimize: bool) -> None
         columns = {"observations": shown(numbers, False), "actions": numbers, "action_masks": masks}
         memory.add(
             experience(
-                columns,
-                shown(following, False),
-                np.zeros(2),
-                ended & (step % 2 == 0),
-                ended,
-                masks=after,
+                columns, shown(following, False), np.zeros(2), ended & (step % 2 == 0), ended, masks=after
             )
         )
         numbers, masks = following + 2 * ended * 50, np.where(ended[:, None], rng.random((2, 3)) < 0.5, after)
@@ -443,15 +333,6 @@ def test_a_sampler_decides_what_is_drawn_and_how_much_it_counts_and_transforms_f
     assert batch["weights"].tolist() == [[0.5, 1.5], [0.5, 1.5]]
 
 
-def test_episodes_of_some_environments_alone_can_be_cut() -> None:
-    memory = ReplayMemory(20, 2, PLAIN)
-    numbers, no = np.arange(2), np.zeros(2, bool)
-    columns = {"observations": shown(numbers, False), "actions": numbers}
-    memory.add(experience(columns, shown(numbers + 2, False), np.zeros(2), no, no))
-    memory.cut([1])
-    assert memory.columns["ended"][0].tolist() == [False, True]
-
-
 def of_rewards(*rewards: list[float], capacity: int = 24, once: bool = False) -> ReplayMemory:
     """Return a memory with so many steps; None for an environment that was merely reset."""
     memory = ReplayMemory(capacity, 2, PLAIN, optimize_memory_usage=once)
@@ -481,14 +362,6 @@ def test_first_number_that_is_not_finite_is_found_by_steps_and_environment(capac
     assert memory.first_not_finite() is not None, "until it is gone"
 
 
-def test_what_was_looked_at_is_not_looked_at_again() -> None:
-    memory = of_rewards([1, 2], [3, 4])
-    assert memory.first_not_finite() is None
-    memory.columns["rewards"][1] = np.nan
-    add_rewards(memory, [5, 6])
-    assert memory.first_not_finite() is None
-
-
 def test_steps_in_which_an_environment_was_reset_count_as_steps_of_all() -> None:
     memory = of_rewards([1, 2], [3, np.nan], [None, 4], [5, None], [6, None], [7, 8])
     found = memory.first_not_finite()
@@ -514,14 +387,6 @@ def test_final_observation_that_is_kept_apart_is_looked_at_too(reward: float, ex
     assert found[:3] == (expected, *((1, 0) if expected == "next_observations" else (2, 1)))
 
 
-@pytest.mark.parametrize("head", [-1, 12])
-def test_head_outside_of_its_ring_is_refused(head: int) -> None:
-    memory = of_rewards([1, 2], [3, 4])
-    state = {**memory.state(), "heads": np.array([2, head])}
-    with pytest.raises(ValueError, match="its rings are not those of a memory of"):
-        of_rewards().load_state(state)
-
-
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("capacity", [10, 40])
 def test_rings_of_a_memory_of_another_length_are_refused(capacity: int, once: bool) -> None:
@@ -539,85 +404,14 @@ def test_a_memory_that_is_not_full_goes_on_in_a_longer_one() -> None:
     assert memory.columns["rewards"][:3].tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-@pytest.mark.parametrize("name", ["heads", "sizes"])
-@pytest.mark.parametrize("numbers", [[2.0, 2.0], [2], [[2, 2]]], ids=str)
-def test_rings_that_are_no_whole_numbers_one_each_are_refused(name: str, numbers: Any) -> None:
-    state = {**of_rewards([1, 2], [3, 4]).state(), name: np.array(numbers)}
-    with pytest.raises(ValueError, match="its rings are not those of a memory of"):
-        of_rewards().load_state(state)
-
-
-def test_rings_of_small_whole_numbers_count_on() -> None:
-    state = of_rewards([1, 2], [3, 4], capacity=600).state()
-    memory = of_rewards(capacity=600)
-    memory.load_state(
-        {**state, "heads": state["heads"].astype(np.int8), "sizes": state["sizes"].astype(np.int8)}
-    )
-    assert memory.heads.dtype == memory.sizes.dtype == np.int64
-
-
-@pytest.mark.parametrize(("sizes", "once"), [([2, -1], False), ([2, 3], False), ([2, 3], True)])
-def test_sizes_that_no_ring_has_are_refused(sizes: list[int], once: bool) -> None:
-    """Of three rows, one holds what was shown last where that is stored once."""
-    memory = of_rewards(*[[1, 2]] * (3 if once else 2), capacity=6, once=once)
-    state = {**memory.state(), "sizes": np.array(sizes)}
-    with pytest.raises(ValueError, match="its rings are not those of a memory of"):
-        of_rewards(capacity=6, once=once).load_state(state)
-
-
-def test_what_was_stored_before_a_checkpoint_is_not_looked_at_again() -> None:
-    loaded = of_rewards()
-    loaded.load_state(copy.deepcopy(of_rewards([1, 2], [3, 4]).state()))  # which refuses what is not finite
-    loaded.columns["rewards"][1] = np.nan
-    assert loaded.first_not_finite() is None
-
-
 def test_each_environment_has_a_row_at_least_or_two_where_observations_are_stored_once() -> None:
     assert [ring_length(capacity, 4, once=False) for capacity in (1, 8, 11)] == [1, 2, 2]
     assert [ring_length(capacity, 4, once=True) for capacity in (1, 8, 12)] == [2, 2, 3]
 
 
-def test_a_cut_leaves_an_environment_without_transitions_as_it_is() -> None:
-    memory = of_rewards([1, None], once=True)
-    memory.cut()
-    assert memory.columns["ended"][0, 0]
-    assert memory.columns["ended"].sum() == 1
-    assert memory.state()["final_slots"].tolist() == [0]
-
-
-def test_nothing_is_kept_apart_where_both_observations_are_stored() -> None:
-    memory = of_rewards([1, 2], [3, 4])
-    memory.cut()
-    assert len(memory.state()["final_slots"]) == 0
-    assert memory.state()["final"] == {}
-
-
-def test_a_memory_in_which_some_environment_has_nothing_is_taken_over() -> None:
-    for memory in (of_rewards(), of_rewards([1, None])):
-        loaded = of_rewards()
-        loaded.load_state(copy.deepcopy(memory.state()))
-        assert loaded.sizes.tolist() == memory.sizes.tolist()
-
-
-def test_nothing_is_unchecked_before_anything_is_added() -> None:
-    assert of_rewards().n_unchecked == 0
-    assert of_rewards([1.0, 2.0], [3.0, 4.0]).n_unchecked == 2
-
-
-@pytest.mark.parametrize(("once", "longest"), [(False, 12), (True, 11)])
-def test_a_return_is_of_as_many_steps_as_the_memory_keeps(once: bool, longest: int) -> None:
-    """Of 12 rows an environment, one is kept free where observations are stored once."""
-    options: dict[str, Any] = {"optimize_memory_usage": once}
-    length = ReplayMemory(24, 2, PLAIN, **options).length
-    longest += length - 12
-    ReplayMemory(24, 2, PLAIN, n_step=longest, **options)
-    with pytest.raises(ZooError, match=f"keeps {longest} steps of each environment"):
-        ReplayMemory(24, 2, PLAIN, n_step=longest + 1, **options)
-
-
 def test_a_cut_is_written_into_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of segments of two rows only that is written again whose last transition is an end from now on."""
-    monkeypatch.setattr(segments, "SMALLEST_SEGMENT", 1)
+    monkeypatch.setattr(rings, "SMALLEST_SEGMENT", 1)
     memory = of_rewards(*[[1.0, 2.0]] * 7, capacity=300)
     assert memory._segments.n_rows == 2
     before = memory.state()["segments"]
@@ -635,3 +429,131 @@ def test_environments_whose_rings_stand_elsewhere_go_on_where_each_of_them_stood
     rewards = again.columns["rewards"]
     assert rewards[:4, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert rewards[:3, 1].tolist() == [10.0, 30.0, 40.0]
+
+
+SMALL = ColumnSpec((3,), np.float32)
+
+
+def memory_of(observations: Any, **options: Any) -> ReplayMemory:
+    return ReplayMemory(
+        200, 2, {"observations": observations, "actions": ColumnSpec((), np.int64)}, **options
+    )
+
+
+def step(number: int, observations: Any = None) -> Experience:
+    shown = np.full((2, 3), number, np.float32) if observations is None else observations
+    no = np.zeros(2, np.bool_)
+    columns = {"observations": shown, "actions": np.full(2, number)}
+    return experience(columns, shown, np.zeros(2, np.float32), no, no)
+
+
+def store(memory: ReplayMemory, numbers: range, ends_with: type[BaseException] | None = None) -> None:
+    with Storing(memory, memory.steps_at_once) as storing:
+        for number in numbers:
+            storing.add(step(number))
+        if ends_with is not None:
+            raise ends_with
+
+
+def test_small_steps_of_a_plain_memory_are_stored_at_once() -> None:
+    memory, sizes = memory_of(SMALL), []
+    with Storing(memory, memory.steps_at_once) as storing:
+        for number in range(70):
+            storing.add(step(number))
+            sizes.append(int(memory.sizes[0]))
+    assert sorted(set(sizes)) == [0, 32, 64]
+    assert memory.columns["actions"][:70, 1].tolist() == list(range(70))
+    assert len(memory) == 140
+
+
+def test_what_was_collected_is_stored_when_something_raises() -> None:
+    memory = memory_of(SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        store(memory, range(40), ends_with=KeyboardInterrupt)
+    assert memory.columns["actions"][:41, 0].tolist() == [*range(40), 0]
+    assert memory.sizes.tolist() == [40, 40]
+
+
+def test_nothing_waits_when_an_episode_ends() -> None:
+    memory = memory_of(SMALL)
+    with Storing(memory, memory.steps_at_once) as storing:
+        for number in range(3):
+            storing.add(step(number))
+        assert not len(memory)
+        last = step(3)
+        last.outcome.episodes.append(EpisodeRecord(0, 1.0, 4, 0.1))
+        storing.add(last)
+        assert memory.sizes.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("column", ["observations", "actions", "next_observations", "rewards", "ended"])
+def test_an_interrupted_store_leaves_no_half_written_rows(
+    column: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ring is full: where some columns are new and others not, a row is none that ever was."""
+    memory = memory_of(SMALL)
+    store(memory, range(120))
+    original, has_interrupted = replay.assign, False
+
+    def interrupted(target: Any, *rest: Any) -> None:
+        nonlocal has_interrupted
+        if target is memory.columns[column] and not has_interrupted:
+            has_interrupted = True
+            raise KeyboardInterrupt
+        original(target, *rest)
+
+    monkeypatch.setattr(replay, "assign", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store(memory, range(120, 150))
+    assert has_interrupted
+    numbers = [*range(100, 150), *range(50, 100)]
+    assert memory.columns["actions"][:, 0].tolist() == numbers
+    for name in ("observations", "next_observations"):
+        assert memory.columns[name][:, 1, 0].tolist() == numbers
+    assert (memory.heads.tolist(), memory.sizes.tolist()) == ([50, 50], [100, 100])
+
+
+def test_there_are_never_more_than_twice_as_many_rows_as_were_needed_at_once() -> None:
+    final = FinalObservations({"observations": ColumnSpec((2,), np.float32)}, 100)
+    for place in range(60):
+        final.keep(np.array([place]), {"observations": np.full((1, 2), place, np.float32)})
+        assert place < len(final.columns["observations"]) <= 2 * (place + 1)
+    final.forget(np.arange(0, 60, 2))
+    before = len(final.columns["observations"])
+    final.keep(np.arange(60, 90), {"observations": np.arange(60, 90)[:, None] * np.ones(2, np.float32)})
+    assert len(final.columns["observations"]) == before
+    assert final.places.tolist() == [*range(1, 60, 2), *range(60, 90)]
+    assert final.at(final.places, "observations")[:, 1].tolist() == final.places.tolist()
+
+
+def make(env: str = "FrozenLake-v1", **options: Any) -> DQN:
+    settings = {"learning_starts": 20, "batch_size": 8, "buffer_size": 60, **options}
+    return DQN({"net_arch": [4]}, env, seed=0, compile=False, threads=1, **settings)
+
+
+def test_model_goes_back_to_before_a_number_that_was_not_finite(tmp_path: Any) -> None:
+    """Rows behind those of the checkpoint are the model's own, of what came after it."""
+    model = make(buffer_size=300).learn(50)
+    write_checkpoint(tmp_path / "saved", model)
+    model.learn(30, reset_num_timesteps=False)
+    model.memory.columns["rewards"][70] = np.nan
+    restore(read_checkpoint(tmp_path / "saved"), model)
+    model.learn(10, reset_num_timesteps=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"buffer_size": 30}, r"`algo\.buffer_size`"), ({"buffer_size": 300}, r"`algo\.buffer_size`")],
+)
+def test_model_of_another_memory_says_which_setting_is_another_and_learns_no_more(
+    options: dict[str, Any], named: str, tmp_path: Any
+) -> None:
+    write_checkpoint(tmp_path / "saved", make().learn(80))
+    saved = read_checkpoint(tmp_path / "saved")
+    restore(saved, usual := make())
+    usual.learn(10, reset_num_timesteps=False)
+    model = make(**options)
+    with pytest.raises(ZooError, match=rf"does not fit this algorithm: .*{named}"):
+        restore(saved, model)
+    with pytest.raises(ZooError, match="was restored in part; make the model anew"):
+        model.learn(10, reset_num_timesteps=False)

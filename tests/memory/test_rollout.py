@@ -10,8 +10,7 @@ from experiences import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.errors import ZooError
-from zoo.memory.columns import ColumnSpec
+from zoo.memory.arrays import ColumnSpec
 from zoo.memory.rollout import RolloutMemory, generalized_advantages
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
@@ -70,17 +69,6 @@ def test_worked_example() -> None:
     half = np.full((3, 1), 0.5, np.float32)
     advantages = generalized_advantages(np.ones((3, 1), np.float32), half, half[0], ended, 0.9, 0.8)
     assert advantages[:, 0].tolist() == pytest.approx([1.31, 0.5, 0.95])
-
-
-@given(seed=st.integers(0, 999), n_steps=st.integers(1, 8))
-@each_example
-def test_with_lambda_one_advantages_and_values_are_the_discounted_rewards(seed: int, n_steps: int) -> None:
-    rewards, values, last_values, ended = random_rollout(seed, n_steps, 2)
-    returns = generalized_advantages(rewards, values, last_values, ended, 0.9, 1.0) + values
-    expected = last_values.astype(np.float64)
-    for step in reversed(range(n_steps)):
-        expected = rewards[step] + 0.9 * np.where(ended[step], 0.0, expected)
-        np.testing.assert_allclose(returns[step], expected, rtol=1e-4, atol=1e-5)
 
 
 SPECS = {
@@ -143,16 +131,6 @@ def test_only_sequences_of_nothing_but_resets_are_in_no_minibatch() -> None:
     assert all(set(batch) == {0, 2, 3} for batch in batches.tolist())
 
 
-def test_memory_keeps_copies() -> None:
-    memory = RolloutMemory(1, 1, {"observations": ColumnSpec((1,), np.float32)})
-    observations, rewards, ended = np.ones((1, 1), np.float32), np.ones(1, np.float32), np.array([True])
-    memory.start()
-    memory.add(experience({"observations": observations}, observations, rewards, ended, ended), rewards)
-    observations[:], rewards[:], ended[:] = 9, 9, False
-    assert memory.columns["observations"].item() == memory.rewards.item() == 1
-    assert memory.ended.item()
-
-
 def test_truncations_name_step_environment_and_final_observation() -> None:
     memory = RolloutMemory(3, 4, {"observations": ColumnSpec((1,), np.float32)})
     memory.start()
@@ -173,17 +151,6 @@ def test_truncations_name_step_environment_and_final_observation() -> None:
     assert final_observations.tolist() == [[5.0], [6.0], [7.0]]
     memory.start()
     assert memory.truncations() is None
-
-
-def test_truncations_name_a_policys_state_after_them() -> None:
-    memory = filled(2, 3, chunk_length=2, state_size=2)
-    for n_truncated in (1, 2):
-        final = np.zeros((n_truncated, 1), np.float32)
-        memory.add_truncations(np.arange(n_truncated), final, np.full((n_truncated, 2), n_truncated))
-        truncations = memory.truncations()
-        assert truncations is not None
-        assert truncations.states is not None
-        assert truncations.states.tolist() == [[1, 1], [2, 2], [2, 2]][: 2 * n_truncated - 1]
 
 
 def test_a_reset_row_ends_what_is_before_it() -> None:
@@ -228,12 +195,6 @@ def test_reset_rows_are_in_no_minibatch(seed: int, n_steps: int, n_minibatches: 
         assert set(epoch.tolist()) == set(np.flatnonzero(valid).tolist())
 
 
-def test_epochs_are_shuffled_differently() -> None:
-    batches = filled(8, 4).minibatch_rows(np.random.default_rng(0), 3, 1, 32)
-    assert len({tuple(batch) for batch in batches.tolist()}) == 3
-    assert not any(batch == sorted(batch) for batch in batches.tolist())
-
-
 def test_first_number_that_is_not_finite_is_found_by_step_and_environment() -> None:
     memory = filled(5, 3)
     assert memory.first_not_finite() is None
@@ -248,22 +209,3 @@ def test_first_number_that_is_not_finite_is_found_by_step_and_environment() -> N
     assert found[:3] == ("next_observations", 3, 2)
     memory.rewards[2, 1] = np.inf
     assert memory.first_not_finite() == ("rewards", 2, 1, np.inf)
-
-
-def test_of_an_unfinished_rollout_only_what_is_there_counts() -> None:
-    memory = filled(5, 3)
-    memory.rewards[3:] = np.nan
-    memory._step = 3
-    assert memory.first_not_finite() is None
-    memory.rewards[2, 0] = np.nan
-    found = memory.first_not_finite()
-    assert found is not None
-    assert found[:3] == ("rewards", 0, 0)
-
-
-def test_a_rollout_that_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of an environment takes 17 bytes: two floats, a byte, and an action of 8."""
-    monkeypatch.setattr("zoo.files.free_memory.free_bytes", lambda: 100_000)
-    RolloutMemory(10, 100, SPECS)
-    with pytest.raises(ZooError, match="a rollout of n_steps × n_envs = 100 × 100 steps"):
-        RolloutMemory(100, 100, SPECS)

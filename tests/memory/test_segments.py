@@ -12,16 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_replay import World, make_world
 
-from zoo.files.tensors import Lasting, lasting_parts, split
-from zoo.memory import segments
+from zoo.files.tensors import lasting_parts, split
+from zoo.memory import rings
 from zoo.memory.replay import ReplayMemory
-from zoo.memory.segments import Segments
 
 
 def small_world(seed: int, *, n_envs: int, length: int, **options: bool) -> World:
     """Return a world whose memory has segments of as few rows as can be: one, of the small observations."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(segments, "SMALLEST_SEGMENT", 1)
+        patched.setattr(rings, "SMALLEST_SEGMENT", 1)
         return make_world(n_envs, length * n_envs, seed=seed, **options)
 
 
@@ -84,7 +83,7 @@ def stored_anew(memory: ReplayMemory, before: Mapping[str, Any]) -> int:
 @pytest.mark.parametrize("optimize", [False, True])
 def test_what_did_not_change_keeps_its_name(optimize: bool, next_step: bool) -> None:
     world = small_world(0, n_envs=2, length=1000, optimize=optimize, dictionary=False, next_step=next_step)
-    n_rows = -(-1000 // segments.MOST_SEGMENTS)
+    n_rows = -(-1000 // rings.MOST_SEGMENTS)
     for _ in range(30):
         before = contents(world.memory.state())
         assert stored_anew(world.memory, before) == 0
@@ -96,28 +95,6 @@ def test_what_did_not_change_keeps_its_name(optimize: bool, next_step: bool) -> 
     before = contents(world.memory.state())
     world.cut()
     assert 1 <= stored_anew(world.memory, before) <= 2 * n_rows
-
-
-def test_a_full_segment_keeps_its_name_when_rows_come_behind_it() -> None:
-    world = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False)
-    before: list[str] = []
-    for n_segments in range(1, 30):
-        for _ in range(-(-300 // segments.MOST_SEGMENTS)):
-            world.step()
-        names = list(contents(world.memory.state()))
-        assert len(names) == n_segments
-        assert names[:-1] == before
-        before = names
-
-
-def test_only_segments_with_rows_that_changed_get_new_names() -> None:
-    column = np.zeros((3 * 2**17, 1))  # segments of a mebibyte
-    pieces = Segments({"column": column}, len(column))
-    names = [part.name for part in pieces.state(len(column)).values()]
-    assert len(set(names)) == 3
-    pieces.changed(np.array([2**17, 2**18 - 1]))
-    after = [part.name for part in pieces.state(len(column)).values()]
-    assert [one == other for one, other in zip(names, after, strict=True)] == [True, False, True]
 
 
 def test_rows_keep_their_names_in_a_memory_that_takes_them_over() -> None:
@@ -140,55 +117,3 @@ def test_rows_that_were_cut_otherwise_get_names_of_their_own() -> None:
     world.memory = other.memory
     assert set(world.sampled(100)) <= set(world.kept())
     assert contents(other.memory.state()).keys().isdisjoint(contents(state).keys())
-
-
-def test_rows_without_names_are_taken_over() -> None:
-    """As they come from a state that was no checkpoint."""
-    world = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False)
-    for _ in range(200):
-        world.step()
-    state = copy.deepcopy(world.memory.state())
-    state["segments"] = {first: dict(part) for first, part in state["segments"].items()}
-    world.memory.load_state(state)
-    assert set(world.sampled(100)) <= set(world.kept())
-    assert all(isinstance(part, Lasting) for part in world.memory.state()["segments"].values())
-
-
-def test_segment_has_at_least_a_mebibyte_and_a_ring_at_most_128_of_them() -> None:
-    def sizes(length: int, row_bytes: int) -> list[int]:
-        made = segments.Segments({"a": np.zeros((length, row_bytes), np.uint8)}, length)
-        return [made.n_rows, len(made._names)]
-
-    assert sizes(4096, 1024) == [1024, 4]
-    assert sizes(4097, 1024) == [1024, 5]
-    assert sizes(129, 2**20) == [2, 65]
-    assert sizes(2**21, 1) == [2**20, 2]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda segments: segments["0"].update(rewards=segments["0"]["rewards"][:1]),
-        lambda segments: segments["0"].update(rewards=segments["0"]["rewards"].astype(np.float64)),
-        lambda segments: segments["0"].update(rewards=segments["0"]["rewards"][..., None]),
-        lambda segments: segments["0"].update(rewards="<array float32 [3, 1]>"),
-        lambda segments: segments["0"].pop("rewards"),
-        lambda segments: segments.pop("0"),
-        lambda segments: segments.update({"1": segments.pop("3")}),
-        lambda segments: segments.update({"500": segments.pop("3")}),
-        lambda segments: segments.update({"-3": segments.pop("3")}),
-    ],
-)
-def test_rows_of_another_form_are_refused_and_none_is_taken_over(change: Any) -> None:
-    """One row is not repeated, and nothing is cast."""
-    world = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False)
-    for _ in range(6):
-        world.step()
-    state = copy.deepcopy(world.memory.state())
-    assert list(state["segments"]) == ["0", "3"]
-    change(state["segments"])
-    fresh = small_world(0, n_envs=1, length=300, optimize=False, dictionary=False, next_step=False).memory
-    with pytest.raises(ValueError, match="its rows are not those of this memory"):
-        fresh.load_state(state)
-    assert not fresh.columns["rewards"].any()
-    assert len(fresh) == 0

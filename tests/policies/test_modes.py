@@ -12,7 +12,7 @@ import torch
 from own_policies import Witness
 
 from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.policies.own_policy import Modes
 
 OFF_POLICY = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 3, "batch_size": 16}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.algorithms.arguments import PREDICT
+import zoo
 from zoo.algorithms.registry import algorithm_class
 from zoo.cli import status_of
 from zoo.config.aliases import NAMES
@@ -76,7 +76,9 @@ def test_documented_command_composes(
 
 
 def test_table_of_old_names_leads_to_names_that_there_are() -> None:
-    keys = {key for command in SETTINGS for key in all_keys(command, algorithm_names())} | {*PREDICT}
+    keys = {key for command in SETTINGS for key in all_keys(command, algorithm_names())} | {
+        *inspect.signature(zoo.PPO2.predict).parameters
+    }
     assert [new for new in NAMES.values() if " " not in new and new not in keys] == []
 
 

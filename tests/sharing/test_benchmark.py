@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.algorithms.registry import algorithm_class
 from zoo.commands.benchmark import (
     Benchmark,

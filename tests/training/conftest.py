@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.training.run_folder import RunFolder
 

@@ -16,9 +16,9 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from own_sight import OwnSight
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, Training
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.errors import ZooError
 from zoo.files.plain_data import to_json
 from zoo.training.callbacks import EvalCallback

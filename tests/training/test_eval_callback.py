@@ -12,9 +12,9 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.training.callbacks import EvalCallback, read_evaluations

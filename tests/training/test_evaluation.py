@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.envs.sync_vec_env import InProcessVectorEnv
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError

@@ -17,7 +17,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
 
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.training.callbacks import EvalCallback
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore

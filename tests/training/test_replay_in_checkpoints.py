@@ -23,7 +23,7 @@ from zoo.algorithms.dqn import DQN
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.memory import segments
+from zoo.memory import rings
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
 
 WIDTH = 500
@@ -62,7 +62,7 @@ class Wide(gym.Env[Any, Any]):
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "SMALLEST_SEGMENT", 32 * WIDTH)
+    monkeypatch.setattr(rings, "SMALLEST_SEGMENT", 32 * WIDTH)
 
 
 def make(n_envs: int = 2, buffer_size: int = 400, *, learning_starts: int = 10**9, **options: Any) -> DQN:

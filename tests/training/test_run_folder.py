@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zoo.algorithms.callback import PREEMPTED
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.errors import ZooError
 from zoo.training.run_folder import RunFolder
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from zoo.algorithms.callback import PREEMPTED, Callback
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.training.signals import stop_on_signals
 
 

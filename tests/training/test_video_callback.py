@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from zoo.algorithms.callback import PREEMPTED, Callback
-from zoo.algorithms.ppo2 import PPO2
+from zoo.algorithms.ppo import PPO2
 from zoo.config.composing import compose
 from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError

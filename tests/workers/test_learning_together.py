@@ -10,7 +10,7 @@ import pytest
 import torch
 from forked_workers import together
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs import make_vec_env
 from zoo.optim.runtime import Runtime

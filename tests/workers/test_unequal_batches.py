@@ -14,8 +14,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
-from zoo.algorithms.base import Algorithm
-from zoo.algorithms.cloning import Cloning, CloningTerms
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.bc import Cloning, CloningTerms
 from zoo.algorithms.on_policy import standardized
 from zoo.algorithms.registry import algorithm_class
 from zoo.optim.optimizers import Adam

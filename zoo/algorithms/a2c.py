@@ -7,13 +7,19 @@ the critic expected become likelier, and the critic moves to what was seen.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from zoo.algorithms.batch_means import counted
-from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyConfig
-from zoo.algorithms.one_step import OneStepAlgorithm
+from zoo.algorithms.on_policy import (
+    ANY_ACTIONS,
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    RolloutConfig,
+    batch_mean,
+    counted,
+    standardized,
+)
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
@@ -36,6 +42,33 @@ class A2CConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         if not self.use_rms_prop and self.rms_prop_decay != type(self).rms_prop_decay:
             raise ZooError("`algo.rms_prop_decay` is of RMSprop, and `algo.use_rms_prop=false`; leave it out")
+
+
+Config = TypeVar("Config", bound=RolloutConfig)
+
+
+class OneStepAlgorithm(OnPolicyAlgorithm[Config]):
+    """Takes one gradient step on each rollout, all of it."""
+
+    def losses(
+        self, log_prob: Tensor, entropy: Tensor, values: Tensor, rollout: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of actor and critic on a rollout, whose columns these are; its parts as metrics."""
+        config, advantages = self.config, rollout["advantages"]
+        if self._normalizes_advantage():
+            advantages = standardized(advantages, rollout)
+        policy_loss = -batch_mean(advantages * log_prob, rollout)
+        value_loss = batch_mean((values - rollout["returns"]).square(), rollout)
+        entropy_loss = -batch_mean(entropy, rollout)
+        loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
+        return loss, {
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy_loss": entropy_loss.detach(),
+        }
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        return total_timesteps / self._batch_size()
 
 
 class A2C(OneStepAlgorithm[A2CConfig]):

@@ -15,10 +15,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.algorithms.batch_means import COUNTED, batch_mean, counted
-from zoo.algorithms.finite import check_parameters
-from zoo.algorithms.on_policy import RolloutConfig
-from zoo.algorithms.one_step import OneStepAlgorithm
+from zoo.algorithms.a2c import OneStepAlgorithm
+from zoo.algorithms.collector import check_parameters
+from zoo.algorithms.on_policy import COUNTED, RolloutConfig, batch_mean, counted
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.optim.descent import Descent
 from zoo.optim.kfac import COUNT, KFac

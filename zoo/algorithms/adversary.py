@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.agent import Agent
-from zoo.algorithms.expert_episodes import EpisodeChoice, arrays_of, expert_checksum, refuse_other_expert
+from zoo.algorithms.demonstrations import EpisodeChoice, arrays_of, expert_checksum, refuse_other_expert
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
 from zoo.envs.spaces import is_composite
 from zoo.envs.spaces import leaves as parts_of
 from zoo.errors import ZooError
-from zoo.memory.columns import Column, allocate, assign, observation_spec, pieces, transform
+from zoo.memory.arrays import Column, allocate, assign, observation_spec, pieces, transform
 from zoo.memory.expert_data import ExpertData
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -14,31 +16,39 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import nn
-from typing_extensions import Never, Self
+from typing_extensions import Self
 
-from zoo.agents.agent_folder import AgentFiles, MisfitError, check_tensors, read_agent, write_agent
-from zoo.algorithms.arguments import check_predict, elsewhere, refuse_policy_alone
-from zoo.algorithms.constructor_help import described, signature_of
-from zoo.algorithms.given_masks import rows_of_masks, tell_of_missing_masks
-from zoo.algorithms.interaction import Seen
-from zoo.algorithms.policy_choice import Policy, policy_config
+from zoo.agents.agent_folder import FORMAT, AgentFiles, MisfitError, check_tensors, read_agent, write_agent
+from zoo.algorithms.arguments import (
+    Policy,
+    check_recurrence,
+    check_sde_options,
+    check_state,
+    described,
+    elsewhere,
+    policy_config,
+    signature_of,
+)
+from zoo.algorithms.collector import Seen
 from zoo.algorithms.registry import acting_in
 from zoo.algorithms.resuming import Generators
-from zoo.algorithms.saving import agent_config, constructor_arguments, env_of
-from zoo.algorithms.sde_options import check_sde_options
-from zoo.algorithms.sequences import check_recurrence, check_state
-from zoo.config.aliases import check_call
+from zoo.config.aliases import unknown_key
+from zoo.config.environment_values import resolved_values
+from zoo.config.fields import build, variant_of
+from zoo.config.sections import ALGO_LABELS
 from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig, normalize_config
+from zoo.envs.masks import flat_mask
 from zoo.envs.normalize import Normalizer
-from zoo.envs.spaces import describe, flat_parts, row
+from zoo.envs.spaces import describe, flat_parts, row, space_from_dict, space_to_dict
 from zoo.envs.wrappers import MASK_KEY
-from zoo.errors import ZooError
-from zoo.memory.columns import Column, transform
+from zoo.errors import ZooError, ZooWarning
+from zoo.memory.arrays import Column, transform
 from zoo.memory.config import MemoryConfig
 from zoo.optim.runtime import Runtime, computing_with
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actions import make_codec
+from zoo.policies.config import PolicyConfig
 from zoo.policies.exploration import n_rows
 from zoo.policies.own_policy import Modes
 
@@ -79,13 +89,6 @@ class Agent(ABC, Generic[Config]):
         """Let `help` show those of `config_class`."""
         cls.__signature__ = signature_of(cls, cls.config_class)  # type: ignore[attr-defined]
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or cls.__name__)}\n\n{described(cls.config_class)}"
-
-    if not TYPE_CHECKING:  # which know the constructors
-
-        def __new__(cls, *arguments: Any, **options: Any) -> Self:
-            """Answer arguments as other libraries' models have them."""
-            check_call(cls, arguments, options)
-            return super().__new__(cls)
 
     policy: nn.Module
     memory_config: MemoryConfig | None = None
@@ -128,8 +131,6 @@ class Agent(ABC, Generic[Config]):
         self.codec = make_codec(action_space, scaled=self._is_scaled())
         with self.generators.torch_of_this_run(), computing_with(threads=1):
             self.policy = self._make_policy().to(self.device)
-        if not hasattr(self.policy, "predict"):
-            self.policy.predict = refuse_policy_alone  # type: ignore[assignment]
         self.modes = Modes(self.policy)
         runtime.stay_eager_for(self.policy)
 
@@ -169,13 +170,12 @@ class Agent(ABC, Generic[Config]):
 
     def predict(
         self,
-        observations: Column = None,
+        observations: Column,
         state: Any = None,
         episode_start: Array | None = None,
         deterministic: bool = True,
         *,
         action_masks: Any = None,
-        **unknown: Never,
     ) -> tuple[Any, Any]:
         """Return actions that the environment takes, and the policy's next state (None without memory).
 
@@ -184,7 +184,6 @@ class Agent(ABC, Generic[Config]):
         environment may give; those of a batch are an array (n, size), or n such masks. Random actions come
         from a generator of their own, so that asking for them changes nothing about a training.
         """
-        check_predict(observations, deterministic, unknown)
         seen, is_single = self._asked(observations, state, episode_start, action_masks)
         with self._drawing_apart():
             actions, state = self._act(seen, state, deterministic=deterministic)
@@ -227,7 +226,12 @@ class Agent(ABC, Generic[Config]):
             action_masks = observations.get(MASK_KEY)
         if action_masks is None and self.masks_actions and not self._told_of_masks:
             self._told_of_masks = True
-            tell_of_missing_masks()
+            warnings.warn(
+                "this agent learned to choose among valid actions only, and is asked without `action_masks`:"
+                " any action may be its answer",
+                ZooWarning,
+                stacklevel=3,
+            )
         seen, is_single = self._seen(observations, action_masks)
         if episode_start is not None:
             starts = np.asarray(episode_start, np.bool_)
@@ -264,7 +268,7 @@ class Agent(ABC, Generic[Config]):
         seen: Seen = {"observations": batch}
         if action_masks is not None:
             masks, size = [action_masks] if is_single else action_masks, self.acting.head.mask_size
-            seen["action_masks"] = rows_of_masks(masks, n_rows(seen), self.action_space, size)
+            seen["action_masks"] = _rows_of_masks(masks, n_rows(seen), self.action_space, size)
         return seen, is_single
 
     def _tensors(self, column: Column) -> Any:
@@ -362,8 +366,13 @@ class Agent(ABC, Generic[Config]):
             agent = cls(**arguments)
             agent.set_parameters(files.tensors)
         except MisfitError as error:
-            others = {name: (options[name], trained[name]) for name in changed}
-            raise _other_networks(others) or error from error
+            if not changed:
+                raise
+            others = (f"{name}={options[name]} (the agent has {trained[name]})" for name in sorted(changed))
+            raise ZooError(
+                "the agent's parameters fit other networks than those with"
+                f" {', '.join(others)}; leave that out"
+            ) from error
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
         agent.num_timesteps = int(files.card.get("timesteps") or 0)
         agent.preset, agent.env_config = trained.get("preset"), env_of(files)
@@ -398,9 +407,109 @@ def _shape_of(values: Any, name: str) -> tuple[int, ...]:
         raise ZooError(f"`{name}` are parts of several shapes, not one array: {error}") from error
 
 
-def _other_networks(changed: Mapping[str, tuple[Any, Any]]) -> ZooError | None:
-    """Return the error for hyperparameters, new and old, with which an agent's parameters fit no more."""
-    if not changed:
-        return None
-    others = ", ".join(f"{name}={new} (the agent has {old})" for name, (new, old) in sorted(changed.items()))
-    return ZooError(f"the agent's parameters fit other networks than those with {others}; leave that out")
+def _rows_of_masks(action_masks: Any, n: int, action_space: spaces.Space[Any], size: int | None) -> Array:
+    """Return an array of masks, or ``n`` masks in any form, as rows (n, ``size``).
+
+    Raises `ZooError` for masks that don't fit, and for actions without any: ``size`` is None.
+    """
+    if size is None:
+        raise ZooError(f"`action_masks` can't be taken: {describe(action_space)} has no masks")
+    if isinstance(action_masks, Mapping):
+        raise ZooError(
+            f"`action_masks` are a dictionary, but {n} observations take {n} of them: a list, a mask each"
+        )
+    is_one_row = n == 1 and isinstance(action_masks, np.ndarray) and action_masks.ndim == 1
+    rows = [flat_mask(mask, action_space) for mask in ([action_masks] if is_one_row else action_masks)]
+    if len(rows) != n or any(len(row) != size for row in rows):
+        raise ZooError(
+            f"`action_masks`: {len(rows)} masks with {sorted({len(row) for row in rows})} entries don't fit,"
+            f" expected {n} × {size}: a row an observation, an entry for each choice of"
+            f" {describe(action_space)}"
+        )
+    return np.stack(rows)
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def agent_config(
+    name: str,
+    config: Any,
+    policy: PolicyConfig,
+    env: EnvConfig | None,
+    n_envs: int,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    memory: MemoryConfig | None = None,
+    preset: str | None = None,
+    *,
+    masks_actions: bool = False,
+) -> dict[str, Any]:
+    """Return what rebuilds an agent's policy and environment, as plain values.
+
+    ``masks_actions`` says that it has learned to choose among valid actions only.
+    """
+    return {
+        "format": FORMAT,
+        "algo": {
+            "name": name,
+            **({} if preset is None else {"preset": preset}),
+            **dataclasses.asdict(config),
+        },
+        "policy": dataclasses.asdict(policy),
+        **({} if memory is None else {"memory": dataclasses.asdict(memory)}),
+        "env": None if env is None else dataclasses.asdict(env),
+        "n_envs": n_envs,
+        "observation_space": space_to_dict(observation_space),
+        "action_space": space_to_dict(action_space),
+        **({"masks_actions": True} if masks_actions else {}),
+    }
+
+
+CHOICES = ("seed", "device", "compile", "threads", "precision")
+"""What is chosen anew each time that an agent is loaded."""
+
+
+def constructor_arguments(
+    files: AgentFiles,
+    name: str,
+    config_class: type[Any],
+    options: Mapping[str, Any],
+    *,
+    has_replay: bool = False,
+) -> dict[str, Any]:
+    """Return what an algorithm called ``name`` is built with to be this agent, without an environment.
+
+    ``options`` are hyperparameters with other values than the agent's, `CHOICES`, and another ``memory``
+    where it learns from one. Raises `ZooError` if it is the agent of another algorithm, or values don't fit.
+    """
+    values = section_of(files, "algo")
+    found, _ = (values.pop(label, None) for label in ALGO_LABELS)
+    if found != name:
+        raise ZooError(f"this is an agent of {found}, not of {name}; zoo.load() finds the class itself")
+    names = [field.name for field in dataclasses.fields(variant_of(config_class, values, "algo"))]
+    replayed = None if files.config.get("memory") is None else section_of(files, "memory")
+    memory = {"memory": replayed} if has_replay else {}
+    for option in options:
+        if option not in names and option not in CHOICES and option not in memory:
+            raise unknown_key(option, [*names, *CHOICES, *memory, "n_envs"], "")
+    changed = {option: value for option, value in options.items() if option in names}
+    return {
+        **memory,
+        **{option: value for option, value in options.items() if option in (*CHOICES, *memory)},
+        "policy": build(PolicyConfig, section_of(files, "policy"), "policy"),
+        "config": build(config_class, {**values, **changed}, "algo"),
+        "observation_space": space_from_dict(files.config["observation_space"]),
+        "action_space": space_from_dict(files.config["action_space"]),
+    }
+
+
+def env_of(files: AgentFiles) -> EnvConfig | None:
+    """Return the environment that the agent was trained in, if it is known."""
+    return None if files.config.get("env") is None else build(EnvConfig, section_of(files, "env"), "env")
+
+
+def section_of(files: AgentFiles, name: str) -> dict[str, Any]:
+    """Return a section of an agent's config; one that the user trusts may take values from variables."""
+    values: dict[str, Any] = files.config.get(name) or {}
+    return resolved_values(values, below=(name,)) if files.is_trusted else dict(values)

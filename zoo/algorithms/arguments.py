@@ -1,37 +1,39 @@
-"""Arguments and attributes of models as other libraries have them, answered with what is meant here."""
+"""What constructors and methods of models take, and the errors for what does not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import inspect
+import textwrap
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from typing_extensions import Never
+from gymnasium import spaces
+from torch import nn
 
 from zoo.algorithms.callback import Callback
-from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, placed, refuse_arguments
-from zoo.config.fields import build, scheduled
+from zoo.algorithms.registry import ALGORITHMS, algorithm_class
+from zoo.config.aliases import ATTRIBUTES, NAMES, UnknownKeyError, placed
+from zoo.config.fields import build, hyperparameter, scheduled
 from zoo.config.keys import all_keys, not_of
-from zoo.errors import ZooError
-from zoo.files.printing import one_line
+from zoo.config.own_modules import named_class
+from zoo.envs.spaces import describe
+from zoo.errors import ZooError, ZooWarning
+from zoo.policies.config import (
+    POLICIES,
+    PolicyConfig,
+    policy_preset,
+    reading_dictionaries,
+    refuse_options_of_memory,
+)
+from zoo.policies.encoders import suits_cnn
+from zoo.policies.exploration import n_rows
+from zoo.policies.own_policy import path_of
 
-PREDICT = ("observations", "state", "episode_start", "deterministic", "action_masks")
-METHODS = {
-    "_on_step": "on_steps(self, algorithm), every `every` environment steps",
-    "_on_rollout_start": "on_steps(self, algorithm), every `every` environment steps",
-    "_on_rollout_end": "on_steps(self, algorithm), every `every` environment steps",
-    "_on_training_start": "on_training_start(self, algorithm)",
-    "_on_training_end": "on_training_end(self, algorithm)",
-}
-"""Methods of Stable-Baselines3's callbacks, and those of ours."""
-MADE_WITH = {
-    "policy": "is made with the model: compile=true compiles it, set_parameters() gives it other weights, and"
-    " a class of your own is the constructor's first argument",
-    "config": "is what the model was made with: zoo.load(model.save(PATH), env, gamma=…) goes on with others",
-    "env": "is exchanged by model.set_env(env)",
-}
-"""Attributes that can't be replaced, and what is done in the place of that."""
-LEARN = ("total_timesteps", "callback", "reset_num_timesteps")
+# -- hyperparameters --------------------------------------------------------------------------------------
 
 
 def built_config(algorithm: type[Any], given: Mapping[str, Any]) -> Any:
@@ -47,76 +49,24 @@ def built_config(algorithm: type[Any], given: Mapping[str, Any]) -> Any:
         raise placed(error, all_keys("train", ()), str) from error
 
 
-def as_callbacks(callback: Callback | Iterable[Callback] | None) -> list[Callback]:
-    """Return the callbacks. Raises `ZooError` for anything else, such as a function, or one of SB3's form."""
-    several = callback if isinstance(callback, Iterable) else [callback] if callback is not None else []
-    callbacks = list(several)
-    for each in callbacks:
-        if not isinstance(each, Callback):
-            raise ZooError(
-                f"callback is a {type(each).__name__}; expected a zoo.algorithms.callback.Callback with"
-                " on_steps(self, algorithm), or a list of such"
-            )
-        _refuse_methods_of_others(each)
-    return callbacks
-
-
-def _refuse_methods_of_others(callback: Callback) -> None:
-    """Raise `ZooError` for a callback that has only methods which nothing calls here."""
-    own = [name for name in dir(Callback) if name.startswith("on_")]
-    has_own = any(getattr(type(callback), name) is not getattr(Callback, name) for name in own)
-    for name, meant in METHODS.items():
-        if hasattr(callback, name) and not has_own:
-            raise ZooError(
-                f"{type(callback).__name__}.{name} is never called: here it is {meant};"
-                " algorithm.request_stop(reason) ends the training"
-            )
-
-
-def check_predict(observations: Any, deterministic: Any, unknown: Mapping[str, Any]) -> None:
-    """Raise `ZooError` for arguments of `predict` that are unknown, missing, or elsewhere."""
-    refuse_arguments(unknown, "predict", PREDICT)
-    if observations is None:
-        raise ZooError("predict needs observations: one, or a batch")
-    if type(deterministic) is not bool and not isinstance(deterministic, np.bool_ | int):
-        raise ZooError(
-            f"deterministic={one_line(repr(deterministic), 40)} is neither True nor False; masks are given by"
-            " name: action_masks=…"
-        )
-
-
-def refuse_policy_alone(*_arguments: Any, **_options: Any) -> Never:
-    """Raise `ZooError` where a policy is asked in the place of its model."""
-    raise ZooError("a policy alone predicts nothing; give its model, and call model.predict")
-
-
-def check_learn(others: Sequence[Any], unknown: Mapping[str, Any]) -> None:
-    """Raise `ZooError` for arguments that `learn` has not, or takes by name only."""
-    refuse_arguments(unknown, "learn", LEARN)
-    if others:
-        raise ZooError(
-            f"learn takes total_timesteps and callback, not {2 + len(others)} arguments; anything else is"
-            " given by name: reset_num_timesteps=False"
-        )
-
-
 def changed_config(model: Any, name: str, value: Any) -> Any:
-    """Return a model's config with another value of what follows a schedule, which each update reads anew.
+    """Return the model's config with another value of a hyperparameter that follows a schedule.
 
-    None for a name that means nothing to it. Raises `ZooError` for a value that would do nothing.
+    None for a name that is no hyperparameter. Raises `ZooError` for a hyperparameter that is read only when
+    the model is made, and for what another library's model calls an attribute.
     """
-    instead = MADE_WITH.get(name, "")
     if name in vars(model.config):
         config = build(type(model.config), {**vars(model.config), name: value}, model.name)
         if name in scheduled(config) and name in model.schedules:
             return config
-        instead = (
-            f"is fixed once the model is made: zoo.load(model.save(PATH), env, {name}=…) goes on with it"
+        raise ZooError(
+            f"{type(model).__name__}.{name} is fixed once the model is made:"
+            f" zoo.load(model.save(PATH), env, {name}=…) goes on with it"
         )
-    elif not instead and (hint := elsewhere(name)):
-        instead = f"would do nothing{hint}"
-    if instead:
-        raise ZooError(f"{type(model).__name__}.{name} {instead}")
+    if name in ("policy", "config"):
+        raise ZooError(f"{type(model).__name__}.{name} is fixed once the model is made")
+    if hint := elsewhere(name):
+        raise ZooError(f"{type(model).__name__}.{name} would do nothing{hint}")
     return None
 
 
@@ -125,3 +75,228 @@ def elsewhere(name: str) -> str:
     if name in ATTRIBUTES:
         return f"; here it is {ATTRIBUTES[name]}"
     return f"; {NAMES[name]}" if " " in NAMES.get(name, "") else ""
+
+
+def as_callbacks(callback: Callback | Iterable[Callback] | None) -> list[Callback]:
+    """Return the callbacks. Raises `ZooError` for anything else, such as a function."""
+    several = callback if isinstance(callback, Iterable) else [callback] if callback is not None else []
+    callbacks = list(several)
+    for each in callbacks:
+        if not isinstance(each, Callback):
+            raise ZooError(
+                f"callback is a {type(each).__name__}; expected a zoo.algorithms.callback.Callback with"
+                " on_steps(self, algorithm), or a list of such"
+            )
+    return callbacks
+
+
+# -- policies ---------------------------------------------------------------------------------------------
+
+Policy = str | PolicyConfig | Mapping[str, Any] | type[nn.Module]
+"""A name, fields, all of them, or a class of the user's own."""
+
+
+def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> PolicyConfig:
+    """Return all fields of a policy. Raises `ZooError` for what is none."""
+    if isinstance(policy, PolicyConfig):
+        config = policy
+    elif isinstance(policy, str):
+        config = policy_preset(policy)
+    elif isinstance(policy, type):
+        config = PolicyConfig(name=policy.__name__, _target_=path_of(policy))
+    elif not isinstance(policy, Mapping):
+        raise ZooError(
+            f"policy is a {type(policy).__name__}; expected a name such as 'MlpPolicy', a dictionary of"
+            " fields, a PolicyConfig or a class of your own"
+        )
+    else:
+        named = policy.get("name") in POLICIES
+        preset = dataclasses.asdict(POLICIES[policy["name"]]) if named else {}
+        values, encoder = {**preset, **policy}, policy.get("encoder")
+        if encoder is not None:
+            encoder = {"_target_": encoder} if isinstance(encoder, type) else encoder
+            values["encoder"] = named_class(encoder, "policy.encoder")
+        config = build(PolicyConfig, values, "policy")
+    config = reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
+    _check_features_dim(config, observation_space)
+    return config
+
+
+def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
+    """Raise `ZooError` for the width of an encoder of images where none is read."""
+    usual = {preset.features_dim for preset in POLICIES.values()}
+    if config._target_ is not None or config.encoder == "cnn" or config.features_dim in usual:
+        return
+    parts = observation_space.spaces.values() if isinstance(observation_space, spaces.Dict) else ()
+    if isinstance(config.encoder, Mapping) or not any(suits_cnn(part) for part in parts):
+        raise ZooError(
+            f"`policy.features_dim={config.features_dim}` is the width of what reads images, and"
+            f" {config.name} reads none here; leave it out"
+        )
+
+
+def tell_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
+    """Warn of a policy that takes the pixels of images for numbers without any order."""
+    if suits_cnn(observation_space) and config.encoder == "mlp":
+        warnings.warn(
+            f"{config.name} reads each pixel of these images by itself; policy=CnnPolicy sees what stands"
+            " beside what",
+            ZooWarning,
+            stacklevel=4,
+        )
+
+
+def check_recurrence(name: str, policy: PolicyConfig, *, remembers: bool) -> None:
+    """Raise `ZooError` for a recurrent policy of an algorithm that has none, and for its options alone."""
+    if policy._target_ is not None:
+        return
+    if policy.recurrent is not None and not remembers:
+        having = [each for each in ALGORITHMS if algorithm_class(each).has_recurrence]
+        raise ZooError(
+            f"{name} has no policies that remember (`policy.recurrent={policy.recurrent}`, {policy.name});"
+            f" {', '.join(having)} have"
+        )
+    refuse_options_of_memory(policy)
+
+
+def check_state(size: int, seen: Mapping[str, Any], state: Any) -> None:
+    """Raise `ZooError` for a state, or episode starts, of other rows than what a recurrent policy sees.
+
+    ``size`` is that of a state, 0 where the policy has no memory.
+    """
+    if not size:
+        return
+    n = n_rows(seen)
+    if state is not None and np.shape(state) != (n, size):
+        raise ZooError(
+            f"`state` of shape {np.shape(state)} does not fit: expected {(n, size)}, what `predict` returned"
+            " with the last actions, or None where all episodes start"
+        )
+    starts = seen.get("episode_starts")
+    if starts is not None and starts.shape != (n,):
+        raise ZooError(f"`episode_start` of shape {starts.shape} does not fit: expected {(n,)}")
+
+
+# -- state-dependent exploration --------------------------------------------------------------------------
+
+
+@dataclass
+class SdeConfig:
+    """Hyperparameters of the algorithms that have state-dependent exploration."""
+
+    use_sde: bool = hyperparameter(False, "state-dependent exploration (gSDE), see below; for Box actions")
+    sde_sample_freq: int = hyperparameter(
+        -1, "steps after which gSDE draws a new function; -1: when a collection starts", unit="steps", ge=-1
+    )
+
+
+def sde_options(config: Any) -> dict[str, Any]:
+    """Return what a policy class is given for gSDE: nothing without it, so that not every class needs it."""
+    return {"use_sde": True} if getattr(config, "use_sde", False) else {}
+
+
+def check_sde_options(
+    name: str, config: Any, policy: PolicyConfig, action_space: spaces.Space[Any], *, squashes: bool
+) -> None:
+    """Raise `ZooError` for an option that would do nothing in the algorithm called ``name``.
+
+    ``squashes``: its actions lie in [−1, 1] in any case.
+    """
+    if policy.log_std_init is not None and policy._target_ is None and not _has_box(action_space):
+        raise ZooError(
+            "`policy.log_std_init` is of the deviation of Box actions, but the env's are"
+            f" {describe(action_space)}; leave it out"
+        )
+    if not getattr(config, "use_sde", False):
+        _refuse_sde_options(name, config, policy, squashes=squashes)
+        return
+    if not isinstance(action_space, spaces.Box):
+        raise ZooError(f"`algo.use_sde=true` is for Box actions, but the env's are {describe(action_space)}")
+    if config.sde_sample_freq == 0:
+        raise ZooError("`algo.sde_sample_freq=0`: expected at least 1, or -1 (when a collection starts)")
+    if squashes and policy.squash_output is False:
+        raise ZooError(f"`policy.squash_output=false`: {name} squashes all its actions; leave it out")
+
+
+def _has_box(space: spaces.Space[Any]) -> bool:
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return any(_has_box(part) for part in parts)
+    return isinstance(space, spaces.Box)
+
+
+def _refuse_sde_options(name: str, config: Any, policy: PolicyConfig, *, squashes: bool) -> None:
+    asked = {
+        f"algo.{option}": getattr(config, option, usual) != usual
+        for option, usual in (("sde_sample_freq", -1), ("use_sde_at_warmup", False))
+    }
+    usual = PolicyConfig()
+    options = ["full_std", "use_expln", "squash_output", "clip_mean"]
+    if squashes:  # the deviation of their actions is a function of the state
+        options.append("log_std_init")
+    asked |= {f"policy.{option}": getattr(policy, option) != getattr(usual, option) for option in options}
+    for option, is_asked in asked.items():
+        if is_asked:
+            has = "needs `algo.use_sde=true`" if hasattr(config, "use_sde") else f"is nothing that {name} has"
+            raise ZooError(f"`{option}` is of state-dependent exploration, and {has}")
+
+
+# -- what `help` shows of a constructor -------------------------------------------------------------------
+
+
+def signature_of(algorithm: type[Any], config_class: type[Any]) -> inspect.Signature:
+    """Return the constructor's arguments, and each hyperparameter by name with its type and default."""
+    own: dict[str, inspect.Parameter] = {}
+    for each in algorithm.__mro__:
+        if "__init__" not in vars(each):
+            continue
+        *named, last = list(inspect.signature(vars(each)["__init__"]).parameters.values())[1:]
+        hands_on = last.kind is last.VAR_KEYWORD
+        for one in named if hands_on else [*named, last]:
+            own.setdefault(one.name, one)
+        if not hands_on:
+            return inspect.Signature(list(own.values()))
+        if last.name == "hyperparameters":
+            break
+    hyperparameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_default(field),
+            annotation=spelled_type(config_class, field.name),
+        )
+        for field in dataclasses.fields(config_class)
+        if field.name not in own
+    ]
+    return inspect.Signature([*own.values(), *hyperparameters])
+
+
+def described(config_class: type[Any]) -> str:
+    """Return a paragraph of lines, one a hyperparameter: type, default, range and meaning."""
+    lines = ["Hyperparameters:"]
+    for field in dataclasses.fields(config_class):
+        kind, unit = spelled_type(config_class, field.name), field.metadata.get("unit")
+        meaning = f"{field.metadata.get('help', '')}{f' [{unit}]' if unit else ''}"
+        text = f"{field.name} ({kind}, default {_default(field)!r}{_range(field)}): {meaning}"
+        lines += textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="        ")
+    return "\n".join(lines)
+
+
+def spelled_type(config_class: type[Any], name: str) -> str:
+    """Return a field's type as the class that declares it spells it."""
+    declared = (inspect.get_annotations(each).get(name) for each in config_class.__mro__)
+    return next(kind for kind in declared if isinstance(kind, str))
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+
+
+def _range(field: dataclasses.Field[Any]) -> str:
+    if field.metadata.get("choices"):
+        return f", one of {', '.join(map(repr, field.metadata['choices']))}"
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    bounds = field.metadata.get("bounds", {})
+    return "".join(f", {signs[name]} {bound:g}" for name, bound in bounds.items())

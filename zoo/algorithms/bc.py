@@ -1,34 +1,271 @@
-"""Behaviour cloning alone (Pomerleau 1989): an expert's actions, learned from what it recorded.
+"""Behaviour cloning (Pomerleau 1989): doing in each state what an expert did, learned as a supervised task.
 
-No environment is stepped but to evaluate: a step of the run is a step of the expert that was learned from.
-After each epoch the validation episodes tell whether it gets better; where it does no more, the run ends. At
-its end, early or not, stand the best parameters. The networks are those of the on-policy algorithms, which
-can go on from there.
+The loss is that of the action distribution: cross-entropy for choices, the mean squared error of the
+likeliest action for numbers. Validation episodes, which nothing is learned from, tell when to stop; at the
+end, early or not, stand the best parameters. `BC` does nothing else: it steps no environment but to evaluate,
+and a step of the run is a step of the expert that was learned from. `Pretraining` lets any algorithm's policy
+start so.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-from zoo.algorithms.base import Algorithm
-from zoo.algorithms.cloning import Cloning, CloningTerms
-from zoo.algorithms.demonstrations import Demonstrations, own_generator, take_in_statistics
-from zoo.algorithms.expert_episodes import chosen_episodes, expert_checksum, refuse_other_expert
-from zoo.algorithms.on_policy import ANY_ACTIONS
-from zoo.algorithms.policy_choice import Policy
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import Policy
+from zoo.algorithms.demonstrations import (
+    Demonstrations,
+    EpisodeChoice,
+    chosen_episodes,
+    expert_checksum,
+    on,
+    own_generator,
+    refuse_other_expert,
+    take_in_statistics,
+)
+from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, counted
+from zoo.algorithms.resuming import Tensors
 from zoo.config.fields import Schedule, hyperparameter
-from zoo.errors import ZooError
-from zoo.memory.columns import NotFinite
+from zoo.errors import NotFiniteError, ZooError
 from zoo.memory.expert_data import ExpertData
+from zoo.optim.descent import Descent
+from zoo.optim.optimizers import Adam
+from zoo.optim.parameters import Parameters
+from zoo.optim.program import Outcome, Program, Step
+from zoo.optim.runtime import Runtime
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.own_policy import make_policy
+from zoo.policies.distributions import Head
+from zoo.policies.own_policy import Modes, make_policy
+
+VALIDATED_AT_ONCE = 4096
+"""Rows of one forward pass without gradients."""
+
+
+@dataclass
+class CloningTerms(EpisodeChoice):
+    """What all cloning has to be told, beside a learning rate and when to end."""
+
+    batch_size: int = hyperparameter(64, "steps in a gradient step", unit="steps", ge=1)
+    ent_coef: float = hyperparameter(
+        0.0, "weight of an entropy bonus, which keeps choices random; numbers (Box) have none", ge=0
+    )
+    l2_coef: float = hyperparameter(
+        0.0, "weight of half the sum of squares of the parameters that the expert's actions teach", ge=0
+    )
+    max_grad_norm: float | None = hyperparameter(None, "bound of the gradient's norm; null: none", gt=0)
+    validation_fraction: float = hyperparameter(
+        0.2, "part of the episodes that is not learned from, at least one of several", ge=0, lt=1
+    )
+    patience: int | None = hyperparameter(
+        10, "epochs without a better validation loss that end it; null: it never ends so", unit="epochs", ge=1
+    )
+
+
+class Imitation(nn.Module):
+    """A policy as the function that is cloned: from what is seen to the parameters of its actions."""
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, seen: dict[str, Any], state: Tensor | None = None) -> Tensor:
+        parameters: Tensor = self.policy.action_parameters(seen, state)[0]  # type: ignore[operator]
+        return parameters
+
+
+TakeSteps = Callable[[Step, dict[str, Any], Tensor], Any]
+"""Takes a step for each row of the last, (steps, …), on what all of them see."""
+
+
+class Cloning:
+    """Moves ``policy`` towards an expert. Raises `ZooError` for an entropy bonus that nothing holds."""
+
+    def __init__(self, policy: nn.Module, terms: CloningTerms) -> None:
+        self.terms, self.policy = terms, policy
+        self.head: Head = policy.head  # type: ignore[assignment]
+        if terms.ent_coef and not self.head.cloning_settles_entropy:
+            raise ZooError(
+                f"`ent_coef={terms.ent_coef:g}`: these actions are numbers, cloned by the squared error,"
+                " which says nothing of how random they are; an entropy bonus is for choices, so leave it out"
+            )
+        self.imitation = Imitation(policy)
+        self.parameters = Parameters("policy", self.imitation)
+        self.descent = Descent(self.parameters, Adam(), max_grad_norm=terms.max_grad_norm)
+        self.modes = Modes(policy)
+        self.patience = Patience(terms.patience)
+        self._taught: Tensor | None = None
+
+    def epoch(
+        self,
+        demonstrations: Demonstrations,
+        rng: np.random.Generator,
+        learning_rate: Tensor,
+        take_steps: TakeSteps,
+    ) -> float:
+        """Learn from each row once, in a random order; return the validation loss, NaN where there is none.
+
+        Patience takes note of it. Raises `NotFiniteError` where that has left no numbers.
+        """
+        rows = torch.from_numpy(demonstrations.minibatches(rng, self.terms.batch_size))
+        with self.modes.training():
+            shared = self.prepare(demonstrations, learning_rate)
+            take_steps(self.step, shared, rows.to(self.parameters.flat.device))
+        if not self.parameters.flat.isfinite().all():
+            raise NotFiniteError(
+                "cloning has made parameters of the policy NaN or infinite; a smaller learning_rate, or"
+                " max_grad_norm, may help"
+            )
+        loss = self.validation_loss(demonstrations)
+        self.patience.note(loss, self.parameters.flat)
+        return loss
+
+    def prepare(self, demonstrations: Demonstrations, learning_rate: Tensor) -> dict[str, Any]:
+        """Bring what the demonstrations hold of the policy's memory up to date; return what all steps see."""
+        demonstrations.remember(self.policy)
+        if self._taught is None:
+            self._taught = self._find_taught(demonstrations)
+        return {"rows": demonstrations.tensors, "taught": self._taught, "learning_rate": learning_rate}
+
+    def take_best(self) -> None:
+        """Take the parameters with the best validation loss, if there is any; `go_on` undoes it."""
+        if self.patience.best_vector is not None:
+            self.patience.last_vector = self.parameters.flat.clone()
+            self.parameters.flat.copy_(self.patience.best_vector)
+
+    def go_on(self) -> None:
+        """Go on from the parameters of the last epoch, unless somebody has set others since."""
+        if self.patience.last_vector is not None and self._has_best():
+            self.parameters.flat.copy_(self.patience.last_vector)
+        self.patience.last_vector = None
+
+    def begin_again(self) -> None:
+        """Go on from the parameters of now, with all of one's patience."""
+        self.patience.begin_again(keep_best=self._has_best())
+
+    def _has_best(self) -> bool:
+        best = self.patience.best_vector
+        flat = self.parameters.flat
+        return best is not None and torch.equal(best.to(flat.device), flat)
+
+    def step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
+        """Take one gradient step on these rows of the demonstrations."""
+        terms, imitation = self.terms, self.descent.module(state)
+        batch = counted(on(shared["rows"], rows))
+        parameters = imitation(batch, batch.get("states"))
+        imitation_loss = batch_mean(self.head.imitation_loss(parameters, batch["actions"]), batch)
+        loss, metrics = imitation_loss, {"imitation_loss": imitation_loss.detach()}
+        if terms.ent_coef:
+            entropy = batch_mean(self.head.imitation_entropy(parameters), batch)
+            loss = loss - terms.ent_coef * entropy
+            metrics["entropy"] = entropy.detach()
+        gradient = self.descent.gradient(imitation, loss)
+        total = loss.detach()
+        if terms.l2_coef:
+            taught = shared["taught"] * state[self.parameters.name]
+            gradient = gradient + terms.l2_coef * taught
+            total = total + 0.5 * terms.l2_coef * taught.square().sum()
+        state, grad_norm = self.descent.step(state, gradient, shared["learning_rate"])
+        return Outcome(state, {**metrics, "loss": total, "grad_norm": grad_norm})
+
+    @torch.no_grad()
+    def validation_loss(self, demonstrations: Demonstrations) -> float:
+        """Return the mean imitation loss of the validation episodes; NaN where there are none."""
+        if not len(demonstrations.validation):
+            return math.nan
+        demonstrations.remember(self.policy)
+        sums = torch.zeros(2, dtype=torch.float64)
+        rows = torch.from_numpy(demonstrations.validation)
+        for part in rows.split(VALIDATED_AT_ONCE):
+            batch = on(demonstrations.tensors, part)
+            losses = self.head.imitation_loss(self.imitation(batch, batch.get("states")), batch["actions"])
+            weights = batch.get("weights", torch.ones_like(losses))
+            sums += torch.stack([(weights * losses).sum(), weights.sum()]).double().cpu()
+        return float(sums[0] / sums[1])
+
+    def _find_taught(self, demonstrations: Demonstrations) -> Tensor:
+        """Return 1 for each parameter that the imitation loss moves, 0 for others, as those of a critic."""
+        batch = on(demonstrations.tensors, torch.from_numpy(demonstrations.train[:VALIDATED_AT_ONCE]))
+        leaves = list(self.parameters.leaves.values())
+        with torch.enable_grad():
+            parameters = self.imitation(batch, batch.get("states"))
+            loss = self.head.imitation_loss(parameters, batch["actions"]).mean()
+            gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        taught = [
+            torch.full_like(leaf.detach().reshape(-1), _is_moving(gradient))
+            for leaf, gradient in zip(leaves, gradients, strict=True)
+        ]
+        return torch.cat(taught)
+
+
+def _is_moving(gradient: Tensor | None) -> float:
+    return 0.0 if gradient is None else float(gradient.any())
+
+
+class Epoch(NamedTuple):
+    """One pass over what is learned from: mean losses; that of validation is NaN where there is none."""
+
+    number: int
+    loss: float
+    imitation_loss: float
+    validation_loss: float
+
+
+class Patience:
+    """How often in a row a validation loss got no better, and the parameters with the best of them.
+
+    ``last_vector`` are those of the last epoch where the best have taken their place.
+    """
+
+    def __init__(self, n_epochs: int | None) -> None:
+        self.n_epochs = n_epochs
+        self.best, self.n_worse = math.inf, 0
+        self.best_vector: Tensor | None = None
+        self.last_vector: Tensor | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there was one epoch too many without anything better."""
+        return self.n_epochs is not None and self.n_worse >= self.n_epochs
+
+    def note(self, validation_loss: float, vector: Tensor) -> None:
+        """Take note of the validation loss of these parameters; NaN says nothing."""
+        if math.isnan(validation_loss):
+            return
+        if validation_loss < self.best:
+            self.best, self.n_worse, self.best_vector = validation_loss, 0, vector.clone()
+        else:
+            self.n_worse += 1
+
+    def begin_again(self, *, keep_best: bool) -> None:
+        """Count anew; without the best there is nothing to be better than."""
+        if not keep_best:
+            self.best, self.best_vector = math.inf, None
+        self.n_worse, self.last_vector = 0, None
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it, for `load_state`."""
+        vectors = {"best_vector": self.best_vector, "last_vector": self.last_vector}
+        arrays = {name: each.cpu().numpy() for name, each in vectors.items() if each is not None}
+        return {"best": None if math.isinf(self.best) else self.best, "n_worse": self.n_worse, **arrays}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to there."""
+        self.best = math.inf if state["best"] is None else state["best"]
+        self.n_worse = state["n_worse"]
+        self.best_vector, self.last_vector = (
+            torch.from_numpy(np.array(state[name])) if name in state else None
+            for name in ("best_vector", "last_vector")
+        )
 
 
 @dataclass
@@ -56,7 +293,6 @@ class BC(Algorithm[BCConfig]):
         dataset: ExpertData | str | Path | None = None,
         **options: Any,
     ) -> None:
-        self.memory = NothingCollected()
         self._data: ExpertData | None = None
         self._demonstrations: Demonstrations | None = None
         super().__init__(policy, env, **options)
@@ -72,7 +308,7 @@ class BC(Algorithm[BCConfig]):
         return self.cloning.descent.initial_state()
 
     def _make_memory(self) -> None:
-        """Nothing of the environments is kept."""
+        self.memory = self.interaction  # nothing of the environments is kept
 
     def _reset_envs(self) -> None:
         if self._data is not None:
@@ -130,9 +366,120 @@ class BC(Algorithm[BCConfig]):
         return {**super()._parts(), "patience": self.cloning.patience}
 
 
-class NothingCollected:
-    """The memory of what never steps an environment to learn."""
+# -- cloning before reinforcement learning ----------------------------------------------------------------
 
-    def first_not_finite(self) -> NotFinite | None:
-        """Return None."""
-        return None
+
+@dataclass
+class PretrainConfig(CloningTerms):
+    """Behaviour cloning before reinforcement learning: the config section ``pretrain``."""
+
+    dataset: str | None = hyperparameter(
+        None, "expert data to start from: a .npz file, or minari:ID; null: start from nothing"
+    )
+    n_epochs: int = hyperparameter(50, "passes over the expert data at most", ge=1)
+    learning_rate: float = hyperparameter(1e-3, "step size of Adam", ge=0)
+
+
+class Pretraining:
+    """Clones an expert with a copy of the part of an algorithm's policy that acts; `take_over` hands it on.
+
+    Between two epochs `state` is all that the rest of it depends on. Raises `ZooError` for other spaces.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm[Any], dataset: ExpertData | str | Path, config: PretrainConfig
+    ) -> None:
+        self.algorithm, self.config = algorithm, config
+        self.epochs: list[Epoch] = []
+        """How the losses went."""
+        data = chosen_episodes(dataset, algorithm, config)
+        self._checksum = expert_checksum(data)
+        take_in_statistics(algorithm, data)
+        self._rng = own_generator(algorithm.seed)
+        self._demonstrations = Demonstrations(data, algorithm, config.validation_fraction, self._rng)
+        self._policy = copy.deepcopy(algorithm.acting.policy)
+        self._cloning = Cloning(self._policy, config)
+        self._runtime = Runtime(
+            device=str(algorithm.device), compile=False, threads="auto", precision="float32"
+        )
+        n_rows = config.n_epochs * len(self._demonstrations.train)
+        self._runtime.expect(n_rows, float(self._cloning.parameters.size * config.batch_size))
+        self._program = Program(self._cloning.descent.initial_state(), self._runtime)
+        self._means: dict[str, float] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no epoch is left, or none has been better for too long."""
+        return len(self.epochs) >= self.config.n_epochs or self._cloning.patience.is_over
+
+    def run(self, on_epoch: Callable[[Epoch], bool | None] | None = None) -> None:
+        """Go through the epochs that are left, or end after one for which ``on_epoch`` returns True.
+
+        Raises `NotFiniteError` where a loss or a parameter is NaN or infinite.
+        """
+        rate = torch.tensor(self.config.learning_rate, device=self.algorithm.device)
+        with self._runtime.in_force(), self.algorithm.generators.torch_of_this_run():
+            while not self.is_over:
+                self._go_through_epoch(len(self.epochs) + 1, rate)
+                if on_epoch is not None and on_epoch(self.epochs[-1]):
+                    break
+
+    def take_over(self) -> None:
+        """Let the algorithm go on with the best parameters, and record how the losses went.
+
+        Critics, targets' other parts and optimizers stay as they are, and so does what the expert does not
+        teach: a standard deviation that is no function of the state.
+        """
+        self._cloning.take_best()
+        algorithm = self.algorithm
+        own = algorithm.acting.policy.state_dict()
+        with torch.no_grad():
+            for name, tensor in self._policy.state_dict().items():
+                own[name].copy_(tensor)
+        algorithm.copy_to_targets()
+        for epoch in self.epochs:
+            algorithm.record("pretrain/loss", epoch.loss)
+            if not math.isnan(epoch.validation_loss):
+                algorithm.record("pretrain/validation_loss", epoch.validation_loss)
+        if algorithm.envs is not None:
+            algorithm.interaction.show_again()
+
+    def _go_through_epoch(self, number: int, learning_rate: torch.Tensor) -> None:
+        try:
+            loss = self._cloning.epoch(self._demonstrations, self._rng, learning_rate, self._take_steps)
+        except NotFiniteError as error:
+            raise NotFiniteError(f"pretraining, epoch {number}: {error}") from error
+        epoch = Epoch(number, self._means["loss"], self._means["imitation_loss"], loss)
+        if not math.isfinite(epoch.loss):
+            raise NotFiniteError(
+                f"pretraining's loss is not finite in epoch {number}; a smaller learning_rate may help"
+            )
+        self.epochs.append(epoch)
+
+    def _take_steps(self, step: Step, shared: Any, rows: torch.Tensor) -> None:
+        ran = self._program.run(step, shared, rows)
+        self._means = dict(zip(ran.names, ran.metrics.tolist(), strict=True))
+
+    # -- exact resume -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return it as arrays and values, for `load_state`."""
+        return {
+            "tensors": Tensors(self._program.state, self._policy).state(),
+            "patience": self._cloning.patience.state(),
+            "runtime": self._runtime.state(),
+            "rng": self._rng.bit_generator.state,
+            "generators": self.algorithm.generators.state(),
+            "epochs": np.array(self.epochs, np.float64).reshape(-1, len(Epoch._fields)),
+            "expert": self._checksum,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to there. Raises `ZooError` if it was of another expert, or of other networks."""
+        refuse_other_expert(self._checksum, state["expert"])
+        Tensors(self._program.state, self._policy).load_state(state["tensors"])
+        self._cloning.patience.load_state(state["patience"])
+        self._runtime.load_state(state["runtime"])
+        self._rng.bit_generator.state = state["rng"]
+        self.algorithm.generators.load_state(state["generators"])
+        self.epochs = [Epoch(int(number), *losses) for number, *losses in state["epochs"].tolist()]

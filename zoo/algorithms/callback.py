@@ -4,83 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
 from zoo.config.aliases import check_call
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
-    import numpy as np
-    from torch import Tensor
-
-    from zoo.algorithms.team import Team
-    from zoo.envs.adapter import EnvStepper
+    from zoo.algorithms.algorithm import Algorithm
     from zoo.envs.monitor import EpisodeRecord
-    from zoo.optim.runtime import Runtime
+
+    Training = Algorithm[Any]
+else:
+    Training = Any
 
 PREEMPTED = "preempted"
 """The ``stop_reason`` of a run that a signal ended: what was due then is still due when it goes on."""
-
-
-class Training(Protocol):
-    """What a callback may rely on of the algorithm that it watches (`zoo.algorithms.base.Algorithm`)."""
-
-    name: ClassVar[str]
-    seed: int
-    num_timesteps: int
-    total_timesteps: int
-    n_updates: int
-    n_episodes: int
-    recent_episodes: Any
-    timings: dict[str, float]
-    stop_reason: str | None
-    cut_short: bool
-    envs: EnvStepper | None
-    runtime: Runtime
-    team: Team
-
-    def request_stop(self, reason: str) -> None:
-        """End `learn` after the update that is under way."""
-
-    def check_finite(self) -> None:
-        """Raise `zoo.errors.NotFiniteError` if something can't be written because it is NaN or infinite."""
-
-    def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
-        """Add a scalar to the mean that the next `read_metrics` returns."""
-
-    def record_row(self, scalars: Mapping[str, float]) -> None:
-        """Add scalars that belong to this step alone."""
-
-    def read_rows(self, before: int) -> dict[int, dict[str, float]]:
-        """Return what `record_row` was given at steps below ``before`` since the last call, by step."""
-
-    def read_metrics(self) -> dict[str, float]:
-        """Return the means of all recorded scalars since the last call."""
-
-    def predict(
-        self,
-        observations: Any,
-        state: Any = None,
-        episode_start: np.ndarray | None = None,
-        deterministic: bool = True,
-        *,
-        action_masks: np.ndarray | None = None,
-    ) -> tuple[Any, Any]:
-        """Return actions for raw observations, and the policy's next state."""
-
-    def get_parameters(self) -> Mapping[str, np.ndarray]:
-        """Return copies of the policy's parameters by name."""
-
-    def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> Path:
-        """Write the agent."""
-
-    def state(self) -> dict[str, Any]:
-        """Return everything that the rest of the run depends on."""
-
-    def barrier(self) -> None:
-        """Reset the environments, so that they depend on nothing before."""
 
 
 class InterruptedCallbackError(Exception):
@@ -148,10 +87,7 @@ class CallbackSchedule:
     """
 
     def __init__(
-        self,
-        callbacks: Iterable[Callback],
-        num_timesteps: int,
-        still_due: Mapping[str, Any] | None = None,
+        self, callbacks: Iterable[Callback], num_timesteps: int, still_due: Mapping[str, Any] | None = None
     ) -> None:
         self.callbacks = sorted(callbacks, key=lambda callback: callback.comes_last)
         self.watching_episodes = [

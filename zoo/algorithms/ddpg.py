@@ -21,7 +21,7 @@ from zoo.algorithms.agent import Array
 from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError, ZooWarning
-from zoo.memory.columns import Column, transform
+from zoo.memory.arrays import Column, transform
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters

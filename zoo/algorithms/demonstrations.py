@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +13,62 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algorithms.agent import Agent
-from zoo.algorithms.sequences import USUAL_CHUNK
+from zoo.algorithms.on_policy import USUAL_CHUNK
+from zoo.config.fields import hyperparameter
 from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
-from zoo.memory.columns import Column, allocate, assign, observation_spec, transform
+from zoo.errors import ZooError
+from zoo.memory.arrays import Column, allocate, assign, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
+from zoo.memory.expert_files import read_expert
 
 Array = np.ndarray
 
 OWN_GENERATOR = 2
 """What stands beside the seed of a run; 1 is the generator of actions that somebody asks for."""
+
+
+@dataclass
+class EpisodeChoice:
+    """What all that learns from an expert can be told of its episodes."""
+
+    n_episodes: int | None = hyperparameter(None, "episodes to use, the first ones; null: all", ge=1)
+    min_return: float | None = hyperparameter(None, "use only episodes that return so much; null: all")
+
+
+def chosen_episodes(dataset: ExpertData | str | Path, agent: Agent[Any], choice: EpisodeChoice) -> ExpertData:
+    """Return the episodes that the agent is to learn from.
+
+    Raises `ZooError` for other spaces than the agent's, or for none; `ZooWarning` warns of fewer than are
+    wanted.
+    """
+    data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
+    data.check_spaces(*agent.spaces)
+    return data.filtered(min_return=choice.min_return, n_episodes=choice.n_episodes)
+
+
+def expert_checksum(data: ExpertData) -> int:
+    """Return a number that other expert data hardly have."""
+    checksum = 0
+    for column in (data.observations, data.actions, data.lengths):
+        for array in arrays_of(column):
+            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+    return checksum
+
+
+def refuse_other_expert(own: int | None, learned_from: int | None) -> None:
+    """Raise `ZooError` if the checksums are of different data; None is of none."""
+    if None not in (own, learned_from) and own != learned_from:
+        raise ZooError(
+            "the expert data are not those that the run has learned from so far; give it the same dataset"
+        )
+
+
+def arrays_of(column: Column) -> list[Any]:
+    """Return the arrays of a column, which may be a dictionary of columns."""
+    if not isinstance(column, dict):
+        return [column]
+    return [array for part in column.values() for array in arrays_of(part)]
 
 
 class Demonstrations:

@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from zoo.algorithms.interaction import Seen
+from zoo.algorithms.collector import Seen
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.memory.columns import Column
+from zoo.memory.arrays import Column
 from zoo.optim.descent import Descent
 from zoo.optim.optimizers import Adam
 from zoo.optim.parameters import Parameters

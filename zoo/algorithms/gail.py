@@ -23,14 +23,14 @@ from typing_extensions import Self
 
 from zoo.agents.agent_folder import AgentFiles
 from zoo.algorithms.adversary import Adversary, AdversaryConfig, by_path
-from zoo.algorithms.expert_episodes import chosen_episodes
-from zoo.algorithms.interaction import Seen
+from zoo.algorithms.collector import Seen
+from zoo.algorithms.demonstrations import chosen_episodes
 from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm
 from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Variants, hyperparameter, with_defaults
 from zoo.errors import ZooError, nearest
-from zoo.memory.columns import Column, observation_spec, transform
+from zoo.memory.arrays import Column, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
 from zoo.optim.program import Program
 from zoo.optim.runtime import computing_with

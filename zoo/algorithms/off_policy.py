@@ -12,26 +12,27 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor
 
-from zoo.algorithms.base import Algorithm
-from zoo.algorithms.finite import check_collected
-from zoo.algorithms.interaction import Seen
-from zoo.algorithms.kept_memory import kept_memory
-from zoo.algorithms.policy_choice import Policy
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import Policy
+from zoo.algorithms.collector import Seen, check_collected
 from zoo.algorithms.resuming import Attributes
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.adapter import EnvStepper
 from zoo.envs.goals import GoalOutcomes
 from zoo.errors import ZooError, ZooWarning, nearest
-from zoo.memory.columns import Column, ColumnSpec, observation_spec
+from zoo.memory.arrays import Column, ColumnSpec, observation_spec
 from zoo.memory.config import MemoryConfig, memory_config
-from zoo.memory.episodes import Episodes
 from zoo.memory.hindsight import Hindsight
-from zoo.memory.limit import refuse_too_large_memory
 from zoo.memory.prioritized import BYTES_EACH, PrioritizedSampler
-from zoo.memory.replay import Relabelling, ReplayMemory
-from zoo.memory.replay_sizes import replay_bytes, ring_length
-from zoo.memory.sampling import Sampler, UniformSampler
-from zoo.memory.storing import Storing
+from zoo.memory.replay import (
+    ReplayMemory,
+    Storing,
+    kept_memory,
+    refuse_too_large_memory,
+    replay_bytes,
+    ring_length,
+)
+from zoo.memory.rings import Episodes, UniformSampler
 from zoo.policies.actions import make_codec
 from zoo.policies.exploration import (
     ActionNoiseConfig,
@@ -196,7 +197,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         """Return the bytes that are computed for each transition before the gradient steps."""
         return 0
 
-    def _make_sampler(self) -> Sampler:
+    def _make_sampler(self) -> UniformSampler:
         if self.memory_config.prioritized is None:
             return UniformSampler()
         length = ring_length(self.config.buffer_size, self.n_envs, once=self.config.optimize_memory_usage)
@@ -206,7 +207,7 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         if self.memory_config.hindsight is not None:
             GoalOutcomes(envs.env)
 
-    def _make_relabelling(self) -> Relabelling | None:
+    def _make_relabelling(self) -> Hindsight | None:
         hindsight = self.memory_config.hindsight
         if hindsight is None:
             return None

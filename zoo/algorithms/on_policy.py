@@ -15,15 +15,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo.algorithms.agent import Array
-from zoo.algorithms.base import Algorithm
-from zoo.algorithms.finite import check_collected
-from zoo.algorithms.interaction import Seen
-from zoo.algorithms.sde_options import SdeConfig, sde_options
-from zoo.algorithms.sequences import USUAL_CHUNK, RecurrentState, chunk_length
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.arguments import SdeConfig, sde_options
+from zoo.algorithms.collector import Seen, check_collected
+from zoo.algorithms.resuming import RecurrentState
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import ZooError, ZooWarning
-from zoo.memory.columns import Column, ColumnSpec, observation_spec, pieces, transform
-from zoo.memory.experience import Experience
+from zoo.memory.arrays import Column, ColumnSpec, Experience, observation_spec, pieces, transform
 from zoo.memory.rollout import RolloutMemory, Truncations, generalized_advantages
 from zoo.optim import workers
 from zoo.optim.descent import Descent
@@ -37,6 +35,12 @@ from zoo.policies.own_policy import make_policy
 PLAIN_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ANY_ACTIONS = (*PLAIN_ACTIONS, spaces.Tuple, spaces.Dict)
 """For algorithms that know of actions only how likely they are, whatever parts they have."""
+
+USUAL_CHUNK = 32
+"""The longest sequences that a recurrent policy learns from unless it is told."""
+
+COUNTED = "n_counted"
+"""How many steps of a batch count, as a mean over workers."""
 
 PIECE_BYTES = 64 * 2**20
 """What the observations of one forward pass without gradients may take, as floats."""
@@ -307,6 +311,28 @@ class OnPolicyAlgorithm(Algorithm[Config]):
         return ZooError(f"{asked} can't be made of {parts}; change {others} or {option}")
 
 
+def counted(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a batch with the number of its steps that count, so that workers have to meet for it only once.
+
+    It is the mean over workers, of whose batches some may have more steps that count than others: so means
+    of `batch_mean`, averaged over workers, are those over the batches of all together.
+    """
+    weights = batch.get("weights")
+    return dict(batch) if weights is None else {**batch, COUNTED: workers.averaged(weights.sum())}
+
+
+def batch_mean(column: Tensor, batch: Mapping[str, Any]) -> Tensor:
+    """Return the mean of a column of a batch, over the steps that count.
+
+    These are all, unless the batch has ``weights``: 0 for the steps that merely reset an environment. The sum
+    is then divided by how many steps are `counted`, where the batch says that; otherwise by those of its own.
+    """
+    weights = batch.get("weights")
+    if weights is None:
+        return column.mean()
+    return (weights * column).sum() / (batch[COUNTED] if COUNTED in batch else weights.sum())
+
+
 def standardized(advantages: Tensor, batch: Mapping[str, Any]) -> Tensor:
     """Return advantages with mean 0 and standard deviation 1 over the steps of the batch that count.
 
@@ -342,3 +368,27 @@ def explained_variance(values: Tensor, returns: Tensor, weights: Tensor | None =
     if variance == 0:
         return float("nan")
     return float(1 - (returns - values).var(correction=0) / variance)
+
+
+def chunk_length(n_steps: int, asked: int | None) -> int:
+    """Return the length of the sequences that rollouts of ``n_steps`` are cut into: what is asked for.
+
+    None asks for the longest up to `USUAL_CHUNK` that divides them. Raises `ZooError` for what does not.
+    """
+    divisors = [length for length in range(1, n_steps + 1) if n_steps % length == 0]
+    if asked is None:
+        longest = max(length for length in divisors if length <= USUAL_CHUNK)
+        if longest < USUAL_CHUNK // 4 and longest < n_steps:
+            raise ZooError(
+                f"for a recurrent policy rollouts of `algo.n_steps={n_steps}` are cut into sequences of at"
+                f" most {USUAL_CHUNK} steps, but would give {longest}; take a multiple of {USUAL_CHUNK}, or"
+                " set `algo.chunk_length`"
+            )
+        return longest
+    if asked in divisors:
+        return asked
+    problem = "is longer than" if asked > n_steps else "does not divide"
+    raise ZooError(
+        f"`algo.chunk_length={asked}` {problem} the rollouts of `algo.n_steps={n_steps}`;"
+        f" expected one of {', '.join(map(str, divisors))}"
+    )

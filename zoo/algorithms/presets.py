@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zoo.algorithms.arguments import Policy
 from zoo.algorithms.ddpg import DDPG
 from zoo.algorithms.dqn import DQN
 from zoo.algorithms.off_policy import OffPolicyAlgorithm
-from zoo.algorithms.policy_choice import Policy
-from zoo.algorithms.ppo2 import PPO2, PPO2Config
+from zoo.algorithms.ppo import PPO2, PPO2Config
 from zoo.algorithms.sac import SAC
 from zoo.algorithms.td3 import TD3
 from zoo.algorithms.tqc import TQC
@@ -62,12 +62,7 @@ class RecurrentPPO(PPO2):
     usual_policy = "MlpLstmPolicy"
     config_class = RecurrentPPOConfig
 
-    def __init__(
-        self,
-        policy: Policy = "MlpLstmPolicy",
-        env: Any = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, policy: Policy = "MlpLstmPolicy", env: Any = None, **options: Any) -> None:
         super().__init__(policy, env, **options)
         if options.get("config") is None:  # agents that were saved act as they do
             refuse_no_memory(self.policy_config)

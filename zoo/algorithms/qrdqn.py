@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zoo.algorithms.dqn import DQN, DQNConfig
-from zoo.algorithms.quantile_loss import quantile_huber
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.policies.distributions import pick
 from zoo.policies.own_policy import make_policy
@@ -69,3 +70,22 @@ class QRDQN(DQN):
         """Return the quantile Huber loss, summed over the quantiles, and the error of their mean."""
         losses = quantile_huber(values, targets).sum(1).mean(1)
         return losses, values.mean(1) - targets.mean(1)
+
+
+def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:
+    """Return |τᵢ − 1{uᵢⱼ < 0}|·Huber(uᵢⱼ), uᵢⱼ = targetⱼ − quantileᵢ, (…, N, M) (equation 10, with κ = 1).
+
+    ``quantiles`` (…, N) estimate the quantiles τᵢ = (i + ½) / N of the distribution that ``targets`` (…, M)
+    are drawn from. Axis −2 counts quantiles and axis −1 targets: QR-DQN sums over the first and takes the
+    mean over the second; TQC takes the mean over both. Targets that lack leading dimensions of the quantiles
+    (critics) are common to these.
+    """
+    rows = targets.shape[:-1]
+    if quantiles.shape[:-1][quantiles.dim() - 1 - len(rows) :] != rows:
+        raise ValueError(f"targets {tuple(targets.shape)} don't fit quantiles {tuple(quantiles.shape)}")
+    n_quantiles = quantiles.shape[-1]
+    levels = (torch.arange(n_quantiles, dtype=quantiles.dtype, device=quantiles.device) + 0.5) / n_quantiles
+    each, target = torch.broadcast_tensors(quantiles.unsqueeze(-1), targets.unsqueeze(-2))
+    is_above = (target < each).detach().to(quantiles.dtype)
+    weights = (levels[:, None] - is_above).abs()
+    return weights * F.smooth_l1_loss(each, target, reduction="none")

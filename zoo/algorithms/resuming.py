@@ -116,3 +116,22 @@ class Tensors:
         with torch.no_grad():
             for name, tensor in self.tensors.items():
                 tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+
+
+class RecurrentState:
+    """What a recurrent policy remembers of each environment, (n_envs, state_size); None: it can't remember.
+
+    It lasts from rollout to rollout, and is a part of checkpoints.
+    """
+
+    def __init__(self, array: np.ndarray | None) -> None:
+        self.array = array
+
+    def state(self) -> dict[str, Any]:
+        """Return a copy, for `load_state`."""
+        return {} if self.array is None else {"array": self.array.copy()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to what `state` returned."""
+        if self.array is not None:
+            self.array = np.array(state["array"])

@@ -16,8 +16,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
-from zoo.algorithms.sde_options import SdeConfig, sde_options
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
 from zoo.optim.descent import Descent

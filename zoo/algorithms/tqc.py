@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.algorithms.quantile_loss import quantile_huber
+from zoo.algorithms.qrdqn import quantile_huber
 from zoo.algorithms.sac import SAC, SACConfig, SACPolicy
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError

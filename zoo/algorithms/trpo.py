@@ -16,17 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.algorithms.batch_means import batch_mean, counted
+from zoo.algorithms.arguments import SdeConfig
 from zoo.algorithms.on_policy import (
     ANY_ACTIONS,
     CollectionConfig,
     OnPolicyAlgorithm,
+    batch_mean,
+    counted,
     standardized,
 )
-from zoo.algorithms.sde_options import SdeConfig
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.memory.columns import transform
+from zoo.memory.arrays import transform
 from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line_search, longest_step
 from zoo.optim.optimizers import Adam, Optimizer
 from zoo.optim.program import Outcome

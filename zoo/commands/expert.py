@@ -31,8 +31,8 @@ def run(config: Mapping[str, Any]) -> None:
     if settings.show is not None:
         _show(settings, settings.show)
         return
+    from zoo.memory.expert_data import summary
     from zoo.memory.expert_files import read_expert, write_expert
-    from zoo.memory.expert_summary import summary
     from zoo.training.opened_agent import open_agent
 
     agent = open_agent(settings)
@@ -44,8 +44,8 @@ def run(config: Mapping[str, Any]) -> None:
 
 def _show(settings: ExpertSettings, path: str) -> None:
     """Print what the file at ``path`` holds, of the episodes that are asked for."""
+    from zoo.memory.expert_data import summary
     from zoo.memory.expert_files import read_expert
-    from zoo.memory.expert_summary import summary
     from zoo.training.problems import warnings_in_one_line
 
     given = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]

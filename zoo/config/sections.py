@@ -30,7 +30,7 @@ SECTIONS = {
     "env": "zoo.envs.config:EnvConfig",
     "policy": "zoo.policies.config:PolicyConfig",
     "memory": "zoo.memory.config:MemoryConfig",
-    "pretrain": "zoo.algorithms.pretraining:PretrainConfig",
+    "pretrain": "zoo.algorithms.bc:PretrainConfig",
 }
 
 PARTS = {

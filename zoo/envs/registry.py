@@ -70,11 +70,6 @@ def folder_name(env_id: str) -> str:
     return name or "env"
 
 
-def task_name(env_id: str) -> str:
-    """Return ``env_id`` without what imports it and its version: ``my_module:Maze-v2`` → ``Maze``."""
-    return re.sub(r"-v\d+$", "", env_id.rpartition(":")[2])
-
-
 def resolve(env_id: str) -> EnvSpec:
     """Return what ``env_id`` is registered as, importing what registers it.
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
-from zoo.envs.spaces import Space, interfaces_differ
+from zoo.envs.spaces import (
+    Space,
+    choice_sizes,
+    describe,
+    interfaces_differ,
+    is_composite,
+    leaf_spaces,
+    mask_size,
+)
 from zoo.errors import ZooError, ZooWarning
-from zoo.memory.columns import Column, transform
-from zoo.memory.expert_problems import problem_of
+from zoo.files.printing import decimal, one_line
+from zoo.memory.arrays import Column, transform
 
 Array = np.ndarray
 
@@ -92,11 +102,7 @@ class ExpertData:
         )
 
     def filtered(
-        self,
-        *,
-        min_return: float | None = None,
-        successes_only: bool = False,
-        n_episodes: int | None = None,
+        self, *, min_return: float | None = None, successes_only: bool = False, n_episodes: int | None = None
     ) -> ExpertData:
         """Return the episodes that are good enough, the first ``n_episodes`` of them.
 
@@ -153,3 +159,212 @@ def episode_lengths(episode_starts: Array) -> Array:
         raise ValueError("its first step is not the start of an episode")
     starts = np.flatnonzero(episode_starts)
     return np.diff(np.append(starts, len(episode_starts))).astype(np.int64)
+
+
+# -- what can't be right ----------------------------------------------------------------------------------
+
+
+def problem_of(data: ExpertData) -> str | None:
+    """Return what does not fit together, in one line, or None.
+
+    Numbers (Box) that were seen may lie outside of their bounds, as those of many environments do.
+    """
+    n_steps, n_episodes = data.n_steps, data.n_episodes
+    if not n_steps or not n_episodes:
+        return "it is empty"
+    if data.lengths.min() < 1 or data.lengths.sum() != n_steps:
+        return f"its episodes have {data.lengths.sum():,} steps together, but there are {n_steps:,} rewards"
+    shapes: dict[str, tuple[int | None, ...]] = {
+        "rewards": (n_steps,),
+        **dict.fromkeys(("returns", "terminated", "successes"), (n_episodes,)),
+        "action_masks": (n_steps, mask_size(data.action_space)),
+    }
+    for name, shape in shapes.items():
+        values = getattr(data, name)
+        if values is not None and values.shape != shape:
+            return f"{name} of shape {values.shape}, expected {shape}"
+    if not np.isfinite(data.rewards).all() or not np.isfinite(data.returns).all():
+        return "its rewards are not finite"
+    observation_space, action_space = data.observation_space, data.action_space
+    seen = observation_space.spaces if isinstance(observation_space, spaces.Dict) else None
+    done = dict(leaf_spaces(action_space)) if is_composite(action_space) else None
+    return (
+        _column_problem("observation", observation_space, seen, data.observations, data)
+        or _column_problem("action", action_space, done, data.actions, data)
+        or _masks_problem(data)
+    )
+
+
+def _column_problem(
+    what: str, space: Space, parts: Mapping[str, Space] | None, column: Column, data: ExpertData
+) -> str | None:
+    if parts is None:
+        return _array_problem(f"{what}s", what, space, column, data)
+    found = set(column) if isinstance(column, Mapping) else set()
+    if found != set(parts):
+        return f"its {what}s have the parts {sorted(found)} instead of {sorted(parts)}"
+    problems = (
+        _array_problem(f"{what}s, {key}", what, part, column[key], data) for key, part in parts.items()
+    )
+    return next((each for each in problems if each is not None), None)
+
+
+def _array_problem(name: str, what: str, space: Space, array: Array, data: ExpertData) -> str | None:
+    expected = (data.n_steps, *(space.shape or ()))
+    if array.shape != expected:
+        return f"{name} of shape {array.shape}, expected {expected}: {describe(space)}"
+    if array.dtype != space.dtype:
+        return f"{name} of type {array.dtype}, expected {space.dtype}"
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        step = int((~np.isfinite(array)).reshape(data.n_steps, -1).any(1).argmax())
+        return f"{name} at step {step:,} are not finite{_episode(data, step)}"
+    if what == "observation" and isinstance(space, spaces.Box):
+        return None
+    outside = first_outside(space, array)
+    if outside is None:
+        return None
+    where = f"{outside:,} is no {what} of {describe(space)}{_episode(data, outside)}"
+    return f"{name}: {array[outside].tolist()} at step {where}"
+
+
+def first_outside(space: Space, column: Array) -> int | None:
+    """Return the first row that is not in the range of the space (NaN never is), None if there is none."""
+    low, high = _range(space)
+    outside = ~((column >= low) & (column <= high))
+    return int(np.argwhere(outside)[0, 0]) if outside.any() else None
+
+
+def _range(space: Any) -> tuple[Any, Any]:
+    if isinstance(space, spaces.Discrete):
+        return int(space.start), int(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    if isinstance(space, spaces.MultiBinary):
+        return 0, 1
+    return space.low, space.high
+
+
+def _masks_problem(data: ExpertData) -> str | None:
+    if data.action_masks is None:
+        return None
+    forbidden = forbidden_actions(data.action_space, data.actions, data.action_masks)
+    if not forbidden.any():
+        return None
+    step = int(forbidden.argmax())
+    return f"the mask at step {step:,} forbids the expert's own action{_episode(data, step)}"
+
+
+def forbidden_actions(space: Space, actions: Column, masks: Array) -> Array:
+    """Return which actions (n, …) their masks (n, mask_size) forbid; those of parts are by their paths."""
+    chosen = []
+    for path, part in leaf_spaces(space):
+        if choice_sizes(part):
+            column = actions[path] if isinstance(actions, Mapping) else actions
+            counted = column.astype(np.int64) - getattr(part, "start", 0)
+            chosen.append(counted.reshape(len(masks), -1))
+    sizes = choice_sizes(space)
+    starts = np.cumsum(sizes) - sizes
+    allowed = np.take_along_axis(masks, starts + np.concatenate(chosen, axis=1), axis=1)
+    return np.logical_not(allowed.all(axis=1))
+
+
+def _episode(data: ExpertData, step: int) -> str:
+    """Return which episode a step is of, for the end of a message."""
+    return f" (episode {int(np.searchsorted(data.starts, step, side='right')) - 1:,})"
+
+
+# -- arrays of others in the types that spaces have -------------------------------------------------------
+
+
+def in_shape_of(space: Space, array: Array, name: str) -> Array:
+    """Return an array (n, …) of values in the space's shape, if at most dimensions of one entry differ.
+
+    Raises `ZooError` for any other shape: that of a transposed image, or of rows laid end to end.
+    """
+    shape = tuple(space.shape or ())
+    if [size for size in array.shape[1:] if size != 1] != [size for size in shape if size != 1]:
+        raise ZooError(f"{name} of shape {array.shape[1:]}, expected {shape}: {describe(space)}")
+    return array.reshape(len(array), *shape)
+
+
+def in_type_of(space: Space, array: Array, name: str, what: str) -> Array:
+    """Return numbers (n, …) in the space's type. Raises `ZooError` for one that is another number there.
+
+    ``what`` is one of them, for the message: "action".
+    """
+    converted, step = converted_to(space, array)
+    if step is not None:
+        raise ZooError(f"{name}: {array[step].tolist()} at step {step:,} is no {what} of {describe(space)}")
+    return converted
+
+
+def converted_to(space: Space, array: Array) -> tuple[Array, int | None]:
+    """Return an array (n, …) in the space's type, and the first row that is not the same there, or None.
+
+    Types with fractions may round.
+    """
+    dtype = np.dtype(space.dtype)
+    if array.dtype.kind not in "biuf":
+        return array, 0
+    with np.errstate(invalid="ignore"):
+        converted = array.astype(dtype)
+    differs = converted != array
+    if dtype.kind == "f" or not differs.any():
+        return converted, None
+    return converted, int(np.argwhere(differs)[0, 0])
+
+
+# -- for people -------------------------------------------------------------------------------------------
+
+N_BINS = 10
+BAR_WIDTH = 40
+BLOCKS = " ▏▎▍▌▋▊▉█"
+"""Eighths of a character's width."""
+
+
+def summary(data: ExpertData) -> str:
+    """Return a table about the data, and under it the histogram of its returns."""
+    rows = [
+        ("environment", one_line(data.card.get("env") or "?")),
+        ("source", _origin(data.card.get("source"))),
+        ("observations", describe(data.observation_space)),
+        ("actions", describe(data.action_space) + ("" if data.action_masks is None else ", with masks")),
+        ("episodes", f"{data.n_episodes:,}, {data.n_steps:,} steps"),
+        ("length", f"{data.lengths.min():,} to {data.lengths.max():,}, mean {data.lengths.mean():,.1f}"),
+        ("return", f"{decimal(float(data.returns.mean()))} ± {decimal(float(data.returns.std()))}"),
+    ]
+    if data.successes is not None:
+        rows.append(("successes", f"{data.successes.mean():.0%}"))
+    if data.terminated is not None:
+        rows.append(("cut short", f"{1 - data.terminated.mean():.0%}"))
+    width = max(len(name) for name, _ in rows)
+    table = [f"{name:<{width}}  {value}" for name, value in rows]
+    return "\n".join([*table, "", "returns", *histogram(data.returns)])
+
+
+def _origin(source: Any) -> str:
+    if not isinstance(source, Mapping):
+        return one_line(source or "?")
+    return one_line(", ".join(f"{key} {one_line(value, 80)}" for key, value in source.items()), 1000) or "?"
+
+
+def histogram(values: np.ndarray, n_bins: int = N_BINS) -> list[str]:
+    """Return a line a bin: its bounds, a bar, and how many of the values are in it.
+
+    Values that are all the same have one bin.
+    """
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return [f"  {decimal(low)}  {_bar(1.0)}  {len(values):,}"]
+    counts, edges = np.histogram(values, n_bins, (low, high))
+    bounds = [decimal(float(edge)) for edge in edges]
+    width = max(map(len, bounds))
+    return [
+        f"  {bounds[i]:>{width}} … {bounds[i + 1]:>{width}}  {_bar(count / counts.max())}  {count:,}".rstrip()
+        for i, count in enumerate(counts.tolist())
+    ]
+
+
+def _bar(share: float) -> str:
+    whole, eighths = divmod(round(8 * BAR_WIDTH * share), 8)
+    return ("█" * whole + (BLOCKS[eighths] if eighths else "")).ljust(BAR_WIDTH)

@@ -7,27 +7,13 @@ anew each time that a batch is drawn.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
-from zoo.envs.goals import ACHIEVED, DESIRED, Infos
-from zoo.errors import ZooError, nearest
-from zoo.memory.config import GOAL_STRATEGIES
-from zoo.memory.n_step import Windows
+from zoo.envs.goals import ACHIEVED, DESIRED, GoalOutcomes, Infos
 from zoo.memory.replay import Batch, ReplayMemory
+from zoo.memory.rings import Windows
 
 Array = np.ndarray
-
-
-class Outcomes(Protocol):
-    """What steps would have come to under other goals: `zoo.envs.goals.GoalOutcomes`."""
-
-    def rewards(self, achieved: Array, desired: Array, infos: Infos | None) -> Array:
-        """Return the reward (n,) of each step that achieved a goal where another (n, …) was desired."""
-
-    def terminated(self, achieved: Array, desired: Array, infos: Infos | None) -> Array | None:
-        """Return whether each of them ends its episode, None to keep what is stored."""
 
 
 class Hindsight:
@@ -37,15 +23,10 @@ class Hindsight:
     later one of the episode), ``final`` (its last), ``episode`` (any of it that is still stored), ``random``
     (any step that is stored). A transition whose episode has not ended keeps its goal, and so do all while
     none has ended. All steps of a window get one goal; a step that reaches it and so ends the episode ends
-    the window. Raises `ZooError` for an unknown strategy.
+    the window.
     """
 
-    def __init__(self, outcomes: Outcomes, strategy: str = "future", n_sampled_goal: int = 4) -> None:
-        if strategy not in GOAL_STRATEGIES:
-            known = ", ".join(GOAL_STRATEGIES)
-            raise ZooError(
-                f"unknown goal strategy '{strategy}'{nearest(strategy, GOAL_STRATEGIES)} (known: {known})"
-            )
+    def __init__(self, outcomes: GoalOutcomes, strategy: str = "future", n_sampled_goal: int = 4) -> None:
         self.outcomes, self.strategy = outcomes, strategy
         self.share = n_sampled_goal / (n_sampled_goal + 1)
 

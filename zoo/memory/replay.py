@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from zoo.errors import ZooError
-from zoo.memory.columns import (
+from zoo.errors import ZooError, ZooWarning
+from zoo.files.free_memory import GIB, SHARE, free_bytes
+from zoo.memory.arrays import (
     Column,
     ColumnSpec,
+    Experience,
     NotFinite,
     allocate,
     assign,
     find_not_finite,
     in_a_row,
+    joined,
+    n_bytes,
     taken,
     transform,
 )
-from zoo.memory.episodes import Episodes
-from zoo.memory.experience import Experience, joined
-from zoo.memory.final_observations import FinalObservations
-from zoo.memory.loading import (
-    check_rings,
-    check_sampler,
-    packed_infos,
-    unpacked_infos,
+from zoo.memory.rings import (
+    Episodes,
+    FinalObservations,
+    Rings,
+    Segments,
+    UniformSampler,
+    Windows,
+    summed,
+    windows_of,
 )
-from zoo.memory.n_step import Windows, summed, windows_of
-from zoo.memory.replay_sizes import SHOWN, ring_length, steps_at_once
-from zoo.memory.sampling import Rings, Sampler, UniformSampler
-from zoo.memory.segments import Segments
+
+if TYPE_CHECKING:
+    from zoo.memory.hindsight import Hindsight
+
+logger = logging.getLogger(__name__)
 
 Array = np.ndarray
 Batch = dict[str, Column]
@@ -42,19 +51,47 @@ Transform = Callable[[Batch], Batch]
 OUTCOME = ("terminated", "ended")
 """Columns that say how a step ended."""
 
+SHOWN = ("observations", "action_masks", "states")
+"""Columns that a policy is given, so that a transition has them before and after its step."""
 
-class Relabelling(Protocol):
-    """Gives drawn transitions other goals."""
+MOST_STEPS_AT_ONCE = 32
+"""Steps that are put together before they are stored; more save nothing."""
 
-    def relabelled(
-        self, memory: ReplayMemory, rng: np.random.Generator, windows: Windows, batch: Batch
-    ) -> tuple[Windows, Batch, Array]:
-        """Return windows and batch with one goal for all steps of a window, and which rows got another.
+MOST_BYTES_AT_ONCE = 64 * 2**10
+"""What these take at most: they stay in a core's own cache."""
 
-        Rows are numbered over the whole shape. ``rewards`` are those of single steps, (*shape, n_step);
-        nothing is normalised yet.
-        """
-        ...
+
+def ring_length(capacity: int, n_envs: int, *, once: bool) -> int:
+    """Return how many rows each environment has; where observations are stored ``once``, at least two."""
+    return max(capacity // n_envs, 2 if once else 1)
+
+
+def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usage: bool = False) -> int:
+    """Return what a `ReplayMemory` of these columns takes, in bytes."""
+    copies = 1 if optimize_memory_usage else 2
+    row = sum(n_bytes(spec) * (copies if name in SHOWN else 1) for name, spec in specs.items()) + 6
+    return capacity * (row + (FinalObservations.BYTES_EACH if optimize_memory_usage else 0))
+
+
+def steps_at_once(specs: Mapping[str, Any], n_envs: int) -> int:
+    """Return how many steps of these columns are put together before they are stored; 1 if large."""
+    return max(1, min(MOST_STEPS_AT_ONCE, MOST_BYTES_AT_ONCE // replay_bytes(n_envs, specs)))
+
+
+def refuse_too_large_memory(needed: int, buffer_size: int) -> None:
+    """Raise `ZooError` with the size that fits if a memory needs more bytes than are free."""
+    free = free_bytes()
+    if free is None or needed <= SHARE * free:
+        logger.log(
+            logging.INFO if needed > GIB else logging.DEBUG, "the replay memory takes %.2f GiB", needed / GIB
+        )
+        return
+    fitting = int(buffer_size * SHARE * free / needed)
+    fitting -= fitting % 1000 if fitting > 1000 else 0
+    raise ZooError(
+        f"`algo.buffer_size={buffer_size}` needs {needed / GIB:.1f} GiB of memory, but"
+        f" {free / GIB:.1f} GiB are free; algo.buffer_size={fitting} fits"
+    )
 
 
 class ReplayMemory:
@@ -87,10 +124,10 @@ class ReplayMemory:
         specs: Mapping[str, Any],
         *,
         optimize_memory_usage: bool = False,
-        sampler: Sampler | None = None,
+        sampler: UniformSampler | None = None,
         n_step: int = 1,
         gamma: float = 0.99,
-        relabelling: Relabelling | None = None,
+        relabelling: Hindsight | None = None,
         transforms: Sequence[Transform] = (),
         keeps_infos: bool = False,
     ) -> None:
@@ -104,7 +141,7 @@ class ReplayMemory:
         self.n_envs = n_envs
         self.specs = dict(specs)
         self.optimize_memory_usage = optimize_memory_usage
-        self.sampler: Sampler = sampler or UniformSampler()
+        self.sampler = sampler or UniformSampler()
         self.relabelling = relabelling
         self.episodes = Episodes(self.length, n_envs) if relabelling is not None else None
         self._relabelled = np.array([], np.int64)
@@ -292,8 +329,7 @@ class ReplayMemory:
         """Draw transitions: columns of shape (*shape, …), transformed. ``progress`` is that of training."""
         drawn = self.sampler.draw(rng, shape, Rings(self._heads, self._sizes, self.length), progress)
         windows = windows_of(
-            *(drawn.positions, drawn.envs, self.n_step),
-            *(self._heads, self.length, self.columns["ended"]),
+            *(drawn.positions, drawn.envs, self.n_step), *(self._heads, self.length, self.columns["ended"])
         )
         batch = self._transitions(windows)
         if drawn.weights is not None:
@@ -382,20 +418,101 @@ class ReplayMemory:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `ValueError` for rings that can't be this memory's."""
-        rings = Rings(state["heads"], state["sizes"], self.length)
-        check_rings(rings, int(state["used"]), self._most_rows, self.n_envs)
-        check_sampler(state["sampler"], self.sampler.state())
+        """Take over what `state` returned. Raises `ValueError` for rings of another length."""
+        used, heads, sizes = int(state["used"]), state["heads"], state["sizes"]
+        if used > self.length or not ((heads == sizes) | (sizes == self._most_rows)).all():
+            raise ValueError("its rings are longer or shorter: is `algo.buffer_size` another?")
         self._bad_final, self.n_unchecked = None, 0
-        used = int(state["used"])
         self._segments.load_state(state["segments"], used)
         if self.infos is not None:
-            self.infos[:used] = unpacked_infos(state.get("infos"), (used, self.n_envs))
+            self.infos[:used] = unpacked_infos(state["infos"], (used, self.n_envs))
         self._n_added_before = self._n_added
-        self._heads, self._sizes = (state[name].astype(np.int64) for name in ("heads", "sizes"))
+        self._heads, self._sizes = heads.astype(np.int64), sizes.astype(np.int64)
         self._are_in_step = all((each == each[0]).all() for each in (self._heads, self._sizes))
         if self._final is not None:
             self._final.load(state["final_slots"], state["final"])
-        self.sampler.load_state(state["sampler"], Rings(self._heads, self._sizes, self.length))
+        self.sampler.load_state(state["sampler"])
         if self.episodes is not None:
             self.episodes.rebuild(self.columns["ended"], self._heads, self._sizes)
+
+
+class Storing:
+    """Gives ``memory`` what is added in a block of ``with``: ``at_once`` steps at a time, and all by the end.
+
+    With more than one, what is added has to stay as it is until the block's end. Nothing waits any longer
+    when an episode ends.
+    """
+
+    def __init__(self, memory: ReplayMemory, at_once: int) -> None:
+        self.memory = memory
+        self.at_once = at_once
+        self._waiting: list[Experience] = []
+
+    def __enter__(self) -> Storing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store()
+
+    def add(self, experience: Experience) -> None:
+        """Take one step of all environments."""
+        self._waiting.append(experience)
+        if len(self._waiting) >= self.at_once or experience.outcome.episodes:
+            self._store()
+
+    def _store(self) -> None:
+        ready, self._waiting = self._waiting, []  # first: if interrupted, nothing is stored twice
+        self.memory.extend(ready)
+
+
+Memory = TypeVar("Memory", bound=ReplayMemory)
+
+
+def kept_memory(before: Memory | None, n_envs: int, specs: Mapping[str, Any]) -> Memory | None:
+    """Return the memory, with all episodes cut, where it fits; otherwise warn of what is lost."""
+    if before is None:
+        return None
+    fits = before.n_envs == n_envs and before.specs == specs
+    if fits and before.first_not_finite() is None:
+        before.cut()
+        return before
+    if before:
+        why = (
+            "some of their numbers are not finite"
+            if fits
+            else "the environments mask actions otherwise"
+            if before.n_envs == n_envs
+            else f"it was of {before.n_envs} environments, not {n_envs}"
+        )
+        lost = f"the {len(before):,} transitions in the replay memory are lost: {why}"
+        warnings.warn(lost, ZooWarning, stacklevel=5)
+    return None
+
+
+def packed_infos(infos: Array) -> Array:
+    """Return infos (n, n_envs) as the bytes of a JSON text; what is no plain value or array is left out."""
+    text = json.dumps(infos.reshape(-1).tolist(), default=_plain, skipkeys=True)
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def unpacked_infos(packed: Array, shape: tuple[int, int]) -> Array:
+    """Return the infos of which `packed_infos` made these bytes."""
+    infos = np.full(shape, None, object)
+    infos.reshape(-1)[:] = json.loads(packed.tobytes(), object_hook=_as_it_was)
+    return infos
+
+
+_ARRAY = "array of"
+"""The key of an array's type in JSON, beside its values."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
+        return {_ARRAY: value.dtype.str, "shape": value.shape, "values": value.reshape(-1).tolist()}
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _as_it_was(found: dict[str, Any]) -> Any:
+    if _ARRAY not in found:
+        return found
+    return np.array(found["values"], np.dtype(found[_ARRAY])).reshape(found["shape"])[()]

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.files.free_memory import refuse_what_does_not_fit
-from zoo.memory.columns import (
+from zoo.memory.arrays import (
     Column,
     ColumnSpec,
+    Experience,
     NotFinite,
     allocate,
     assign,
@@ -20,7 +21,6 @@ from zoo.memory.columns import (
     n_bytes,
     transform,
 )
-from zoo.memory.experience import Experience
 
 Array = np.ndarray
 

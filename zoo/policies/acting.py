@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from zoo.memory.columns import Column, transform
+from zoo.memory.arrays import Column, transform
 from zoo.optim.parameters import Parameters
 from zoo.policies.distributions import Array, Head
 from zoo.policies.fast_act import action_parameters_in_numpy, values_in_numpy

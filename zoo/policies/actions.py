@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from zoo.envs.spaces import leaf_spaces, leaves, nested
 from zoo.errors import ZooError
-from zoo.memory.columns import Column, ColumnSpec
+from zoo.memory.arrays import Column, ColumnSpec
 
 Array = np.ndarray
 Space = spaces.Space[Any]

@@ -14,7 +14,7 @@ import numpy as np
 
 from zoo.config.fields import build, hyperparameter
 from zoo.errors import ZooError
-from zoo.memory.columns import Column
+from zoo.memory.arrays import Column
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.actions import Codec
 from zoo.policies.distributions import Head

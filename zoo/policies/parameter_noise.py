@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.config.fields import build, hyperparameter
-from zoo.memory.columns import Column
+from zoo.memory.arrays import Column
 from zoo.optim.parameters import Parameters
 from zoo.optim.workers import averaged_number
 from zoo.policies.acting import ActingPolicy, BatchedPolicy

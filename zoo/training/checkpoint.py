@@ -43,8 +43,8 @@ from zoo.files.zips import UNREADABLE
 from zoo.training.problems import tell, told, warnings_in_one_line
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
-    from zoo.algorithms.team import Team
+    from zoo.algorithms.algorithm import Algorithm
+    from zoo.algorithms.distributed import Team
 
 CHECKPOINT, RESTORE = "checkpoint", "restore"
 """Orders to the other workers."""

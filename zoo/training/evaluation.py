@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from typing_extensions import Never
 
-from zoo.algorithms.interaction import Interaction, Seen
+from zoo.algorithms.collector import Interaction, Seen
 from zoo.config.aliases import refuse_arguments
 from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
@@ -22,7 +22,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 from zoo.files.printing import decimal, show
-from zoo.memory.experience import Experience
+from zoo.memory.arrays import Experience
 from zoo.training import statistics
 from zoo.training.problems import tell
 

@@ -33,7 +33,7 @@ from zoo.training.workers import LEARN, Crew, config_of, crew_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
     from zoo.algorithms.callback import Callback
     from zoo.training.evaluation import Evaluation
 

@@ -17,17 +17,20 @@ from zoo.envs.seeds import random_seed
 from zoo.envs.spaces import Space, describe, is_composite, leaf_spaces, leaves, nested, row
 from zoo.errors import ZooError, ZooWarning
 from zoo.files.printing import one_line
-from zoo.memory.columns import Column, transform
-from zoo.memory.experience import Experience
-from zoo.memory.expert_data import ExpertData, nothing_left, too_few
-from zoo.memory.expert_problems import (
-    TOLERANCE,
+from zoo.memory.arrays import Column, Experience, transform
+from zoo.memory.expert_data import (
+    ExpertData,
     converted_to,
     first_outside,
     in_shape_of,
+    nothing_left,
+    too_few,
 )
 from zoo.training.evaluation import Env, Predictor, playing, refuse_not_finite
 from zoo.version import __version__
+
+TOLERANCE = 1e-3
+"""By what share of the sum of its rewards' sizes a return may differ from their sum: they are rounded."""
 
 TRIES = 10
 """Episodes that are played for each that is wanted, before those that were good enough have to do."""

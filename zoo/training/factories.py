@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeGuard, TypeVar
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.registry import algorithm_class
 from zoo.config.environment_values import as_written
@@ -24,7 +24,7 @@ from zoo.envs.vec_env import make_vec_env
 from zoo.envs.video import parse_size
 from zoo.errors import ZooError
 from zoo.memory.config import memory_config
-from zoo.memory.limit import refuse_too_large_memory
+from zoo.memory.replay import refuse_too_large_memory
 from zoo.policies.config import PolicyConfig
 from zoo.training.callbacks import (
     EvalCallback,

@@ -22,8 +22,8 @@ from zoo.agents.sb3_zip import (
     read_sb3,
     read_vecnormalize,
 )
+from zoo.algorithms.agent import agent_config
 from zoo.algorithms.registry import algorithm_class
-from zoo.algorithms.saving import agent_config
 from zoo.config.fields import build
 from zoo.envs.config import EnvConfig
 from zoo.envs.normalize import SINGLE, Normalizer

@@ -20,7 +20,7 @@ from zoo.training.checkpoint import Checkpoint, check_workers, has_checkpoint, m
 from zoo.training.run_folder import CHECKPOINT_FOLDER
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
     from zoo.algorithms.off_policy import OffPolicyAlgorithm
 
 SECTIONS = ("algo", "policy", "memory", "env")

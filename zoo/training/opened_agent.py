@@ -20,7 +20,7 @@ from zoo.errors import ZooError, nearest
 from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
     from zoo.config.settings import AgentChoice, AgentName
     from zoo.envs.adapter import EnvStepper
     from zoo.envs.config import EnvConfig
@@ -133,7 +133,7 @@ def _env_config(
 
     Observations and rewards stay raw: the agent normalises with its own statistics.
     """
-    from zoo.algorithms.saving import section_of
+    from zoo.algorithms.agent import section_of
     from zoo.config.fields import build
     from zoo.envs.config import EnvConfig
 

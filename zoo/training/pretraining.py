@@ -7,10 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.algorithms.base import Algorithm
+from zoo.algorithms.algorithm import Algorithm
+from zoo.algorithms.bc import Epoch, PretrainConfig, Pretraining
 from zoo.algorithms.callback import PREEMPTED
-from zoo.algorithms.cloning import Epoch
-from zoo.algorithms.pretraining import PretrainConfig, Pretraining
 from zoo.config.fields import build
 from zoo.errors import ZooError
 from zoo.files.atomic import write_text

@@ -22,7 +22,7 @@ from zoo.files.printing import one_line
 from zoo.training.run_folder import FINISHED, RunFolder, StillGoingError
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
 
 Config = dict[str, Any]
 

@@ -30,7 +30,7 @@ from zoo.training.checkpoint import has_checkpoint
 from zoo.training.problems import tell
 
 if TYPE_CHECKING:
-    from zoo.algorithms.base import Algorithm
+    from zoo.algorithms.algorithm import Algorithm
 
 CHECKPOINT_FOLDER = "checkpoint"
 

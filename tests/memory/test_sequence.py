@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from zoo.errors import ZooError
 from zoo.files.tensors import join, split
-from zoo.memory.columns import ColumnSpec
-from zoo.memory.sequence_memory import NOWHERE, SequenceMemory
+from zoo.memory.arrays import ColumnSpec
+from zoo.memory.sequence import NOWHERE, SequenceMemory
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
 Array = np.ndarray
@@ -55,10 +55,7 @@ class World:
         return np.arange(self.count - self.n_envs, self.count)
 
     def step(self) -> None:
-        shown, actions, following, after = (
-            self.current,
-            *(self.numbers(), self.numbers(), self.numbers()),
-        )
+        shown, actions, following, after = (self.current, *(self.numbers(), self.numbers(), self.numbers()))
         rewards = self.rng.normal(size=self.n_envs).astype(np.float32)
         terminated = self.rng.random(self.n_envs) < 0.15
         ended = terminated | (self.rng.random(self.n_envs) < 0.2)
@@ -249,17 +246,3 @@ def test_a_ring_without_room_for_a_window_is_refused(capacity: int, n_envs: int,
     assert memory.capacity == 20 * n_envs
     with pytest.raises(ZooError):
         SequenceMemory(enough - 1, n_envs, SPECS, 20)
-
-
-@pytest.mark.parametrize("n_places", [0, 1, 12, 10**12])
-def test_places_of_another_memory_are_refused(n_places: int) -> None:
-    made = filled(n_steps=3)
-    assert made.memory.n_places < 12
-    with pytest.raises(ValueError, match="its windows are not those of this memory"):
-        world(2, 9, 3, next_step=False, seed=0).memory.load_state(
-            {**made.memory.state(), "n_places": n_places}
-        )
-    same = world(2, 9, 3, next_step=False, seed=0).memory
-    for most in (2, made.memory.n_places, 11):
-        same.load_state({**made.memory.state(), "n_places": most})
-        assert same.n_places == most

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
-from typing_extensions import Never, Self
+from typing_extensions import Self
 
-from zoo.algorithms.agent import Array
-from zoo.algorithms.arguments import as_callbacks, built_config, changed_config, check_learn
+from zoo.algorithms.agent import Agent, Array
+from zoo.algorithms.arguments import Policy, as_callbacks, built_config, changed_config, tell_of_unread_images
 from zoo.algorithms.callback import PREEMPTED, Callback, CallbackSchedule
-from zoo.algorithms.cloning import Epoch
-from zoo.algorithms.finite import Memory, check_finite, check_policy_first
-from zoo.algorithms.in_envs import AgentInEnvs
-from zoo.algorithms.interaction import Act, envs_for
-from zoo.algorithms.policy_choice import Policy, tell_of_unread_images
-from zoo.algorithms.pretraining import PretrainConfig, Pretraining
+from zoo.algorithms.collector import Act, Interaction, check_finite, check_policy_first, envs_for
+from zoo.algorithms.distributed import Team
 from zoo.algorithms.registry import sharing
 from zoo.algorithms.resuming import Attributes, Generators, Tensors
-from zoo.algorithms.scalar_means import ScalarMeans
-from zoo.algorithms.team import Team
 from zoo.config.fields import build, scheduled, whole_steps
+from zoo.envs.adapter import EnvStepper
 from zoo.envs.adapter import Step as Outcome
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord, RecentEpisodes
 from zoo.envs.seeds import random_seed, worker_seed
+from zoo.envs.spaces import interfaces_differ
 from zoo.errors import ZooError
-from zoo.memory.experience import Experience
+from zoo.memory.arrays import Experience
 from zoo.memory.expert_data import ExpertData
 from zoo.optim import schedules
 from zoo.optim.program import Program, Step
@@ -42,12 +40,82 @@ from zoo.optim.state import State
 from zoo.optim.workers import Workers
 from zoo.policies.acting import ActingPolicy
 
+if TYPE_CHECKING:
+    from zoo.algorithms.bc import Epoch
+
+
+class ScalarMeans:
+    """Sums of recorded values by name. Tensors stay tensors until they are read, so recording never waits.
+
+    Rows are values of one step, which have no mean with those of others: an evaluation's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._sums: dict[tuple[str, ...], tuple[Any, int]] = {}
+        self._rows: dict[int, dict[str, float]] = {}
+
+    def record(self, name: str, value: float | Tensor | np.ndarray) -> None:
+        """Add one value."""
+        self.record_all((name,), value)
+
+    def record_all(self, names: Sequence[str], values: Any) -> None:
+        """Add one value to each name; with several names, a vector of them."""
+        key = tuple(names)
+        total, count = self._sums.get(key, (0.0, 0))
+        self._sums[key] = (total + values, count + 1)
+
+    def record_row(self, timesteps: int, scalars: Mapping[str, float]) -> None:
+        """Keep the values of one step."""
+        self._rows.setdefault(timesteps, {}).update(scalars)
+
+    def read_rows(self, before: int) -> dict[int, dict[str, float]]:
+        """Return the rows of steps below ``before`` since the last call, by their steps."""
+        return {step: self._rows.pop(step) for step in sorted(self._rows) if step < before}
+
+    def read(self) -> dict[str, float]:
+        """Return the means since the last call, and of the rows that were not read the latest values."""
+        totals, counts = Counter[str](), Counter[str]()
+        for names, (total, count) in self._sums.items():
+            values = total.reshape(-1).tolist() if isinstance(total, Tensor) else [float(total)]
+            totals.update(dict(zip(names, values, strict=True)))
+            counts.update(dict.fromkeys(names, count))
+        means = {name: total / counts[name] for name, total in totals.items()}
+        for _, row in sorted(self._rows.items()):
+            means.update(row)
+        self._sums, self._rows = {}, {}
+        return means
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums as numbers for JSON."""
+        return {
+            "names": [list(names) for names in self._sums],
+            "totals": [
+                total.tolist() if isinstance(total, Tensor) else float(total)
+                for total, _ in self._sums.values()
+            ],
+            "counts": [count for _, count in self._sums.values()],
+            "rows": [[step, row] for step, row in self._rows.items()],
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
+        self._sums = {
+            tuple(names): (
+                torch.tensor(total, device=self._device) if isinstance(total, list) else total,
+                count,
+            )
+            for names, total, count in zip(state["names"], state["totals"], state["counts"], strict=True)
+        }
+
+
 Config = TypeVar("Config")
 
 COUNTS = ("seed", "num_timesteps", "total_timesteps", "n_updates", "n_episodes", "timings")
 
 
-class Algorithm(AgentInEnvs[Config]):
+class Algorithm(Agent[Config]):
     """Learns a policy by alternating `collect` and `update`.
 
     ``env`` is an id, an environment, a vector environment, or a function that makes one; ``n_envs`` (1) are
@@ -58,7 +126,10 @@ class Algorithm(AgentInEnvs[Config]):
     Raises `ZooError` for a hyperparameter, space or policy that does not fit.
     """
 
-    memory: Memory
+    memory: Any
+    interaction: Interaction
+    interaction_class: ClassVar[type[Interaction]] = Interaction
+    _mask_size: int | None = None
     can_share: ClassVar[bool] = True
     """Whether it can be one of several workers: each of its updates is the same number of steps for all."""
 
@@ -139,6 +210,10 @@ class Algorithm(AgentInEnvs[Config]):
         return ActingPolicy(self.policy, self.device)
 
     @abstractmethod
+    def _make_memory(self) -> None:
+        """Allocate what `collect` fills."""
+
+    @abstractmethod
     def collect(self) -> None:
         """Step the environments and store what happened, until the next update is due."""
 
@@ -171,16 +246,14 @@ class Algorithm(AgentInEnvs[Config]):
         self,
         total_timesteps: int,
         callback: Callback | Iterable[Callback] | None = None,
-        *others: Never,
+        *,
         reset_num_timesteps: bool = True,
-        **unknown: Never,
     ) -> Self:
         """Train for ``total_timesteps`` environment steps, by whole updates, and return the algorithm.
 
         With ``reset_num_timesteps=False`` the steps come on top of those taken so far; otherwise steps and
         episodes are counted anew. Raises `ZooError` where the hyperparameters don't fit the environments.
         """
-        check_learn(others, unknown)
         if self.envs is None:
             raise ZooError("this agent has no env to learn in; give it one with set_env()")
         if self.is_half_restored:
@@ -254,6 +327,8 @@ class Algorithm(AgentInEnvs[Config]):
         with the best validation loss are taken. It ends after an epoch for which ``on_epoch`` returns True.
         Critics and optimizers stay as they are. Raises `ZooError` for an expert in other spaces.
         """
+        from zoo.algorithms.bc import PretrainConfig, Pretraining  # which needs this module
+
         pretraining = Pretraining(self, dataset, build(PretrainConfig, settings, "pretrain"))
         pretraining.run(on_epoch)
         pretraining.take_over()
@@ -349,6 +424,57 @@ class Algorithm(AgentInEnvs[Config]):
         self.recent_episodes.append(episode)
         for callback in self._callbacks.watching_episodes:
             callback.on_episode(self, episode)
+
+    # -- environments -----------------------------------------------------------------------------------
+
+    def set_env(self, env: Any, *, n_envs: int | None = None) -> None:
+        """Learn in another environment from now on; of an id or a function, in as many as before.
+
+        Raises `ZooError` if its spaces differ.
+        """
+        config, envs = envs_for(env, n_envs, self.n_envs, self.config)
+        difference = interfaces_differ(self.spaces, envs.spaces)
+        if difference is not None:
+            raise ZooError(f"the env's {difference[0]} differ from the agent's: {difference[1]}")
+        self._check_envs(envs)
+        if self.normalizer is not None:
+            envs.normalizer = self.normalizer
+        self.env_config = config or self.env_config
+        self._take_envs(envs)
+
+    def _check_envs(self, envs: EnvStepper) -> None:
+        """Raise `ZooError` for environments that it can't learn in, though their spaces fit."""
+
+    def _take_envs(self, envs: EnvStepper) -> None:
+        self.envs, self.n_envs, self.normalizer = envs, envs.num_envs, envs.normalizer
+        self.interaction = self.interaction_class(envs, self.codec.to_env, self.normalizer, self.timings)
+        if envs.mask_size is not None:  # else it is not known before a reset, see `_note_masks`
+            self._mask_size, self.masks_actions = envs.mask_size, True
+        self._make_memory()
+
+    def own_barrier(self) -> None:
+        """Cut all episodes (bootstrapped as truncated, not counted) and reset the environments by new seeds.
+
+        They depend on nothing before then. Only those that can't be replayed need it, before a checkpoint.
+        """
+        self._cut_episodes(range(self.n_envs))
+        self._reset_envs()
+
+    def _reset_envs(self) -> None:
+        with self.runtime.in_force():
+            self.interaction.reset([int(seed) for seed in self.rng.integers(2**31, size=self.n_envs)])
+        self._note_masks()
+
+    def _note_masks(self) -> None:
+        """Make room for masks that are known only now: they stand in the infos of a reset."""
+        size = self.interaction.envs.mask_size
+        self.masks_actions = size is not None
+        if size != self._mask_size:
+            self._mask_size = size
+            self._make_memory()
+
+    def _cut_episodes(self, envs: Sequence[int]) -> None:
+        """Mark the episodes under way in these environments as ended, where a part reaches over updates."""
 
     # -- several workers --------------------------------------------------------------------------------
 

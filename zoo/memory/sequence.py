@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from zoo.errors import ZooError
-from zoo.memory.columns import taken
+from zoo.memory.arrays import taken
 from zoo.memory.replay import Batch, ReplayMemory, Transform
 
 Array = np.ndarray
@@ -106,9 +106,6 @@ class SequenceMemory(ReplayMemory):
         return {**super().state(), "n_places": self.n_places}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `ValueError` for rings that can't be this memory's."""
-        n_places = int(state["n_places"])
-        if not self.n_envs <= n_places < 2 * self.n_envs * self.n_steps:
-            raise ValueError("its windows are not those of this memory")
+        """Take over what `state` returned. Raises `ValueError` for rings of another length."""
         super().load_state(state)
-        self.n_places = n_places
+        self.n_places = int(state["n_places"])

@@ -1,4 +1,4 @@
-"""Preallocated arrays for observations of any space, and for whatever else is stored at each step.
+"""Preallocated arrays for observations of any space, and one step of all environments as one record.
 
 A column is an array, or a dictionary of arrays for dictionary observations. The functions here treat both
 alike, so that memories need not know which one they hold.
@@ -7,7 +7,7 @@ alike, so that memories need not know which one they hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -15,7 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from zoo.envs.adapter import Step
 from zoo.envs.spaces import is_image
+
+Array = np.ndarray
 
 Column = Any
 """An array (…), or a dictionary of arrays by key."""
@@ -63,18 +66,6 @@ def assign(column: Column, index: Any, values: Column) -> None:
             part[index] = values[key]
     else:
         column[index] = values
-
-
-def are_rows(values: Any, n: int, column: Column) -> bool:
-    """Whether ``values`` are ``n`` rows that fit ``column`` exactly: nothing is cast or repeated."""
-    if isinstance(column, dict):
-        return (
-            isinstance(values, Mapping)
-            and values.keys() == column.keys()
-            and all(are_rows(values[key], n, part) for key, part in column.items())
-        )
-    is_array = isinstance(values, np.ndarray) and values.dtype == column.dtype
-    return is_array and values.shape == (n, *column.shape[1:])
 
 
 def transform(function: Callable[[np.ndarray], Any], column: Column) -> Column:
@@ -133,3 +124,64 @@ def find_not_finite(columns: Mapping[str, Column]) -> NotFinite | None:
         return None
     step, name, array, place = min(found, key=lambda each: each[0])
     return NotFinite(name, int(len(array) - 1 - step), int(place[1]), float(array[place]))
+
+
+@dataclass(slots=True)
+class Experience:
+    """All arrays have one row an environment, but for those of ``outcome`` that are about finished episodes.
+
+    ``columns`` hold, by name, what the policy was shown (normalised ``observations``, ``action_masks`` where
+    the environment has them) and what it did (``actions``, and whatever else it adds); a memory takes those
+    that it declares. ``observations`` are the raw ones. ``outcome`` is what the environments answered.
+    """
+
+    columns: dict[str, Column]
+    observations: Column
+    outcome: Step
+
+    @property
+    def ended(self) -> Array:
+        """Whether each environment's episode ended with this step."""
+        return self.outcome.terminated | self.outcome.truncated
+
+    def stored(self) -> dict[str, Column]:
+        """Return by name what replay memories store of it: what was shown, raw, done, and what came of it."""
+        values = self.columns | self.following()
+        values["observations"], values["rewards"] = self.observations, self.outcome.rewards
+        values["terminated"], values["ended"] = self.outcome.terminated, self.ended
+        return values
+
+    def following(self) -> dict[str, Column]:
+        """Return ``next_observations``, raw, and with masks ``next_action_masks``: what the actions led to.
+
+        For ended episodes that is the final one.
+        """
+        outcome = self.outcome
+        following = {"next_observations": outcome.observations}
+        if outcome.action_masks is not None:
+            following["next_action_masks"] = outcome.action_masks
+        if len(outcome.finished):
+            final = {
+                "next_observations": outcome.final_observations,
+                "next_action_masks": outcome.final_action_masks,
+            }
+            for name, column in following.items():
+                following[name] = transform(np.copy, column)
+                assign(following[name], outcome.finished, final[name])
+        return following
+
+
+def joined(experiences: Sequence[Experience], names: Collection[str]) -> dict[str, Column]:
+    """Return what a replay memory stores of steps that follow each other, (steps, n_envs, …).
+
+    Concatenated, as `np.stack` looks at each array by itself.
+    """
+    each = [experience.stored() for experience in experiences]
+    n = len(each)
+    return {
+        name: transform(
+            lambda array: array.reshape(n, len(array) // n, *array.shape[1:]),
+            join([values[name] for values in each]),
+        )
+        for name in names
+    }

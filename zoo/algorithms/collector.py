@@ -5,14 +5,16 @@ Collecting for on-policy and off-policy algorithms and evaluating all go through
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium.vector import VectorEnv
 
 from zoo.envs.adapter import EnvStepper, Step
@@ -21,9 +23,11 @@ from zoo.envs.normalize import Normalizer, is_training
 from zoo.envs.sync_vec_env import SameStepVectorEnv
 from zoo.envs.vec_env import make_vec_env
 from zoo.envs.wrappers import statistics_kept_apart
-from zoo.errors import ZooError
-from zoo.memory.columns import Column, NotFinite, find_not_finite, transform
-from zoo.memory.experience import Experience
+from zoo.errors import NotFiniteError, ZooError
+from zoo.memory.arrays import Column, Experience, NotFinite, find_not_finite, transform
+
+if TYPE_CHECKING:
+    from zoo.algorithms.algorithm import Algorithm
 
 Array = np.ndarray
 
@@ -242,3 +246,67 @@ def envs_for(
         n_envs = 1 if isinstance(env, gym.Env) else usual
     made = make_vec_env(env, n_envs, gamma=float(getattr(config, "gamma", 0.99)))
     return env if isinstance(env, EnvConfig) else None, EnvStepper(made)
+
+
+# -- numbers that are not finite: nothing is learned from such, and none are written --------------------
+
+
+def check_finite(algorithm: Algorithm[Any]) -> None:
+    """Raise `NotFiniteError` if anything lately collected, or a parameter, is not finite."""
+    check_collected(algorithm)
+    check_parameters(algorithm)
+
+
+def check_collected(algorithm: Algorithm[Any]) -> None:
+    """Raise `NotFiniteError` for the first number not yet looked at that is not finite.
+
+    These are numbers that the memory took, and those that the environments show now; raw ones, where they
+    are normalised.
+    """
+    found = algorithm.interaction.first_not_finite() or algorithm.memory.first_not_finite()
+    if found is None:
+        shown = transform(lambda array: array[None], algorithm.interaction.seen["observations"])
+        found = find_not_finite({"next_observations": shown})
+    if found is None:
+        algorithm.interaction.found_finite()
+        return
+    steps_ago = found.steps_ago + (found.name == "observations")  # that step began with it
+    since = algorithm.interaction.n_transitions_since(steps_ago) * algorithm.team.size
+    step = algorithm.num_timesteps - since
+    if found.name in ("actions", "behaviour", "states"):
+        start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
+    else:
+        thing = "a reward" if found.name == "rewards" else "an observation"
+        start, end = f"environment {found.env} gave {thing} that", _range(found)
+    raise NotFiniteError(f"{start} is not finite ({found.value}) at step {step} of the run{end}")
+
+
+def check_parameters(algorithm: Algorithm[Any]) -> None:
+    """Raise `NotFiniteError` if updates have made anything that they replace not finite."""
+    for name, tensor in algorithm.program.state.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor.sum()) and not tensor.isfinite().all():
+            raise NotFiniteError(
+                f"after {algorithm.n_updates} updates `{name}` is not finite, at step"
+                f" {algorithm.num_timesteps} of the run{_advice(algorithm)}"
+            )
+
+
+def check_policy_first(algorithm: Algorithm[Any], error: ZooError) -> None:
+    """Raise `NotFiniteError` where an environment failed because it was given actions that are not finite."""
+    if not isinstance(error, NotFiniteError):
+        check_finite(algorithm)
+
+
+def _range(found: NotFinite) -> str:
+    """Say from where on a reward is infinite here, where the environment may have given a finite one."""
+    if found.name != "rewards" or not math.isinf(found.value):
+        return ""
+    return f"; rewards beyond {np.finfo(np.float32).max:.2g} are infinite in 32 bits"
+
+
+def _advice(algorithm: Algorithm[Any]) -> str:
+    """Name what bounds the size of an update."""
+    bounds = [
+        f"algo.{name}" for name in ("learning_rate", "max_grad_norm") if hasattr(algorithm.config, name)
+    ]
+    return f"; smaller {' or '.join(bounds)} may help" if bounds else ""

@@ -12,51 +12,28 @@ import dataclasses
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.algorithms.interaction import Interaction
-from zoo.envs.adapter import EnvStepper
 from zoo.envs.monitor import EpisodeRecord
-from zoo.envs.normalize import Normalizer
 from zoo.optim.workers import Workers
 
+if TYPE_CHECKING:
+    from zoo.algorithms.algorithm import Algorithm
+
 EPISODES, METRICS, BARRIER = "episodes", "metrics", "barrier"
-
-
-class Member(Protocol):
-    """What a team needs of an algorithm."""
-
-    n_envs: int
-    num_timesteps: int
-    envs: EnvStepper | None
-    normalizer: Normalizer | None
-
-    @property
-    def interaction(self) -> Interaction:
-        """What the environments show."""
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return all tensors of a run by name."""
-
-    def take_note_of(self, episode: EpisodeRecord) -> None:
-        """Count an episode that has ended."""
-
-    def read_own_metrics(self) -> dict[str, float]:
-        """Return the means of the scalars that this worker has recorded."""
-
-    def own_barrier(self) -> None:
-        """Reset the environments of this worker."""
 
 
 class Team:
     """The workers of whom ``algorithm`` is one. ``orders`` are what the first can have the others do."""
 
-    def __init__(self, algorithm: Member, workers: Workers | None = None) -> None:
-        self.algorithm: Member = weakref.proxy(algorithm)  # no circle: an algorithm let go closes its envs
+    def __init__(self, algorithm: Algorithm[Any], workers: Workers | None = None) -> None:
+        self.algorithm: Algorithm[Any] = weakref.proxy(
+            algorithm
+        )  # no circle: an algorithm let go closes its envs
         self.workers = workers
         self.size = 1 if workers is None else workers.size
         self.orders: dict[str, Any] = {

@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from zoo.memory.columns import (
-    ColumnSpec,
-    allocate,
-    assign,
-    find_not_finite,
-    join,
-    n_bytes,
-    observation_spec,
-    pieces,
-    transform,
-)
+from zoo.memory.arrays import ColumnSpec, find_not_finite, observation_spec, pieces
 
 IMAGE = spaces.Box(0, 255, (4, 5, 3), np.uint8)
 
@@ -41,36 +31,6 @@ def test_dtype_of_stored_observations(space: spaces.Space[Any], raw: Any, normal
     assert observation_spec(space, normalized=True) == ColumnSpec(space.shape, np.dtype(normalized))
 
 
-def test_dictionaries_are_stored_key_by_key() -> None:
-    space = spaces.Dict({"image": IMAGE, "state": spaces.Box(-1, 1, (2,), np.float64)})
-    spec = observation_spec(space)
-    column = allocate(spec, (7, 2))
-    assert column["image"].shape == (7, 2, 4, 5, 3)
-    assert column["image"].dtype == np.uint8
-    assert column["state"].shape == (7, 2, 2)
-    assert column["state"].dtype == np.float32
-    assert n_bytes(spec) == 4 * 5 * 3 + 2 * 4
-
-
-def test_assigning_writes_every_key() -> None:
-    column = {"a": np.zeros((3, 2)), "b": np.zeros((3, 2, 4))}
-    assign(column, (1, slice(None)), {"a": np.ones(2), "b": np.full((2, 4), 2.0)})
-    assert column["a"].sum(1).tolist() == [0, 2, 0]
-    assert column["b"].sum((1, 2)).tolist() == [0, 16, 0]
-
-
-def test_transform_join_and_names_treat_both_forms_alike() -> None:
-    plain, both = np.array([1, 2]), {"a": np.array([1, 2]), "b": np.array([3])}
-    assert transform(lambda array: array * 2, plain).tolist() == [2, 4]
-    assert {k: v.tolist() for k, v in transform(lambda array: array * 2, both).items()} == {
-        "a": [2, 4],
-        "b": [6],
-    }
-    assert join([plain, plain]).tolist() == [1, 2, 1, 2]
-    assert join([both, both])["a"].tolist() == [1, 2, 1, 2]
-    assert join([plain]).tolist() == [1, 2]
-
-
 def test_pieces_are_views_of_rows_in_their_order() -> None:
     column = {"a": np.arange(7), "b": {"c": np.arange(14).reshape(7, 2)}}
     cut = list(pieces(column, 3))
@@ -79,13 +39,6 @@ def test_pieces_are_views_of_rows_in_their_order() -> None:
     assert all(np.shares_memory(part["b"]["c"], column["b"]["c"]) for part in cut)
     assert [part.tolist() for part in pieces(np.arange(4), 4)] == [[0, 1, 2, 3]]
     assert not list(pieces(np.arange(0), 4))
-
-
-def test_what_was_never_written_is_zero() -> None:
-    column = allocate({"a": ColumnSpec((2,), np.float32), "b": ColumnSpec((), np.int64)}, (3, 4))
-    assert (column["a"].shape, column["b"].shape) == ((3, 4, 2), (3, 4))
-    assert not column["a"].any()
-    assert not column["b"].any()
 
 
 def test_of_all_that_is_not_finite_the_earliest_is_told_and_of_one_step_the_first_column() -> None:

@@ -1,0 +1,206 @@
+"""Proximal policy optimisation (Schulman et al. 2017, https://arxiv.org/abs/1707.06347).
+
+After each rollout the policy takes several epochs of minibatch steps on a surrogate objective that stops
+paying once the probability of an action has changed by more than the clip range. PPO2 is Stable-Baselines'
+second form, which is also Stable-Baselines3's PPO; PPO1 its first, for workers that each learn from a batch
+of their own and average their gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from zoo.algorithms.on_policy import (
+    ANY_ACTIONS,
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    batch_mean,
+    counted,
+    standardized,
+)
+from zoo.config.fields import Schedule, hyperparameter, with_defaults
+from zoo.errors import ZooError
+from zoo.memory.arrays import transform
+from zoo.optim import workers
+from zoo.optim.optimizers import Adam, Optimizer
+from zoo.optim.program import STOPPED, Outcome
+from zoo.optim.state import State
+
+Batch = dict[str, Any]
+
+
+@dataclass
+class ClippedPolicyConfig(OnPolicyConfig):
+    """Hyperparameters of both forms."""
+
+    n_epochs: int = hyperparameter(4, "passes over each rollout", ge=1)
+    clip_range: Schedule = hyperparameter(
+        0.2, "change of an action's probability ratio beyond which nothing is gained", gt=0
+    )
+    adam_eps: float = hyperparameter(1e-5, "Adam's epsilon", gt=0)
+
+
+@dataclass
+@with_defaults(learning_rate=2.5e-4, normalize_advantage=True)
+class PPO2Config(ClippedPolicyConfig):
+    """Hyperparameters of PPO2. Stable-Baselines halves the value's error: its ``vf_coef`` is twice ours."""
+
+    batch_size: int | None = hyperparameter(
+        None, "size of a minibatch; null: n_minibatches decides", unit="steps", ge=2
+    )
+    n_minibatches: int = hyperparameter(4, "minibatches an epoch, if batch_size is null", ge=1)
+    clip_range_vf: Schedule | Literal["same"] | None = hyperparameter(
+        "same", "the same for the change of a value; same: clip_range, null: no clipping", gt=0
+    )
+    target_kl: float | None = hyperparameter(
+        None, "an update ends when the KL divergence to the old policy exceeds 1.5 times this", gt=0
+    )
+
+    def __post_init__(self) -> None:
+        usual = type(self).n_minibatches
+        if self.batch_size is not None and self.n_minibatches != usual:
+            raise ZooError(
+                f"`algo.n_minibatches={self.n_minibatches}` does nothing beside `algo.batch_size="
+                f"{self.batch_size}`; set `algo.batch_size=null` too, or leave n_minibatches at {usual}"
+            )
+
+
+class PPO2(OnPolicyAlgorithm[PPO2Config]):
+    """PPO with clipped surrogate and, by default, clipped values, as in Stable-Baselines' PPO2."""
+
+    name = "ppo2"
+    config_class: ClassVar[type[Any]] = PPO2Config
+    supported_actions = ANY_ACTIONS
+    uses_old_log_prob = True
+    standardizes_minibatches = True
+
+    def _optimizer(self) -> Optimizer:
+        return Adam(eps=self.config.adam_eps)
+
+    def _make_state(self) -> State:
+        state = super()._make_state()
+        if self.config.target_kl is not None:
+            state[STOPPED] = torch.zeros((), dtype=torch.bool, device=self.device)
+        return state
+
+    def update(self) -> None:
+        rollout = self.finished_rollout()
+        self._record_explained_variance(rollout)
+        if self.memory.chunk_length is None:  # minibatches are then drawn from the steps that count
+            rollout.pop("weights", None)
+        minibatches = self.memory.minibatch_rows(self.rng, self.config.n_epochs, *self._minibatches())
+        shared = {"rollout": rollout, **self.rates(self._progress_before)}
+        self._take_steps(self._gradient_step, shared, self._tensors(minibatches))
+
+    def _gradient_step(self, state: State, shared: Any, rows: Tensor) -> Outcome:
+        config, policy = self.config, self.descent.module(state)
+        batch = counted(transform(lambda column: column[rows], shared["rollout"]))
+        parameters, values, _ = policy(batch, batch.get("states"))
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(parameters, batch["actions"])
+        log_ratio = log_prob - batch["log_prob"]
+        policy_loss = self.policy_loss(log_ratio, batch, shared["clip_range"])
+        value_loss = self.value_loss(values, batch, shared)
+        entropy_loss = -batch_mean(entropy, batch)
+        loss = policy_loss + config.ent_coef * entropy_loss + config.vf_coef * value_loss
+        log_ratio = log_ratio.detach()
+        ratio_change = log_ratio.expm1()
+        approx_kl, too_far = batch_mean(ratio_change - log_ratio, batch), None
+        if config.target_kl is not None:
+            approx_kl = self.descent.averaged(approx_kl)
+            too_far = ~(approx_kl <= 1.5 * config.target_kl)  # NaN is too far as well
+        state, grad_norm = self.descent.descend(state, policy, loss, shared["learning_rate"], unless=too_far)
+        if too_far is not None:
+            state = state.replaced({STOPPED: too_far})
+        metrics = {
+            "policy_gradient_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy_loss": entropy_loss.detach(),
+            "loss": loss.detach(),
+            "approx_kl": approx_kl,
+            "clip_fraction": batch_mean((ratio_change.abs() > shared["clip_range"]).float(), batch),
+            "grad_norm": grad_norm,
+        }
+        return Outcome(state, metrics)
+
+    def policy_loss(self, log_ratio: Tensor, batch: Batch, clip_range: Tensor) -> Tensor:
+        """Return the clipped surrogate (equation 7 of the paper), negated."""
+        advantages, ratio = batch["advantages"], log_ratio.exp()
+        if self.config.normalize_advantage and self.standardizes_minibatches:
+            advantages = standardized(advantages, batch)
+        clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
+        return -batch_mean(torch.minimum(advantages * ratio, advantages * clipped), batch)
+
+    def value_loss(self, values: Tensor, batch: Batch, rates: dict[str, Tensor]) -> Tensor:
+        """Return the squared error to the returns; clipped values can only make it worse, never better."""
+        error = (values - batch["returns"]).square()
+        clip_range = self.config.clip_range_vf
+        if clip_range is not None:
+            bound = rates["clip_range" if clip_range == "same" else "clip_range_vf"]
+            change = torch.clamp(values - batch["values"], -bound, bound)
+            error = torch.maximum(error, (batch["values"] + change - batch["returns"]).square())
+        return batch_mean(error, batch)
+
+    def _minibatches(self) -> tuple[int, int]:
+        """Return how many minibatches an epoch has, and their rows."""
+        memory, n_minibatches = self.memory, self.config.n_minibatches
+        if self.config.batch_size is not None:
+            return self._minibatches_of(self._rows_in(self.config.batch_size))
+        size = math.ceil(memory.n_rows / n_minibatches)
+        if n_minibatches <= memory.n_rows and size * memory.steps_a_row > 1:
+            return n_minibatches, size
+        raise self._no_minibatches(f"{n_minibatches} minibatches", "algo.n_minibatches")
+
+    def gradient_steps_in(self, total_timesteps: int) -> float:
+        n_rollouts = total_timesteps / (self.memory.n_steps * self.n_envs)
+        return n_rollouts * self.config.n_epochs * self._minibatches()[0]
+
+    def _batch_size(self) -> int:
+        super()._batch_size()
+        return self._minibatches()[1] * self.memory.steps_a_row
+
+
+@dataclass
+@with_defaults(
+    learning_rate="lin_1e-3",
+    n_steps=256,
+    normalize_advantage=True,
+    vf_coef=1.0,
+    max_grad_norm=None,
+    clip_range="lin_0.2",
+)
+class PPO1Config(ClippedPolicyConfig):
+    """Hyperparameters of PPO1."""
+
+    batch_size: int = hyperparameter(
+        64, "size of a minibatch; what does not fill one is left out", unit="steps", ge=1
+    )
+    clip_range_vf: ClassVar[None] = None
+    target_kl: ClassVar[None] = None
+
+
+class PPO1(PPO2):
+    """PPO with clipped surrogate and whole batches standardised, as in Stable-Baselines' PPO1."""
+
+    name = "ppo1"
+    config_class = PPO1Config
+    standardizes_minibatches = False
+
+    config: PPO1Config  # type: ignore[assignment]
+
+    def finished_rollout(self) -> Batch:
+        """Return the rollout with advantages that are standardised over this worker's steps alone."""
+        rollout = super().finished_rollout()
+        if self.config.normalize_advantage:
+            with workers.each_alone():
+                rollout["advantages"] = standardized(rollout["advantages"], rollout)
+        return rollout
+
+    def _minibatches(self) -> tuple[int, int]:
+        """Return how many whole minibatches a rollout has, and their rows."""
+        size = self._rows_in(self.config.batch_size)
+        return self.memory.n_rows // size, size

@@ -17,7 +17,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from zoo.cli import status_of
-from zoo.memory import limit
+from zoo.memory import replay
 
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
@@ -207,7 +207,7 @@ def test_mistake_is_one_message_and_leaves_no_run(command: str, capsys: pytest.C
 def test_memory_that_does_not_fit_is_refused_with_the_size_that_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(limit, "free_bytes", lambda: 10_000_000)
+    monkeypatch.setattr(replay, "free_bytes", lambda: 10_000_000)
     dqn = ["train", "algo=dqn", "env=CartPole-v1", "n_timesteps=100", "tuned=none", "progress_bar=false"]
     dqn.append("algo.learning_starts=50")
     assert status_of([*dqn, "algo.buffer_size=1e9"]) == 2
@@ -219,7 +219,7 @@ def test_memory_that_does_not_fit_is_refused_with_the_size_that_does(
 
 
 def test_free_memory_is_known_here() -> None:
-    free = limit.free_bytes()
+    free = replay.free_bytes()
     assert free is not None
     assert free > 2**20
 

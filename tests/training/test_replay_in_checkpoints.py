@@ -28,7 +28,7 @@ from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
 from zoo.errors import ZooError
 from zoo.files import atomic
-from zoo.memory import segments
+from zoo.memory import rings
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore, write_checkpoint
 
 WIDTH = 500
@@ -69,7 +69,7 @@ class Wide(gym.Env[Any, Any]):
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "SMALLEST_SEGMENT", 32 * WIDTH)
+    monkeypatch.setattr(rings, "SMALLEST_SEGMENT", 32 * WIDTH)
 
 
 def make(n_envs: int = 2, buffer_size: int = 400, *, learning_starts: int = 10**9, **options: Any) -> DQN:
@@ -394,9 +394,9 @@ def test_a_run_killed_while_it_writes_checkpoints_leaves_what_it_had_stored(tmp_
     program = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_replay_in_checkpoints import WIDTH, make, segments
+from test_replay_in_checkpoints import WIDTH, make, rings
 from zoo.training.checkpoint import CheckpointCallback, read_checkpoint, restore
-segments.SMALLEST_SEGMENT = 32 * WIDTH
+rings.SMALLEST_SEGMENT = 32 * WIDTH
 model = make()
 if len(sys.argv) > 2:
     restore(read_checkpoint(sys.argv[1]), model)

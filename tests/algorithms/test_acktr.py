@@ -20,6 +20,7 @@ from zoo.optim import kfac as kfac_module
 from zoo.optim.kfac import COUNT, KFac
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import DiagonalGaussian
+from zoo.policies.recurrent import unrolled
 
 N_STEPS, N_ENVS = 8, 2
 N_ROWS = N_STEPS * N_ENVS

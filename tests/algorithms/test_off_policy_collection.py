@@ -303,7 +303,7 @@ def test_nothing_is_learned_before_the_first_steps_are_taken() -> None:
 @pytest.mark.parametrize(("starts", "n_envs"), [(11, 3), (12, 1)])
 def test_a_run_that_ends_before_learning_starts_is_told_beforehand(starts: int, n_envs: int) -> None:
     for n_steps in (11, 12, 13):
-        model = dqn(many_actions(n_envs)[0], learning_starts=starts)
+        model = dqn(many_actions(n_envs)[0], learning_starts=starts, train_freq=1)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model.learn(n_steps)

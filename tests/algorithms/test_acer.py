@@ -27,7 +27,7 @@ from zoo.algorithms import acer_terms
 from zoo.algorithms.acer_terms import Returns, Terms
 from zoo.errors import ZooError
 from zoo.memory import limit
-from zoo.optim.descent import Differentiable
+from zoo.optim.optimizers import Differentiable
 from zoo.policies.action_value_policies import StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig
 

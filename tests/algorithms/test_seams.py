@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from zoo import A2C, DQN, PPO2, QRDQN, SAC, TD3, TQC, make_vec_env
 from zoo.memory.columns import transform
-from zoo.optim.descent import Descent
-from zoo.optim.natural import conjugate_gradient, fisher_products, line_search
-from zoo.optim.optimizers import Adam
+from zoo.optim.natural_gradient import conjugate_gradient, fisher_products, line_search
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Program
 from zoo.optim.runtime import Runtime
 from zoo.optim.state import State
+from zoo.optim.update_runner import Program
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.config import PolicyConfig
 
@@ -232,7 +231,7 @@ def test_a_second_optimizer_moves_the_same_parameters() -> None:
     actions = (observations[:, 2] > 0).long()
 
     def step(state: State, shared: Any, learning_rate: Tensor) -> Any:
-        from zoo.optim.program import Outcome
+        from zoo.optim.state import Outcome
 
         policy = cloning.module(state)
         parameters = policy({"observations": observations})[0]

@@ -15,7 +15,7 @@ from torch import Tensor
 from zoo import TRPO, make_vec_env
 from zoo.algorithms.on_policy import standardized
 from zoo.errors import ZooError
-from zoo.optim.natural import longest_step
+from zoo.optim.natural_gradient import longest_step
 from zoo.optim.state import State
 from zoo.policies.recurrence import taken_apart
 

@@ -17,7 +17,7 @@ from zoo.algorithms.base import Algorithm
 from zoo.algorithms.callback import Callback
 from zoo.algorithms.ppo2 import PPO2
 from zoo.files.printing import duration
-from zoo.optim.program import Program
+from zoo.optim.update_runner import Program
 from zoo.training.loggers import Logger, Report
 from zoo.training.logging_callback import LoggingCallback
 from zoo.training.progress import ProgressBarCallback

@@ -17,8 +17,7 @@ from zoo.algorithms.on_policy import standardized
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs import NormalizeConfig, Normalizer, make_vec_env
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State
-from zoo.optim.tensor_trees import leaves, mapped
+from zoo.optim.state import State, leaves, mapped
 from zoo.optim.workers import Workers, averaged, averaged_number, count, each_alone
 
 BATCH = 7

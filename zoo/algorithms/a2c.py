@@ -17,8 +17,7 @@ from zoo.algorithms.one_step import OneStepAlgorithm
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.optim.optimizers import Adam, Optimizer, RMSprop
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 
 
 @dataclass

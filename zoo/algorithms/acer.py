@@ -31,12 +31,10 @@ from zoo.memory.columns import Column, ColumnSpec, observation_spec
 from zoo.memory.limit import refuse_too_large_memory
 from zoo.memory.replay_sizes import replay_bytes
 from zoo.memory.sequence_memory import SequenceMemory
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import RMSprop
+from zoo.optim.natural_gradient import projected
+from zoo.optim.optimizers import Descent, RMSprop
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
-from zoo.optim.trust_region import projected
+from zoo.optim.state import Outcome, State
 from zoo.policies.action_value_policies import ActionValuePolicy, StochasticDuelingPolicy
 from zoo.policies.own_policy import make_policy
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.retrace import retrace
-from zoo.optim.descent import Differentiable
+from zoo.optim.optimizers import Differentiable
 from zoo.policies.action_value_policies import StochasticDuelingPolicy
 from zoo.policies.choosing import pick
 

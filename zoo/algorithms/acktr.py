@@ -20,12 +20,10 @@ from zoo.algorithms.finite import check_parameters
 from zoo.algorithms.on_policy import RolloutConfig
 from zoo.algorithms.one_step import OneStepAlgorithm
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.optim.descent import Descent
 from zoo.optim.kfac import COUNT, KFac
-from zoo.optim.optimizers import Momentum
+from zoo.optim.optimizers import Descent, Momentum
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 from zoo.policies.recurrence import taken_apart
 
 

@@ -31,8 +31,7 @@ from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.memory.columns import Column
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 from zoo.optim.workers import Workers
 from zoo.policies.own_policy import make_policy
 from zoo.policies.searched_policy import SearchedPolicy

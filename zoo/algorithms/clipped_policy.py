@@ -14,8 +14,7 @@ from zoo.algorithms.on_policy import ANY_ACTIONS, OnPolicyAlgorithm, OnPolicyCon
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.memory.columns import transform
 from zoo.optim.optimizers import Adam, Optimizer
-from zoo.optim.program import STOPPED, Outcome
-from zoo.optim.state import State
+from zoo.optim.state import STOPPED, Outcome, State
 
 Batch = dict[str, Any]
 

@@ -20,11 +20,9 @@ from zoo.algorithms.demonstrations import Demonstrations, on
 from zoo.algorithms.expert_episodes import EpisodeChoice
 from zoo.config.fields import hyperparameter
 from zoo.errors import NotFiniteError, ZooError
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome, Step
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State, Step
 from zoo.policies.heads import Head
 from zoo.policies.modes import Modes
 

@@ -15,7 +15,7 @@ from zoo.algorithms.interaction import Interaction
 from zoo.algorithms.team import Team
 from zoo.errors import NotFiniteError, ZooError
 from zoo.memory.columns import NotFinite, find_not_finite, transform
-from zoo.optim.program import Program
+from zoo.optim.update_runner import Program
 
 
 class Memory(Protocol):

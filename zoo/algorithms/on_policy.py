@@ -26,8 +26,7 @@ from zoo.memory.columns import Column, ColumnSpec, observation_spec, pieces, tra
 from zoo.memory.experience import Experience
 from zoo.memory.rollout import RolloutMemory, Truncations, generalized_advantages
 from zoo.optim import workers
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Optimizer
+from zoo.optim.optimizers import Descent, Optimizer
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic

@@ -19,8 +19,7 @@ from zoo.algorithms.clipped_policy import Batch, ClippedPolicyAlgorithm, Clipped
 from zoo.algorithms.on_policy import standardized
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
-from zoo.optim.program import STOPPED
-from zoo.optim.state import State
+from zoo.optim.state import STOPPED, State
 
 
 @dataclass

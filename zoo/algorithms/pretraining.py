@@ -20,8 +20,9 @@ from zoo.algorithms.resuming import Tensors
 from zoo.config.fields import hyperparameter
 from zoo.errors import NotFiniteError
 from zoo.memory.expert_data import ExpertData
-from zoo.optim.program import Program, Step
 from zoo.optim.runtime import Runtime
+from zoo.optim.state import Step
+from zoo.optim.update_runner import Program
 
 
 @dataclass

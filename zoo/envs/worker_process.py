@@ -20,7 +20,6 @@ from typing import Any
 
 import gymnasium as gym
 
-from zoo.envs.denormals import flush_denormals
 from zoo.envs.env_group import EnvGroup, EpisodeEnd, Info
 from zoo.envs.sent_errors import packed
 from zoo.envs.step_arrays import StepArrays
@@ -59,6 +58,8 @@ def run_worker(
     all pipes, which must be open nowhere else; ``life`` are options of `EnvGroup`. Ctrl-C and SIGTERM reach a
     whole process group; the parent decides what comes of them.
     """
+    import torch  # which the server that starts workers has loaded before
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_soon_after(parents_life)
@@ -67,7 +68,7 @@ def run_worker(
     group: EnvGroup | None = None
     try:
         group = EnvGroup(makers, rows.start, **life)
-        flush_denormals()
+        torch.set_flush_denormal(True)  # as it is where environments are stepped in the training process
         connection.send_bytes(RESULT + pickle.dumps(_facts(group)))
         size, num_envs = connection.recv()
         descriptor = reduction.recv_handle(connection)

@@ -198,7 +198,7 @@ class WorkersVectorEnv(SameStepVectorEnv):
         """Start the workers, each with as many environments as the others, give or take one."""
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
-            context.set_forkserver_preload(["zoo.envs"])
+            context.set_forkserver_preload(["zoo.envs", "torch"])
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)
             ours, theirs = context.Pipe()

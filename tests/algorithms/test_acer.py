@@ -24,7 +24,7 @@ from zoo.algorithms import acer
 from zoo.algorithms.acer import Returns, Terms
 from zoo.errors import ZooError
 from zoo.memory import replay
-from zoo.optim.descent import Differentiable
+from zoo.optim.optimizers import Differentiable
 from zoo.policies.actor_critic import StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo import TRPO, make_vec_env
 from zoo.algorithms.on_policy import standardized
-from zoo.optim.natural import longest_step
+from zoo.optim.natural_gradient import longest_step
 from zoo.policies.recurrent import unrolled
 
 N_STEPS, N_ENVS = 32, 2

@@ -100,6 +100,13 @@ def test_no_two_rooms_import_each_other() -> None:
         ways = {room: imported for room, imported in ways.items() if room not in leaves}
 
 
+def test_what_is_private_in_pytorch_stands_in_two_files() -> None:
+    """The one for AMD's Zen 5 is to be deleted once MKL or PyTorch have caught up."""
+    private = re.compile(r"\btorch\._|\bproxy_tensor\b")
+    found = {path.relative_to(PACKAGE).as_posix() for path in modules() if private.search(path.read_text())}
+    assert found == {"optim/compile.py", "optim/zen5_products.py"}
+
+
 def test_every_file_stands_in_a_known_room() -> None:
     assert {room_of(path) for path in modules()} <= FLOOR_OF.keys()
 

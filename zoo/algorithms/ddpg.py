@@ -21,13 +21,10 @@ from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.arrays import Column, transform
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent, WeightDecay
 from zoo.optim.parameters import Parameters
-from zoo.optim.pop_art import MOMENTS, ReturnUnits, RunningUnits, are_moments, output_layer
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
-from zoo.optim.weight_decay import WeightDecay
+from zoo.optim.popart import MOMENTS, ReturnUnits, RunningUnits, are_moments, output_layer
+from zoo.optim.state import Outcome, State
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.exploration import Exploration, StochasticExploration
@@ -209,7 +206,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
     def get_parameters(self) -> dict[str, Array]:
         """Return copies of the policy's parameters by name; the critic's are such that it says returns.
 
-        The moments of returns, where they are kept, are among them (`zoo.optim.pop_art.MOMENTS`).
+        The moments of returns, where they are kept, are among them (`zoo.optim.popart.MOMENTS`).
         """
         state = self.program.state
         plain = self.units.in_returns(state, state["critics"])

@@ -33,7 +33,7 @@ ROUNDS = 7
 """Timed without the profiler, and again with it."""
 
 KINDS = {
-    "matrix products": ("::mm", "::addmm", "_mm_out", "_addmm_out", "blocked_product", "product_with_pairs"),
+    "matrix products": ("::mm", "::addmm", "_mm_out", "_addmm_out", "blocked_product"),
     "optimizer, target": ("fused_adam", "::lerp", "foreach_add", "addcdiv"),
     "copies": ("::copy_", "::cat", "::stack", "::clone"),
 }
@@ -130,9 +130,9 @@ def trained_a_little(arguments: argparse.Namespace, *, is_watched: bool) -> Any:
     from zoo.algorithms.registry import algorithm_class
 
     if arguments.compile:
-        from zoo.optim import tracing
+        from zoo.optim import compile
 
-        tracing.INDUCTOR_OPTIONS["cpp.enable_kernel_profile"] = is_watched
+        compile.INDUCTOR_OPTIONS["cpp.enable_kernel_profile"] = is_watched
     work = WORKS[arguments.work]
     model = algorithm_class(arguments.work)(
         {"name": "MlpPolicy", "net_arch": work.net_arch},

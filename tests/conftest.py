@@ -91,7 +91,7 @@ def _skipped_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = _why_not_compiled()
     if reason is None:
         return
-    from zoo.optim.program import Program
+    from zoo.optim.update_runner import Program
 
     def skip(*arguments: object) -> None:
         pytest.skip(reason)

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from zoo import ACER
-from zoo.optim.program import Program
+from zoo.optim.update_runner import Program
 
 Array = np.ndarray
 EPSILON = 1e-6

@@ -10,7 +10,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from torch import Tensor, nn
 
-from zoo.optim.program import Program
+from zoo.optim.update_runner import Program
 
 BATCH = 16
 STEPS = 5

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from acer_reference import (
     ACTIONS,
     OBSERVATIONS,
@@ -26,7 +24,7 @@ from zoo.algorithms import acer
 from zoo.algorithms.acer import Returns, Terms
 from zoo.errors import ZooError
 from zoo.memory import replay
-from zoo.optim.descent import Differentiable
+from zoo.optim.optimizers import Differentiable
 from zoo.policies.actor_critic import StochasticDuelingPolicy
 from zoo.policies.config import PolicyConfig
 
@@ -115,23 +113,6 @@ def test_nothing_is_made_up_for_where_the_policy_is_that_which_acted(kind: str) 
     (expected,) = torch.autograd.grad(wanted, statistics)
     torch.testing.assert_close(slope, expected, rtol=1e-4, atol=1e-4)
     assert terms.divergence(terms.statistics).abs().max() < 1e-9, "it is the average policy, too"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_truncation_nothing_is_left_to_the_critic(kind: str) -> None:
-    model, batch = make_model(kind, correction_term=1e30), make_batch(kind)
-    terms = terms_of(model, batch)
-    statistics = terms.statistics.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(terms.objective(statistics).sum(), statistics)
-    if kind == "discrete":
-        others = ~F.one_hot(batch["actions"], 3).bool()
-        assert (slope[others] == 0).all()
-        assert (slope[~others] != 0).all()
-    else:
-        other_noise = {**batch, "noise": torch.cat([batch["noise"][:1] + 1.0, batch["noise"][1:]])}
-        again = terms_of(model, other_noise)
-        (other,) = torch.autograd.grad(again.objective(statistics).sum(), statistics)
-        torch.testing.assert_close(slope, other)
 
 
 def test_what_a_mask_forbids_counts_nowhere() -> None:
@@ -286,21 +267,6 @@ def test_first_update_is_on_the_newest_rollout_the_others_on_older_windows() -> 
         np.testing.assert_array_equal(rows[0][0], expected)
     assert len(rows) > 5
     assert len({array.tobytes() for array in rows}) > 5
-
-
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-def test_memory_keeps_what_actions_were_drawn_by(env: str) -> None:
-    width = {"log_std_init": 1.0} if env == "Pendulum-v1" else {}
-    model = small(env, n_steps=30, policy={"net_arch": [8], **width})
-    before = copy.deepcopy(model.policy)
-    model.learn(60)
-    batch = model._tensors(model.memory.windows(np.zeros((1, 2), np.int64)))
-    parameters, _, _ = before({"observations": batch["observations"][0]})
-    torch.testing.assert_close(batch["behaviour"][0], parameters.detach(), rtol=1e-4, atol=1e-5)
-    if env == "Pendulum-v1":
-        deviations = (batch["actions"][0] - parameters[..., :1]) / np.e
-        assert 0.8 < deviations.std() < 1.2
-        assert (batch["actions"].abs() > 2.0).any(), "kept as drawn, not as clipped for the environment"
 
 
 @pytest.mark.parametrize(

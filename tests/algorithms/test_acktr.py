@@ -11,22 +11,17 @@ import pytest
 import torch
 from gymnasium import spaces
 from logged_envs import Logged
-from torch import Tensor, distributions, nn
+from test_on_policy_updates import ACTIONS, distribution_of
+from torch import Tensor, nn
 
 from zoo import ACKTR, make_vec_env
 from zoo.errors import NotFiniteError, ZooError
 from zoo.optim import kfac as kfac_module
 from zoo.optim.kfac import COUNT, KFac
 from zoo.policies.actor_critic import ActorCritic
-from zoo.policies.distributions import Bernoulli, DiagonalGaussian, MultiCategorical
+from zoo.policies.distributions import DiagonalGaussian
 from zoo.policies.recurrent import unrolled
 
-ACTIONS: list[spaces.Space[Any]] = [
-    spaces.Discrete(3),
-    spaces.MultiDiscrete([2, 3]),
-    spaces.MultiBinary(2),
-    spaces.Box(-1.0, 1.0, (2,), np.float32),
-]
 N_STEPS, N_ENVS = 8, 2
 N_ROWS = N_STEPS * N_ENVS
 POLICY = {"net_arch": {"shared": [5], "pi": [4], "vf": [3]}, "activation": "tanh"}
@@ -38,18 +33,6 @@ SETTINGS = {
     "kfac_damping": 0.05,
     "momentum": 0.7,
 }
-
-
-def distribution_of(policy: ActorCritic, parameters: Tensor) -> list[distributions.Distribution]:
-    """Return torch's distributions of the independent parts of an action."""
-    if isinstance(policy.head, DiagonalGaussian):
-        mean, log_std = parameters.chunk(2, -1)
-        return [distributions.Independent(distributions.Normal(mean, log_std.exp()), 1)]
-    if isinstance(policy.head, MultiCategorical):
-        return [distributions.Categorical(logits=part) for part in parameters.split([2, 3], -1)]
-    if isinstance(policy.head, Bernoulli):
-        return [distributions.Independent(distributions.Bernoulli(logits=parameters), 1)]
-    return [distributions.Categorical(logits=parameters)]
 
 
 class Plain:

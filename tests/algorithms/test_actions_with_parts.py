@@ -15,14 +15,10 @@ from gymnasium.vector import SyncVectorEnv
 from torch import Tensor, distributions, nn
 
 import zoo
-from zoo import A2C, PPO1, PPO2, TRPO, evaluate_policy, make_vec_env
-from zoo.envs import EnvStepper
+from zoo import A2C, PPO1, PPO2, TRPO, make_vec_env
 from zoo.envs.toys import ARM_AND_BITS
 from zoo.errors import ZooError
 
-TUPLE = spaces.Tuple(
-    (spaces.Tuple((spaces.Discrete(2), spaces.MultiDiscrete([2, 3]))), spaces.MultiBinary(2))
-)
 SMALL = {"net_arch": [8]}
 ON_POLICY = pytest.mark.parametrize("algorithm", [A2C, PPO1, PPO2, TRPO])
 
@@ -54,25 +50,6 @@ def made(algorithm: Any, envs: Any, **options: Any) -> Any:
     batch_size = {"batch_size": 8} if algorithm in (PPO1, TRPO) else {}
     options = {"policy": SMALL, "n_steps": 8, **batch_size, **options}
     return algorithm(env=envs, seed=0, compile=False, threads=1, **options)
-
-
-@pytest.mark.parametrize(("algorithm", "space"), [(PPO2, TUPLE), (TRPO, ARM_AND_BITS)], ids=str)
-def test_environments_of_every_kind_are_given_actions_of_their_space(algorithm: Any, space: Any) -> None:
-    def make() -> Any:
-        return Strict(space)
-
-    workers = {"vectorization": "workers", "n_workers": 2, "start_method": "fork"}
-    for envs in (
-        make_vec_env(make, 3),
-        make_vec_env(make, 3, nan_check=True, normalize=True),
-        make_vec_env(make, 3, check=False, **workers),
-        SyncVectorEnv([make] * 3),
-    ):
-        model = made(algorithm, envs).learn(48)
-        assert model.n_updates > 0
-        assert model.memory.columns["actions"].keys() == model.codec.spec.keys()
-        evaluate_policy(model, envs, 3, deterministic=False)
-        envs.close()
 
 
 @pytest.mark.parametrize("algorithm", [A2C, PPO1])
@@ -179,20 +156,3 @@ def test_an_update_is_that_of_independent_parts() -> None:
     model.update()
     torch.testing.assert_close(found[0], expected, rtol=1e-3, atol=1e-6)
     assert expected.abs().max() > 1e-2
-
-
-def test_actions_of_another_form_are_refused() -> None:
-    envs = EnvStepper(make_vec_env(Strict, 2))
-    envs.reset([0, 1])
-    arm = (np.array([1, 2]), np.zeros((2, 1), np.float32))
-    envs.step({"arm": arm, "bits": np.zeros((2, 2), np.int8)})
-    with pytest.raises(ValueError, match=r"actions of `bits` of shape \(2, 3\); expected \(2, 2\)"):
-        envs.step({"arm": arm, "bits": np.zeros((2, 3), np.int8)})
-
-
-def test_a_number_that_is_not_finite_is_found_in_a_part() -> None:
-    model = made(PPO2, make_vec_env("Zoo/Composite-v0", 2))
-    with torch.no_grad():
-        model.policy.head.heads["arm/1"].mean.bias.fill_(torch.nan)
-    with pytest.raises(ZooError, match="the policy's action for environment 0 is not finite"):
-        model.learn(32)

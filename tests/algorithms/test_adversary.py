@@ -19,8 +19,6 @@ from zoo.algorithms.ppo import PPO2
 from zoo.envs.spaces import is_image
 from zoo.memory.expert_data import ExpertData
 from zoo.optim.spectral import SpectralNorm
-from zoo.policies.config import PolicyConfig
-from zoo.policies.discriminator import Discriminator
 
 Array = np.ndarray
 
@@ -237,32 +235,6 @@ def test_every_kind_of_input_is_judged(observation_space: Any, action_space: Any
     assert not np.array_equal(adversary.rewards(observations, actions), before)
     if absorbing:
         assert adversary.absorbing_reward() not in adversary.rewards(observations, actions)
-
-
-@pytest.mark.parametrize("encoder", ["cnn", "mlp"])
-def test_images_are_read_as_the_policy_reads_them(encoder: str) -> None:
-    """In 255ths before a CNN, which is part of the network; else flat, as the policy's encoder has them."""
-    space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
-    network = Discriminator(space, CHOICES, PolicyConfig(encoder=encoder), [4], "tanh")
-    assert any(isinstance(each, torch.nn.Conv2d) for each in network.modules()) == (encoder == "cnn")
-    seen = torch.arange(2 * 36 * 36).remainder(256).to(torch.uint8).reshape(2, 36, 36, 1)
-    numbers = network.numbers({"observations": seen, "actions": torch.tensor([1, 2])})["seen "]
-    assert numbers.shape == ((2, 36, 36, 1) if encoder == "cnn" else (2, 36 * 36))
-    torch.testing.assert_close(numbers.reshape(seen.shape), seen.float() / 255)
-    assert network({"seen ": numbers, "actions": torch.zeros(2, 2)}).shape == (2,)
-
-
-def test_state_after_an_end_has_no_observation_and_no_action() -> None:
-    adversary = judge(absorbing_states=True)
-    rows = {
-        "observations": torch.randn(2, 3),
-        "actions": torch.tensor([1, 2]),
-        "absorbing": torch.tensor([1.0, 0.0]),
-    }
-    numbers = adversary.discriminator.numbers(rows)
-    pairs = torch.cat(list(numbers.values()), dim=1)
-    assert pairs[0].tolist() == [0, 0, 0, 0, 0, 1]
-    assert pairs[1, -3:].tolist() == [0, 1, 0]
 
 
 def test_observations_are_normalised_by_those_of_both() -> None:

@@ -85,12 +85,6 @@ def test_one_observation_or_many_give_the_same_actions(name: str) -> None:
         np.testing.assert_allclose(action, actions[i], rtol=1e-4, atol=1e-5)
 
 
-def test_discrete_observations_may_be_plain_numbers() -> None:
-    model = make("dqn")
-    each = [int(model.predict(i)[0]) for i in range(4)]
-    assert model.predict(np.arange(4))[0].tolist() == each
-
-
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
@@ -187,38 +181,6 @@ def test_a_loaded_agent_keeps_its_normalisation_in_a_new_environment(tmp_path: P
         assert loaded.normalizer.returns.any()
         loaded.barrier()
         assert not loaded.normalizer.returns.any()
-
-
-@pytest.mark.parametrize("name", ["ppo2_normalized"])
-def test_statistics_of_a_frozen_vec_normalize_stand_still_while_an_algorithm_learns(name: str) -> None:
-    algorithm, policy, env_id, _ = AGENTS[name]
-    seen = make(name).learn(64).normalizer
-    assert seen is not None
-    env = VecNormalize(make_vec_env(env_id, 2), training=False, normalizer=seen)
-    before = copy.deepcopy(seen.state())
-    hyperparameters = {"n_steps": 16} if algorithm is PPO2 else {"learning_starts": 20}
-    model = algorithm(policy, env, seed=0, compile=False, **hyperparameters).learn(64)
-    assert model.get_vec_normalize_env() is seen
-    for key, array in seen.state()["arrays"].items():
-        np.testing.assert_array_equal(array, before["arrays"][key], err_msg=key)
-    env.training = True
-    model.learn(64)
-    assert seen.state()["arrays"]["observations.count"] > before["arrays"]["observations.count"]
-    assert seen.state()["arrays"]["return.count"] > before["arrays"]["return.count"]
-
-
-def test_an_agent_without_an_environment_acts_but_does_not_learn(tmp_path: Path) -> None:
-    loaded = zoo.load(make("ppo2").save(tmp_path / "agent"))
-    assert loaded.get_env() is None
-    assert loaded.predict(np.zeros(4, np.float32))[0] in (0, 1)
-    with pytest.raises(ZooError, match=r"no env to learn in; give it one with set_env\(\)"):
-        loaded.learn(10)
-
-
-def test_an_agent_of_another_algorithm_is_named(tmp_path: Path) -> None:
-    path = make("ppo2").save(tmp_path / "agent")
-    with pytest.raises(ZooError, match=r"an agent of ppo2, not of a2c; zoo\.load\(\) finds the class"):
-        A2C.load(path)
 
 
 def test_loading_into_an_environment_with_other_spaces_is_refused(tmp_path: Path) -> None:
@@ -336,21 +298,6 @@ def test_a_hyperparameter_that_makes_other_networks_is_named(
     assert "parameters fit other networks" in str(refused.value)
 
 
-def test_changed_hyperparameters_replace_what_the_files_hold_of_them(tmp_path: Path) -> None:
-    env = zoo.envs.EnvConfig(id="Pendulum-v1", normalize=True)
-    sac = SAC(SMALL, env, seed=0, compile=False, learning_starts=8)
-    path = sac.learn(40).save(tmp_path / "sac")
-    learned = sac.get_parameters()["temperature.log"]
-    assert learned != 0
-    assert zoo.load(path, ent_coef="auto").get_parameters()["temperature.log"] == learned
-    assert zoo.load(path, ent_coef=0.5).get_parameters()["temperature.log"] == np.float32(np.log(0.5))
-    assert zoo.load(path, ent_coef="auto_0.1").get_parameters()["temperature.log"] == np.float32(np.log(0.1))
-    for options, gamma in (({}, 0.99), ({"gamma": 0.9}, 0.9)):
-        normalizer = zoo.load(path, **options).normalizer  # type: ignore[arg-type]
-        assert normalizer is not None
-        assert normalizer.gamma == gamma
-
-
 @pytest.mark.parametrize(
     "env",
     [
@@ -371,6 +318,11 @@ def test_environments_come_in_every_form(env: Any) -> None:
 
 
 # Mistakes
+
+
+def test_images_that_are_read_pixel_by_pixel_are_told_of() -> None:
+    with pytest.warns(ZooWarning, match="MlpPolicy reads each pixel of these images by itself"):
+        A2C("MlpPolicy", "Zoo/IdentityImage-v0", compile=False)
 
 
 @pytest.mark.parametrize(
@@ -559,3 +511,21 @@ def test_another_discount_is_that_of_normalised_rewards_too_unless_they_have_the
     loaded = zoo.load(model.save(tmp_path / "agent"), gamma=0.5)
     assert loaded.config.gamma == 0.5
     assert (None if loaded.normalizer is None else loaded.normalizer.gamma) == expected
+
+
+@pytest.mark.parametrize("name", ["ppo2_normalized"])
+def test_statistics_of_a_frozen_vec_normalize_stand_still_while_an_algorithm_learns(name: str) -> None:
+    algorithm, policy, env_id, _ = AGENTS[name]
+    seen = make(name).learn(64).normalizer
+    assert seen is not None
+    env = VecNormalize(make_vec_env(env_id, 2), training=False, normalizer=seen)
+    before = copy.deepcopy(seen.state())
+    hyperparameters = {"n_steps": 16} if algorithm is PPO2 else {"learning_starts": 20}
+    model = algorithm(policy, env, seed=0, compile=False, **hyperparameters).learn(64)
+    assert model.get_vec_normalize_env() is seen
+    for key, array in seen.state()["arrays"].items():
+        np.testing.assert_array_equal(array, before["arrays"][key], err_msg=key)
+    env.training = True
+    model.learn(64)
+    assert seen.state()["arrays"]["observations.count"] > before["arrays"]["observations.count"]
+    assert seen.state()["arrays"]["return.count"] > before["arrays"]["return.count"]

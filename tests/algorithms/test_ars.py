@@ -55,15 +55,6 @@ def test_update_is_that_of_a_slow_reference(n_top: int | None) -> None:
     assert np.abs(weights(model) - before).max() > 0.05
 
 
-def test_best_directions_are_those_of_the_best_single_candidates() -> None:
-    """Not those with the greatest difference: the second has none of the best scores."""
-    model = ars(n_delta=3, n_top=2)
-    found = updated(model, np.eye(3, 8), [10.0, 1.0, 9.0], [9.0, -8.0, 8.0])
-    assert found[0] > 0
-    assert found[1] == 0
-    assert found[2] > 0
-
-
 @pytest.mark.parametrize(("n_delta", "n_top"), [(1, 1), (6, 6), (6, 2)])
 def test_update_is_that_of_sb3_contrib_on_the_same_candidates(n_delta: int, n_top: int) -> None:
     sb3_contrib = pytest.importorskip("sb3_contrib")
@@ -209,16 +200,6 @@ def test_number_of_environments_makes_no_difference(policy: Any, normalize: bool
             if name != "returns":
                 np.testing.assert_array_equal(array, results[0][2][name])
         assert found[3] == results[0][3]
-
-
-def test_linear_policy_begins_with_zeros_and_without_bias_and_one_with_layers_does_not() -> None:
-    linear, layered = ars("Pendulum-v1"), ars("Pendulum-v1", "MlpPolicy")
-    assert list(linear.get_parameters()) == ["head.action.weight"]
-    assert not weights(linear).any()
-    assert "trunk.0.bias" in layered.get_parameters()
-    assert weights(layered).any()
-    assert not weights(ars("Pendulum-v1", "MlpPolicy", zero_policy=True)).any()
-    assert "head.action.bias" in ars("Pendulum-v1", with_bias=True).get_parameters()
 
 
 # Environments of others

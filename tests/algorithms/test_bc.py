@@ -81,16 +81,6 @@ def test_same_seed_and_exact_resume(cartpole: ExpertData, policy: Any, normalize
         assert numbers(resumed) == numbers(model)
 
 
-def test_run_goes_on_with_the_data_that_it_learned_from_alone(cartpole: ExpertData) -> None:
-    state = clone(cartpole).learn(400).state()
-    other = clone(cartpole.filtered(n_episodes=4))
-    before = numbers(other)
-    with pytest.raises(ZooError, match="not those that the run has learned from"):
-        other.load_state(state)
-    assert numbers(other) == before
-    clone(None).load_state(state)  # an agent acts without them
-
-
 def test_run_ends_with_the_best_parameters_where_validation_gets_no_better(cartpole: ExpertData) -> None:
     losses: list[tuple[float, dict[str, np.ndarray]]] = []
 
@@ -110,15 +100,6 @@ def test_run_ends_with_the_best_parameters_where_validation_gets_no_better(cartp
     for name, value in model.get_parameters().items():
         np.testing.assert_array_equal(value, best[name])
     assert clone(cartpole, learning_rate=0.5, patience=None).learn(6_000).stop_reason is None
-
-
-@pytest.mark.slow  # compiling takes longer than all the rest
-def test_compiled_equals_eager(cartpole: ExpertData) -> None:
-    options: Any = {"ent_coef": 0.1, "l2_coef": 0.01, "max_grad_norm": 0.5}
-    eager = clone(cartpole, **options).learn(800).get_parameters()
-    compiled = clone(cartpole, compile=True, **options).learn(800).get_parameters()
-    for name, value in eager.items():
-        np.testing.assert_allclose(compiled[name], value, rtol=1e-3, atol=1e-5)
 
 
 def test_ppo2_goes_on_from_a_clone(cartpole: ExpertData, tmp_path: Any) -> None:

@@ -22,21 +22,11 @@ class Looking(Writing):
     looks_often = True
 
 
-class Listening(Callback):
-    def on_episode(self, algorithm: Any, episode: Any) -> None:
-        pass
-
-
 def test_only_what_is_due_and_does_more_than_look_writes() -> None:
     schedule = CallbackSchedule([Writing(20), Looking(10)], 0)
     assert [steps for steps in (0, 9, 10, 19, 20, 21) if schedule.writes_at(steps)] == [20, 21]
     alone = CallbackSchedule([Writing(10)], 0)
     assert [steps for steps in (0, 9, 10, 11) if alone.writes_at(steps)] == [10, 11]
-
-
-def test_who_hears_of_every_episode_always_writes() -> None:
-    schedule = CallbackSchedule([Listening(), Looking(10)], 0)
-    assert all(schedule.writes_at(steps) for steps in (0, 9, 10))
 
 
 @pytest.mark.parametrize(("num_timesteps", "n_looked"), [(9, 0), (10, 0), (20, 1)])
@@ -50,9 +40,3 @@ def test_numbers_are_looked_at_if_one_of_those_that_are_due_writes(num_timesteps
     assert len(looked) == n_looked
     assert writing.calls == num_timesteps // 20
     assert looking.calls == min(1, num_timesteps // 10)
-
-
-def test_a_callback_that_says_no_interval_is_never_due() -> None:
-    schedule = CallbackSchedule([Callback()], 0)
-    assert schedule.next_due == float("inf")
-    assert schedule.state() == {}

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from logged_envs import Logged, logged_vector_env
+from logged_envs import logged_vector_env
 
-from zoo import A2C, DQN, make_vec_env
+from zoo import A2C, DQN
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback, InterruptedCallbackError, Training
 
@@ -67,23 +67,11 @@ def test_callbacks_are_called_at_the_first_update_at_or_after_each_multiple(n_en
     assert diary.diary[-1] == ("end", "", 60)
 
 
-def test_no_interval_means_never() -> None:
-    diary = Diary()
-    a2c().learn(30, [diary])
-    assert [what for what, *_ in diary.diary] == ["start", "end"]
-
-
 def test_intervals_count_from_zero_also_when_a_run_goes_on() -> None:
     diary = Diary(20)
     model = a2c().learn(30)
     model.learn(40, diary, reset_num_timesteps=False)
     assert diary.steps() == [40, 60]
-
-
-def test_off_policy_intervals_count_environment_steps_too() -> None:
-    diary = Diary(10)
-    DQN(SMALL, "CartPole-v1", n_envs=3, seed=0, compile=False, learning_starts=1000).learn(40, diary)
-    assert diary.steps() == [12, 21, 30, 42]
 
 
 def test_callbacks_that_come_last_are_called_after_all_others() -> None:
@@ -167,13 +155,6 @@ def test_a_callback_ends_the_run_after_its_update() -> None:
     assert diary.diary[-1] == ("end", "", 40)
 
 
-def test_a_stop_before_the_first_step_is_heard_and_forgotten_by_the_next_run() -> None:
-    model = a2c().learn(100, StopAt(0, at_start=True))
-    assert (model.num_timesteps, model.stop_reason) == (0, "not today")
-    model.learn(100)
-    assert (model.num_timesteps, model.stop_reason) == (100, None)
-
-
 class Episodes(Callback):
     """Keeps each finished episode."""
 
@@ -209,10 +190,3 @@ def test_every_episode_is_told_once_with_its_return_and_length(algorithm: str, k
         assert [length for *_, length in told] == lengths
         np.testing.assert_allclose([r for _, r, _ in told], returns, rtol=1e-5, atol=1e-5)
     assert model.n_episodes == len(watch.episodes)
-
-
-def test_only_the_last_hundred_episodes_are_kept() -> None:
-    env = make_vec_env(lambda: Logged((1,)), 2, check=False)
-    model = A2C(SMALL, env, seed=0, compile=False).learn(300)
-    assert model.n_episodes == 300
-    assert len(model.recent_episodes) == 100

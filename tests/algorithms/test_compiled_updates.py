@@ -7,26 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, ACER, ACKTR, DDPG, PPO2, QRDQN, TD3, TQC, TRPO
+from zoo import A2C, ACER, ACKTR, DDPG, QRDQN, TQC
 
 LEARNING = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8}
 LSTM = {"recurrent": "lstm", "lstm_hidden_size": 5, "net_arch": [8]}
-SUBSAMPLED = {"batch_size": 12, "n_critic_updates": 2, "cg_max_steps": 3, "sub_sampling_factor": 2}
 UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.1, "max_grad_norm": 1.0}
 
 RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
-    "ppo2_masked_parts": (PPO2, "Zoo/MaskedComposite-v0", {"n_steps": 8, "n_minibatches": 2}),
     "a2c_lstm": (A2C, "CartPole-v1", {"policy": {**LSTM, "lstm_layer_norm": True}, "n_steps": 8}),
     "acer": (ACER, "CartPole-v1", {"n_steps": 5, "replay_start": 20}),
     "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 2, "kfac_update": 2}),
-    "trpo": (TRPO, "CartPole-v1", {"n_steps": 16, **SUBSAMPLED}),
     "qrdqn": (
         QRDQN,
         "CartPole-v1",
         {**LEARNING, "n_quantiles": 6, "dueling": True, "memory": {"n_step": 3, "prioritized": {}}},
     ),
     "ddpg": (DDPG, "Pendulum-v1", {**LEARNING, **UNITS, "return_range": [-2.0, 2.0]}),
-    "td3": (TD3, "Pendulum-v1", {**LEARNING, "gradient_steps": 3}),
     "tqc_sde": (TQC, "Pendulum-v1", {**LEARNING, "n_quantiles": 5, "use_sde": True}),
 }
 """Those that the compiled cells of `tests/golden` leave out."""

@@ -283,15 +283,6 @@ def test_a_saved_critic_goes_on_in_the_units_that_it_learned_in(tmp_path: Path) 
 # Networks, noise and mistakes
 
 
-def test_first_actions_and_values_are_near_zero() -> None:
-    model = DDPG("MlpPolicy", "Pendulum-v1", seed=0)
-    shapes = [tuple(value.shape) for name, value in model.get_parameters().items() if "weight" in name]
-    assert shapes == [(400, 3), (300, 400), (1, 300), (400, 4), (300, 400), (1, 300)]
-    for last in (model.policy.actor.head.action, model.policy.critics.critics[0][-1]):
-        assert 2e-3 < last.weight.abs().max() <= 3e-3
-        assert not last.bias.any()
-
-
 def noisy(**options: Any) -> DDPG:
     settings = {"learning_starts": 0, "batch_size": 8, "train_freq": 10, "gradient_steps": 3, **options}
     return DDPG(SMALL, "Pendulum-v1", n_envs=2, seed=0, compile=False, **settings)

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from zoo import DDPG
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 
 sb3 = pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.logger import configure  # noqa: E402

@@ -99,10 +99,6 @@ def test_rewards_of_other_goals_follow_from_the_info_of_the_step(way: str) -> No
     env.close()
 
 
-def test_infos_stand_beside_observations_that_are_stored_once() -> None:
-    assert_rewards_are_those_of_the_infos(trained(WAYS["in_process"](), optimize_memory_usage=True))
-
-
 def test_each_step_of_a_sum_has_its_own_info() -> None:
     model = trained(WAYS["in_process"](), n_step=2)
     batch = model.memory.sample(np.random.default_rng(0), (64,))

@@ -32,13 +32,6 @@ def test_rollout_is_the_batch(
     assert model.n_updates == n_updates
 
 
-def test_rollout_as_the_batch_learns_what_a_batch_of_its_size_does() -> None:
-    with pytest.warns(ZooWarning):
-        too_large = zoo.PPO("MlpPolicy", ENV, n_steps=32, **QUIET).learn(32).get_parameters()
-    fitting = zoo.PPO("MlpPolicy", ENV, n_steps=32, batch_size=32, **QUIET).learn(32).get_parameters()
-    assert all((too_large[name] == fitting[name]).all() for name in fitting)
-
-
 @pytest.mark.parametrize(
     ("algorithm", "env", "options"),
     [

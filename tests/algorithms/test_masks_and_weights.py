@@ -58,19 +58,6 @@ def test_replay_holds_the_masks_before_and_after_each_step(optimize: bool, optio
     env.close()
 
 
-def test_dqn_values_the_next_state_by_its_best_valid_action() -> None:
-    model = DQN(SMALL, masked_env(), seed=0, compile=False, learning_starts=10, double=False, gamma=0.5)
-    model.learn(60)
-    batch = model._tensors(model.memory.sample(np.random.default_rng(1), (40,)))
-    targets = model.targets(model.program.state, batch)
-    values = model.descent.parameters.at(model.program.state["target"])(batch["next_observations"])
-    best = torch.stack(
-        [row[mask].max() for row, mask in zip(values, batch["next_action_masks"], strict=True)]
-    )
-    expected = batch["rewards"] + 0.5 * (1 - batch["terminated"]) * best
-    torch.testing.assert_close(targets, expected)
-
-
 # Importance weights
 
 

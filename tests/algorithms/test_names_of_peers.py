@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import stable_baselines3
 import torch
 
 import zoo
 from zoo.envs.normalize import VecNormalize
 from zoo.errors import ZooError
-from zoo.training.callbacks import (
-    EvalCallback,
-    StopTrainingOnMaxEpisodes,
-    StopTrainingOnNoModelImprovement,
-    StopTrainingOnRewardThreshold,
-)
 
 ENV = "CartPole-v1"
 
@@ -197,77 +189,3 @@ def test_what_was_normalised_is_given_back(space: gym.Space[Any]) -> None:
     assert not np.allclose(seen, observations)
     rewards_again = normalizer.unnormalize_reward(normalizer.normalize_rewards(rewards))
     assert rewards_again == pytest.approx(rewards, rel=1e-5)
-
-
-def test_environments_in_a_list_are_one_vector_environment() -> None:
-    functions = [lambda: gym.make(ENV)] * 2
-    with pytest.raises(ZooError, match=r"SyncVectorEnv\(functions\)"):
-        zoo.make_vec_env(functions)  # type: ignore[arg-type]
-    with pytest.raises(ZooError, match=r"SyncVectorEnv\(functions\)"):
-        zoo.PPO2("MlpPolicy", functions)
-    model = zoo.PPO2("MlpPolicy", gym.vector.SyncVectorEnv(functions), n_steps=8, seed=0, compile=False)
-    assert (model.n_envs, model.learn(16).num_timesteps) == (2, 16)
-
-
-class Divided(gym.RewardWrapper[Any, Any]):
-    def __init__(self, env: gym.Env[Any, Any], by: float = 2.0) -> None:
-        super().__init__(env)
-        self.by = by
-
-    def reward(self, reward: Any) -> float:
-        return float(reward) / self.by
-
-
-@pytest.mark.parametrize(("wrapper", "reward"), [(Divided, 0.5), ({"_target_": Divided, "by": 4.0}, 0.25)])
-def test_wrappers_are_given_as_classes(wrapper: Any, reward: float) -> None:
-    env = zoo.make_vec_env(ENV, 2, wrappers=[wrapper])
-    env.reset(seed=0)
-    assert env.step(np.array([0, 0]))[1].tolist() == [reward, reward]
-
-    class Local(Divided):
-        pass
-
-    with pytest.raises(ZooError, match="top of a module"):
-        zoo.make_vec_env(ENV, 2, wrappers=[Local])
-
-
-@pytest.mark.parametrize(
-    ("callback", "arguments", "meant"),
-    [
-        (EvalCallback, {"env": ENV, "eval_freq": 100}, "EvalCallback.every"),
-        (EvalCallback, {"env": ENV, "every": 9, "best_model_save_path": "x"}, "EvalCallback.run"),
-        (EvalCallback, {"env": ENV, "every": 9, "callback_on_new_best": None}, "StopTraining"),
-        (EvalCallback, {"env": ENV}, "every"),
-        (StopTrainingOnMaxEpisodes, {"max_episodes": 3, "verbose": 1}, "LoggingCallback"),
-        (StopTrainingOnRewardThreshold, {"reward_threshold": 3.0}, "evaluation"),
-        (StopTrainingOnNoModelImprovement, {"max_no_improvement_evals": 3, "verbose": 1}, "verbose"),
-    ],
-)
-def test_arguments_of_callbacks_are_answered(
-    callback: type[Any], arguments: dict[str, Any], meant: str
-) -> None:
-    with pytest.raises(ZooError, match=f"{callback.__name__}.*{meant}"):
-        callback(**arguments)
-
-
-def test_agents_are_written_to_paths_and_pickled_to_bytes(model: zoo.PPO2) -> None:
-    functions: list[Any] = [model.save, zoo.load, zoo.PPO2.load]
-    for function in functions:
-        with pytest.raises(ZooError, match=r"BytesIO.*pickle\.dumps"):
-            function(io.BytesIO())
-
-
-@pytest.mark.parametrize("ending", ["", ".zip"])
-def test_agent_of_stable_baselines_is_to_be_imported(ending: str, tmp_path: Path) -> None:
-    stable_baselines3.PPO("MlpPolicy", ENV, n_steps=8, batch_size=8).save(tmp_path / "theirs.zip")
-    for load in (zoo.load, zoo.PPO.load):
-        with pytest.raises(ZooError, match=r"zoo import .*theirs\.zip"):
-            load(tmp_path / f"theirs{ending}")
-
-
-def test_names_of_the_package_are_listed() -> None:
-    names = dir(zoo)
-    assert {"PPO", "TRPO", "train", "load", "evaluate_policy"} <= set(names)
-    assert not {"Any", "TYPE_CHECKING", "importlib"} & set(names)
-    with pytest.raises(AttributeError, match="monitor_dir"):
-        zoo.Monitor  # noqa: B018

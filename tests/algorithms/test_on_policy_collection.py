@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from logged_envs import KINDS, Logged, Transition, logged_vector_env
+from logged_envs import KINDS, Transition, logged_vector_env
 
 from zoo import A2C, PPO2, make_vec_env
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
-from zoo.envs.sync_vec_env import InProcessVectorEnv
 
 N_STEPS, N_ENVS = 11, 3
 
@@ -151,15 +150,6 @@ def test_a_long_rollout_is_valued_in_pieces(
 
 
 @pytest.mark.parametrize("algorithm", [A2C, PPO2])
-def test_resets_are_neither_counted_nor_learned_from(algorithm: Any) -> None:
-    vector_env, envs = logged_vector_env("NEXT_STEP")
-    model = algorithm({"net_arch": [8]}, vector_env, seed=0, compile=False, n_steps=N_STEPS).learn(100)
-    assert model.num_timesteps == sum(len(env.log) for env in envs) >= 100
-    assert model.n_episodes == sum(step.terminated or step.truncated for env in envs for step in env.log)
-    assert all(np.isfinite(array).all() for array in model.get_parameters().values())
-
-
-@pytest.mark.parametrize("algorithm", [A2C, PPO2])
 def test_what_was_done_in_steps_that_merely_reset_changes_nothing(algorithm: Any) -> None:
     class Overwriting(algorithm):  # type: ignore[misc]
         action, n_overwritten = 0, 0
@@ -179,28 +169,3 @@ def test_what_was_done_in_steps_that_merely_reset_changes_nothing(algorithm: Any
         assert model.n_overwritten > 5
     for name, array in parameters[0].items():
         np.testing.assert_array_equal(parameters[1][name], array)
-
-
-def test_learning_goes_on_from_a_reset_after_a_step_that_was_interrupted() -> None:
-    """As by Ctrl-C in a notebook, where one environment has ended its episode and the next is not stepped."""
-
-    class Ending(Logged):
-        interrupts = False
-
-        def step(self, action: Any) -> Any:
-            if self.interrupts:
-                type(self).interrupts = False
-                raise KeyboardInterrupt
-            return super().step(action)
-
-    envs = InProcessVectorEnv([lambda: Logged((5,)), lambda: Ending((1000,))])
-    model = A2C({"net_arch": [4]}, envs, seed=0, compile=False, n_steps=4)
-    model.learn(8)
-    Ending.interrupts = True
-    with pytest.raises(KeyboardInterrupt):
-        model.learn(8, reset_num_timesteps=False)
-    stepper = model.envs
-    assert stepper is not None
-    assert stepper.was_disturbed
-    model.learn(8, reset_num_timesteps=False)
-    assert not model.memory.ended.any()

@@ -34,9 +34,8 @@ def logged_env(actions: spaces.Space[Any] = ACTIONS[0]) -> Any:
     return make_vec_env(lambda: Logged(actions=actions), N_ENVS, check=False)
 
 
-def action_distribution(policy: ActorCritic, observations: Tensor) -> list[distributions.Distribution]:
+def distribution_of(policy: ActorCritic, parameters: Tensor) -> list[distributions.Distribution]:
     """Return torch's distributions of the independent parts of an action."""
-    parameters, _ = policy.action_parameters({"observations": observations})
     if isinstance(policy.head, DiagonalGaussian):
         mean, log_std = parameters.chunk(2, -1)
         return [distributions.Independent(distributions.Normal(mean, log_std.exp()), 1)]
@@ -48,7 +47,7 @@ def action_distribution(policy: ActorCritic, observations: Tensor) -> list[distr
 
 
 def log_prob_and_entropy(policy: ActorCritic, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    parts = action_distribution(policy, observations)
+    parts = distribution_of(policy, policy.action_parameters({"observations": observations})[0])
     actions = actions if actions.dtype.is_floating_point else actions.to(torch.float32)
     each = actions.unbind(-1) if len(parts) > 1 else [actions]
     log_prob = sum(part.log_prob(action) for part, action in zip(parts, each, strict=True))
@@ -169,13 +168,6 @@ def ppo2(**hyperparameters: Any) -> PPO2:
     return PPO2(POLICY, logged_env(), seed=1, compile=False, **settings)
 
 
-def test_at_the_first_minibatch_nothing_has_changed_yet() -> None:
-    metrics = ppo2(n_epochs=1, n_minibatches=1, learning_rate=0.1).learn(N_STEPS * N_ENVS).read_metrics()
-    assert metrics["train/clip_fraction"] == 0
-    assert metrics["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)
-    assert metrics["train/policy_gradient_loss"] == pytest.approx(0.0, abs=1e-5)
-
-
 def test_target_kl_ends_the_update_before_the_step_that_goes_too_far() -> None:
     one_step = {"n_epochs": 1, "n_minibatches": 1, "learning_rate": 0.05}
     whole = ppo2(**{**one_step, "n_epochs": 6}).learn(N_STEPS * N_ENVS)
@@ -218,13 +210,6 @@ def test_no_change_of_a_probability_is_too_large_for_target_kl(
     assert model.read_metrics()["train/approx_kl"] == pytest.approx(kl, rel=1e-3, nan_ok=True)
 
 
-@pytest.mark.parametrize(("clip_range", "share"), [(0.99, 1.0), (1.0, 0.0)])
-def test_ratios_beyond_the_clip_range_are_counted(clip_range: float, share: float) -> None:
-    """All ratios are 0, so the change is 1."""
-    model = update_on_changed_ratios(-110.0, None, clip_range=clip_range)
-    assert model.read_metrics()["train/clip_fraction"] == share
-
-
 def test_explained_variance_is_the_share_that_the_errors_leave() -> None:
     returns = torch.tensor([1.0, 2.0, 3.0, 4.0])
     assert explained_variance(torch.tensor([1.0, 2.0, 3.0, 5.0]), returns) == pytest.approx(0.85)
@@ -237,23 +222,6 @@ def test_an_update_ends_beyond_one_and_a_half_times_target_kl(log_ratio: float) 
     kl = np.exp(log_ratio) - 1 - log_ratio
     assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.49).n_updates == 12
     assert update_on_changed_ratios(log_ratio, target_kl=kl / 1.51).n_updates == 0
-
-
-def test_only_steps_that_moved_the_parameters_are_counted() -> None:
-    settings = {"n_steps": N_STEPS, "n_minibatches": 1, "n_epochs": 6, "learning_rate": 0.05}
-    model = PPO2(POLICY, logged_env(), seed=1, compile=False, target_kl=1e-5, **settings)
-    for n_updates in (1, 2, 3):
-        model.learn(N_STEPS * N_ENVS, reset_num_timesteps=False)
-        assert model.n_updates == model.program.state["policy.count"] == n_updates
-        metrics = model.read_metrics()
-        assert metrics["train/approx_kl"] > 1.5e-5 / 2, "the mean is over the minibatch that ended it too"
-
-
-def test_same_value_range_is_the_policys() -> None:
-    same, given = (
-        ppo2(clip_range=0.05, clip_range_vf=value).learn(64).get_parameters() for value in ("same", 0.05)
-    )
-    assert all(np.array_equal(same[name], given[name]) for name in given)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +345,7 @@ def test_a2c_updates_as_written_out(
     assert_same_parameters(model.policy, model.reference, model.start)
 
 
-VECTORS = spaces.Dict({"one": spaces.Box(-1.0, 1.0, (3,), np.float32)})
+VECTORS = spaces.Box(-1.0, 1.0, (3,), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -390,19 +358,9 @@ VECTORS = spaces.Dict({"one": spaces.Box(-1.0, 1.0, (3,), np.float32)})
         ),
         (PPO, {"n_minibatches": 8}, "set `algo.batch_size=null` too, or leave n_minibatches at 4"),
         (A2C, {"use_rms_prop": False, "rms_prop_decay": 0.5}, "`algo.rms_prop_decay` is of RMSprop, and"),
-        (
-            A2C,
-            {"policy": {"features_dim": 64}},
-            "features_dim=64` is the width of what reads images, and MlpP",
-        ),
-        (
-            A2C,
-            {"policy": {"features_dim": 64}, "observation_space": VECTORS},
-            "MultiInputPolicy reads none here",
-        ),
     ],
 )
 def test_what_would_do_nothing_is_refused(algorithm: Any, options: dict[str, Any], message: str) -> None:
-    given = {"observation_space": VECTORS["one"], "action_space": spaces.Discrete(2), **options}
+    given = {"observation_space": VECTORS, "action_space": spaces.Discrete(2), **options}
     with pytest.raises(ZooError, match=message):
         algorithm(compile=False, **given)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 import zoo
-from zoo.algorithms.registry import ALGORITHMS, PRESETS
+from zoo.algorithms.registry import PRESETS
 from zoo.config.paths import data_folder
 from zoo.config.sections import ALGO_LABELS
 
@@ -31,16 +30,6 @@ def test_preset_is_what_the_command_line_makes(preset: str) -> None:
     assert getattr(zoo, preset) is found
 
 
-def test_ppo_learns_is_saved_and_loaded(tmp_path: Path) -> None:
-    model = zoo.PPO("MlpPolicy", "CartPole-v1", n_steps=64, seed=0, compile=False, threads=1).learn(64)
-    assert model.config.batch_size == 64
-    assert model.config.clip_range_vf is None
-    model.save(tmp_path / "agent")
-    for loaded in (zoo.PPO.load(tmp_path / "agent"), zoo.load(tmp_path / "agent")):
-        assert loaded.preset == "ppo"
-        assert loaded.config.n_epochs == 10
-
-
 def test_recurrent_ppo_remembers_and_her_relabels() -> None:
     model = zoo.RecurrentPPO(env="CartPole-v1", compile=False, threads=1)
     assert model.policy_config.recurrent == "lstm"
@@ -54,11 +43,6 @@ def test_recurrent_ppo_remembers_and_her_relabels() -> None:
     assert with_more.memory_config.hindsight is not None
     plain = zoo.HerDQN("MultiInputPolicy", BitFlipping, memory={"hindsight": None})
     assert plain.memory_config.hindsight is None
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_algorithms_answer_to_their_names_in_configs(name: str) -> None:
-    assert getattr(zoo, name).name == name
 
 
 def test_names_of_others_are_answered() -> None:

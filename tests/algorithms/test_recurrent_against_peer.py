@@ -13,7 +13,7 @@ from peer_updates import RATE, Nowhere, peer_of
 from torch import Tensor, nn
 
 from zoo import PPO2
-from zoo.optim.program import Program
+from zoo.optim.update_runner import Program
 from zoo.training.sb3_names import Layout, renamed
 
 contrib = pytest.importorskip("sb3_contrib")

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from logged_envs import KINDS, Logged, Transition, logged_vector_env
+from logged_envs import KINDS, Transition, logged_vector_env
 
-from zoo import A2C, PPO2, make_vec_env
+from zoo import A2C, PPO2
 from zoo.algorithms.on_policy import OnPolicyAlgorithm
-from zoo.errors import ZooError
 
 N_STEPS, N_ENVS, CHUNK = 12, 3, 4
 GAMMA, GAE_LAMBDA = 0.9, 0.7
@@ -154,39 +153,3 @@ def test_steps_that_merely_reset_teach_nothing(algorithm: Any) -> None:
     for name, expected in nothing.items():
         np.testing.assert_allclose(resets[name], expected, rtol=1e-6, atol=1e-7)
     assert any(np.abs(real[name] - nothing[name]).max() > 1e-4 for name in nothing)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n_steps": 8, "chunk_length": 16}, "is longer than the rollouts of `algo.n_steps=8`"),
-        ({"n_steps": 8, "chunk_length": 3}, "does not divide .* expected one of 1, 2, 4, 8"),
-        ({"n_steps": 37}, "are cut into sequences of at most 32 steps, but would give 1;"),
-        (
-            {"n_steps": 8, "chunk_length": 4, "batch_size": 6},
-            "minibatches of `algo.batch_size=6` steps can't be made of 6 seq",
-        ),
-        (
-            {"n_steps": 8, "chunk_length": 4, "batch_size": 2},
-            "minibatches of `algo.batch_size=2` steps can't be made of 6 seq",
-        ),
-        ({"n_steps": 8, "n_minibatches": 4}, "4 minibatches can't be made of 3 sequences of 8 steps"),
-        ({"policy": {"net_arch": [8]}, "chunk_length": 4}, "is of recurrent policies"),
-    ],
-)
-def test_sequences_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
-    vector_env, _ = logged_vector_env("own")
-    with pytest.raises(ZooError, match=message):
-        PPO2(**{"policy": policy(), "env": vector_env, "compile": False, **options})
-
-
-def test_other_environments_begin_without_memories() -> None:
-    model, _, _ = collected()
-    assert model.recurrent.array is not None
-    assert model.recurrent.array.any()
-    model.set_env(make_vec_env(Logged, 5, check=False))
-    assert not model.recurrent.array.any()
-    model.learn(5 * N_STEPS)
-    assert len(model.recurrent.array) == 5
-    actions, state = model.predict(np.zeros((2, 3), np.float32))
-    assert (len(actions), len(state)) == (2, 2)

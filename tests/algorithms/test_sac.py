@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 import zoo
-from zoo.errors import ZooError
 
 
 def test_losses_are_summed_over_the_critics_and_errors_averaged() -> None:
@@ -38,19 +36,3 @@ def test_the_temperature_learns_from_weighted_samples() -> None:
         losses.append(float(outcome.metrics["ent_coef_loss"]))
     assert losses[0] != losses[1]
     assert losses[2] == pytest.approx(losses[0] + losses[1])
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "setting"),
-    [
-        (zoo.SAC, {"ent_coef": np.inf}),
-        (zoo.SAC, {"target_entropy": -np.inf}),
-        (zoo.TD3, {"target_policy_noise": np.inf}),
-        (zoo.DDPG, {"reward_scale": np.inf}),
-        (zoo.DDPG, {"critic_l2_reg": np.inf}),
-        (zoo.DDPG, {"parameter_noise": {"initial_std": np.inf}}),
-    ],
-)
-def test_what_is_computed_with_is_finite(algorithm: type[zoo.SAC], setting: dict[str, object]) -> None:
-    with pytest.raises(ZooError, match="is not a finite number"):
-        algorithm({"net_arch": [4]}, "Pendulum-v1", **setting)

@@ -73,17 +73,6 @@ def test_the_actor_moves_after_every_delay_steps_of_the_whole_run(
     assert moved_after == [n for n in range(n_before + 1, step + 1) if n % delay == 0]
 
 
-def test_actor_and_all_targets_stand_still_in_between() -> None:
-    model, n_steps = make(policy_delay=3), 7
-    rows, state = batches(n_steps), model.program.state
-    names = ("actor", "target_actor", "target_critics", "critics")
-    for step in range(n_steps):
-        before = {name: state[name].clone() for name in names}
-        model._learn_from(part(rows, step, step + 1), 1)
-        moved = [not torch.equal(before[name], state[name]) for name in names]
-        assert moved == [step in (2, 5)] * 3 + [True]
-
-
 @pytest.mark.parametrize(("delay", "sizes"), [(1, (4, 5)), (2, (1, 7, 1)), (3, (2, 3, 4)), (3, (1,) * 9)])
 def test_updates_of_any_size_are_the_same_steps(delay: int, sizes: tuple[int, ...]) -> None:
     whole, divided = make(policy_delay=delay), make(policy_delay=delay)
@@ -100,18 +89,6 @@ def test_updates_of_any_size_are_the_same_steps(delay: int, sizes: tuple[int, ..
 
 
 # Targets
-
-
-def test_without_noise_and_with_equal_critics_targets_are_ddpgs() -> None:
-    model = make(target_policy_noise=0.0, gamma=0.5)
-    policy = model.policy
-    policy.critics.critics[1].load_state_dict(policy.critics.critics[0].state_dict())
-    model.copy_to_targets()
-    batch = {name: column[0] for name, column in batches(1).items()}
-    targets = model.targets(model.program.state, {**batch, "noise": torch.zeros(BATCH, 1)})
-    following = batch["next_observations"]
-    values = policy.critics(following, policy.actor(following))[0]
-    torch.testing.assert_close(targets, batch["rewards"] + 0.5 * (1 - batch["terminated"]) * values)
 
 
 def test_noise_in_targets_is_clipped_and_so_are_the_actions() -> None:

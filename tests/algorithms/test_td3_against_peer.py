@@ -11,8 +11,7 @@ from peer_updates import SETTINGS, Nowhere, largest_distance_after, ours, peer_o
 from torch import Tensor
 
 from zoo import TD3
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 
 CALLS = (1, 3, 2, 5, 1, 1)
 """Gradient steps of one update after the other: rounds of 2 or 3 begin in one and end in another."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,15 +15,6 @@ from zoo.errors import ZooError
 def make(**hyperparameters: Any) -> TQC:
     settings = {"buffer_size": 100, "batch_size": 8, "learning_starts": 0, **hyperparameters}
     return TQC({"net_arch": [8]}, "Pendulum-v1", seed=0, compile=False, threads=1, **settings)
-
-
-def test_targets_are_the_lowest_of_all_critics_quantiles() -> None:
-    model = make(n_critics=3, n_quantiles=4, top_quantiles_to_drop_per_net=1)
-    values, surprise = torch.randn(3, 6, 4), torch.randn(6)
-    kept = model._soft_values(values, surprise).sort().values
-    for row in range(6):
-        pooled = sorted(float(value) for critic in values for value in critic[row])
-        np.testing.assert_allclose(kept[row], np.array(pooled[:9]) - surprise[row].item(), rtol=1e-5)
 
 
 def test_targets_are_discounted_from_the_next_state_and_end_with_the_episode() -> None:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from zoo import TRPO, make_vec_env
 from zoo.algorithms.on_policy import standardized
-from zoo.optim.natural import longest_step
-from zoo.optim.state import State
+from zoo.optim.natural_gradient import longest_step
 from zoo.policies.recurrent import unrolled
 
 N_STEPS, N_ENVS = 32, 2
@@ -148,33 +147,6 @@ def test_a_search_that_finds_nothing_leaves_the_policy_as_it_was(spoiled: dict[s
     metrics = model.read_metrics()
     assert metrics["train/is_line_search_success"] == metrics["train/kl_divergence_loss"] == 0
     assert metrics["train/entropy_loss"] < -0.1
-
-
-def test_tries_are_shorter_by_the_factor_and_no_more_than_asked_for() -> None:
-    model = trpo(target_kl=0.01, line_search_shrinking_factor=0.5, line_search_max_iter=3)
-    rollout = collected(model)
-    start, tried = model.program.state["policy"].clone(), []
-    refused = {"objective": torch.tensor(torch.inf), "kl": torch.tensor(1.0), "entropy": torch.tensor(1.0)}
-
-    def refusing(state: State, batch: Any, vector: Tensor) -> dict[str, Tensor]:
-        tried.append(vector - start)
-        return refused
-
-    model._tried = refusing  # type: ignore[method-assign]
-    model._move_policy(dict(rollout))
-    assert [round((step.norm() / tried[0].norm()).item(), 3) for step in tried] == [1.0, 0.5, 0.25]
-    assert torch.equal(model.program.state["policy"], start)
-
-
-def test_a_part_of_the_steps_makes_the_fisher_products() -> None:
-    model = trpo(sub_sampling_factor=5)
-    batch = collected(model)
-    part, whole = model._fisher_batch(batch), trpo()._fisher_batch(batch)
-    assert len(part["advantages"]) == 13
-    assert len(set(part["advantages"].tolist())) == 13
-    assert set(part["advantages"].tolist()) < set(batch["advantages"].tolist())
-    assert whole is batch
-    assert len(model._fisher_batch(batch)["observations"]) == 13
 
 
 @pytest.mark.parametrize("share_encoder", [True, False])

@@ -56,26 +56,6 @@ def test_numbers_are_clipped_to_what_the_environment_takes(tmp_path: Path) -> No
     assert data.actions.tolist() == [[0.5], [-2.0], [2.0]]
 
 
-def test_images_of_which_the_channels_stand_elsewhere_are_refused(tmp_path: Path) -> None:
-    pictures = np.arange(180, dtype=np.uint8).reshape(3, 4, 5, 3)
-    path = save(tmp_path / "sb.npz", obs=pictures)
-    space = spaces.Box(0, 255, (3, 4, 5), np.uint8)
-    with pytest.raises(ZooError, match=r"observations of shape \(4, 5, 3\), expected \(3, 4, 5\)"):
-        read_expert(path, (space, spaces.Discrete(2)))
-    turned = np.ascontiguousarray(pictures.transpose(0, 3, 1, 2))
-    data = read_expert(save(path, obs=turned), (space, spaces.Discrete(2)))
-    np.testing.assert_array_equal(data.observations, turned)
-
-
-def test_rows_of_another_shape_are_not_poured_into_that_of_the_space(tmp_path: Path) -> None:
-    path = save(tmp_path / "sb.npz", actions=np.zeros((3, 2, 3)))
-    for shape in ((3, 2), (6,)):
-        with pytest.raises(ZooError, match=r"actions of shape \(2, 3\), expected"):
-            read_expert(path, (BOX, spaces.Box(-1.0, 1.0, shape, np.float32)))
-    data = read_expert(path, (BOX, spaces.Box(-1.0, 1.0, (1, 2, 1, 3), np.float32)))
-    assert data.actions.shape == (3, 1, 2, 1, 3)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -164,32 +144,6 @@ def test_missing_and_damaged_images_are_named(tmp_path: Path) -> None:
         read_expert(path, (IMAGES, spaces.Discrete(2)))
 
 
-def test_guessed_observations_are_of_the_type_of_the_file_and_without_bounds(tmp_path: Path) -> None:
-    path = tmp_path / "sb.npz"
-    for dtype, expected in ((np.float64, np.float64), (np.float32, np.float32), (np.int64, np.float32)):
-        guessed = read_expert(save(path, obs=np.zeros((3, 2), dtype))).observation_space
-        assert guessed == spaces.Box(-np.inf, np.inf, (2,), expected)
-    pictures = np.arange(3 * 60, dtype=np.uint8).reshape(3, 4, 5, 3)
-    data = read_expert(save(path, obs=pictures))
-    assert data.observation_space == IMAGES
-    board = read_expert(save(path, obs=np.eye(3, dtype=np.uint8)[None].repeat(3, axis=0)))
-    assert board.observation_space == spaces.Box(-np.inf, np.inf, (3, 3), np.float32)
-    np.testing.assert_array_equal(data.observations, pictures)
-    numbers = read_expert(save(path, obs=np.zeros((3, 2), np.uint8)))
-    assert numbers.observation_space == spaces.Box(-np.inf, np.inf, (2,), np.float32)
-
-
-def test_image_is_found_under_any_part_of_its_path(tmp_path: Path) -> None:
-    """Also where only its name is left, and where the first folder of a relative path is not there."""
-    pictures = [np.full((4, 5, 3), 50 * i, np.uint8) for i in range(3)]
-    save_images(tmp_path, pictures)
-    for index in range(3):
-        (tmp_path / "recorded_images" / f"{index}.png").rename(tmp_path / f"{index}.png")
-    names = np.array([f"gone/{index}.png" for index in range(3)])
-    data = read_expert(save(tmp_path / "sb.npz", obs=names), (IMAGES, spaces.Discrete(2)))
-    np.testing.assert_array_equal(data.observations, np.stack(pictures))
-
-
 def episode(n_steps: int, **infos: Any) -> SimpleNamespace:
     return SimpleNamespace(
         observations=np.arange(2 * (n_steps + 1), dtype=np.float64).reshape(-1, 2),
@@ -258,25 +212,6 @@ def test_dictionaries_and_actions_with_parts(stand_in: Any) -> None:
     assert data.observations["a"].shape == (2, 2)
     assert data.actions["0"].tolist() == [0, 1]
     assert data.successes is None
-
-
-def test_what_there_is_not_is_named(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load_dataset(name: str) -> Any:
-        raise FileNotFoundError(f"Dataset {name} not found locally")
-
-    stand_in.load_dataset = load_dataset
-    with pytest.raises(ZooError, match=r"Minari has no x-v0 .*minari download x-v0"):
-        read_expert("minari:x-v0")
-    stand_in.load_dataset = lambda name: dataset()
-    with pytest.raises(ZooError, match="minari:x-v0 is empty"):
-        read_expert("minari:x-v0")
-    stand_in.load_dataset = lambda name: dataset(episode(3))
-    monkeypatch.setattr("zoo.files.free_memory.free_bytes", lambda: 2 * 3 * 16)
-    with pytest.raises(ZooError, match="minari:x-v0 needs"):
-        read_expert("minari:x-v0")
-    monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(ZooError, match="pip install"):
-        read_expert("minari:x-v0")
 
 
 def test_dataset_that_minari_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

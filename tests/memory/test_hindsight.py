@@ -241,39 +241,6 @@ def test_share_of_other_goals_is_exact_in_every_batch(n_sampled_goal: int) -> No
     assert ((goals > 0).sum(-1) == 40 * n_sampled_goal / (n_sampled_goal + 1)).all()
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "n_choosable"), [(256, 100), (256, 204), (256, 205), (256, 206), (256, 250), (1024, 819)]
-)
-def test_the_share_is_one_of_what_can_be_chosen_wherever_it_stands(batch_size: int, n_choosable: int) -> None:
-    rng = np.random.default_rng(0)
-    hindsight = make_world(n_sampled_goal=4).memory.relabelling
-    assert isinstance(hindsight, Hindsight)
-    choosable = np.where(np.arange(batch_size) < n_choosable, 0, -1)
-    to_go = rng.permuted(np.tile(choosable, (2000, 1)), axis=-1)
-    rows = hindsight._chosen(rng, to_go)
-    assert len(set(rows.tolist())) == len(rows)
-    assert (to_go.reshape(-1)[rows] == 0).all()
-    expected = round(0.8 * n_choosable)
-    assert (np.bincount(rows // batch_size, minlength=2000) == expected).all()
-
-
-@pytest.mark.parametrize("n_choosable", [255, 256])
-def test_rows_of_a_single_batch_are_chosen_equally_often(n_choosable: int) -> None:
-    """Both where all can be chosen, which is decided apart, and where one can't."""
-    rng, to_go, n = np.random.default_rng(0), np.zeros(256, np.int64), round(0.8 * n_choosable)
-    to_go[n_choosable:] = -1
-    hindsight = make_world(n_sampled_goal=4).memory.relabelling
-    assert isinstance(hindsight, Hindsight)
-    chosen = [hindsight._chosen(rng, to_go) for _ in range(2000)]
-    assert all(len(set(rows.tolist())) == len(rows) == n for rows in chosen)
-    counts = np.bincount(np.concatenate(chosen), minlength=256)
-    assert (counts[n_choosable:] == 0).all()
-    expected = 2000 * n / n_choosable
-    variance = expected * (1 - n / n_choosable)  # of draws without replacement
-    chi_square = ((counts[:n_choosable] - expected) ** 2 / variance).sum()
-    assert abs(chi_square - n_choosable) < 5 * np.sqrt(2 * n_choosable)
-
-
 @pytest.mark.parametrize("strategy", GOAL_STRATEGIES)
 @pytest.mark.parametrize("n_step", [1, 2, 3])
 @pytest.mark.parametrize("ends", [False, True])
@@ -326,26 +293,6 @@ def test_nothing_is_relabelled_before_an_episode_has_ended_also_where_it_is_long
     (first, *_) = world.memory.sample(world.rng, (500,))["observations"]["observation"]
     assert first > 0
     assert set(world.goals_of("future"))
-
-
-@pytest.mark.parametrize("strategy", ["future", "episode"])
-@pytest.mark.parametrize("optimize", [False, True])
-def test_goals_are_the_same_after_a_round_trip_through_the_state(strategy: str, optimize: bool) -> None:
-    """Where an episode began is not stored; it follows from where the ones before ended."""
-    world = make_world(strategy, optimize=optimize, next_step=True)
-    for step in range(60):
-        world.step()
-        if step in (5, 30, 42):
-            state = world.memory.state()
-            fresh = make_world(strategy, optimize=optimize).memory
-            fresh.load_state(state)
-            first, second = (
-                memory.sample(np.random.default_rng(1), (4, 32)) for memory in (world.memory, fresh)
-            )
-            np.testing.assert_array_equal(sampled_goals(first), sampled_goals(second))
-            np.testing.assert_array_equal(first["rewards"], second["rewards"])
-            if step == 30:
-                world.memory = fresh
 
 
 class Newest(UniformSampler):

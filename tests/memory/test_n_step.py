@@ -63,26 +63,6 @@ def add(
     )
 
 
-@pytest.mark.parametrize("once", [False, True])
-def test_rewards_up_to_a_terminal_step_and_up_to_a_truncated_one(once: bool) -> None:
-    memory = memory_of(20, 1, 3, once=once)
-    for number, reward in enumerate([1.0, 2.0, 4.0, 8.0]):
-        add(memory, [number], [reward], [number == 3], [False])
-    for number, reward in ((10, 1.0), (11, 2.0)):
-        add(memory, [number], [reward], [False], [number == 11])
-    batch = memory.sample(np.random.default_rng(0), (500,))
-    found = {
-        int(action): tuple(float(batch[name][i]) for name in ("rewards", "discounts", "terminated"))
-        for i, action in enumerate(batch["actions"])
-    }
-    assert found[0] == (3.0, 0.125, 0.0)
-    assert [found[number][0] for number in (1, 2, 3)] == [6.0, 8.0, 8.0]
-    assert [found[number][2] for number in (1, 2, 3)] == [1.0, 1.0, 1.0]
-    assert found[10] == (2.0, 0.25, 0.0)
-    assert found[11] == (2.0, 0.5, 0.0)
-    assert batch["rewards"].dtype == batch["discounts"].dtype == np.float32
-
-
 @dataclass
 class Lists:
     """What each environment lived through: (number, reward, terminated, ended), a list for each."""

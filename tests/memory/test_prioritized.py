@@ -18,7 +18,6 @@ from zoo.memory.arrays import ColumnSpec
 from zoo.memory.config import PrioritizedConfig
 from zoo.memory.prioritized import BYTES_EACH, FAN_OUT, PrioritizedSampler, SumTree
 from zoo.memory.replay import ReplayMemory, ring_length
-from zoo.memory.rings import Rings
 
 Array = np.ndarray
 
@@ -127,17 +126,6 @@ def test_frequencies_are_in_proportion_in_a_ring_that_has_wrapped(once: bool, n_
     assert chi_square(counts, priorities / priorities.sum()) < bound
 
 
-def test_alpha_0_draws_uniformly_and_weights_nothing() -> None:
-    memory = memory_of(10, 1, PrioritizedConfig(alpha=0.0))
-    world = Numbered(memory)
-    for _ in range(10):
-        world.add()
-    give_priorities(memory, lambda numbers: 10.0 ** (numbers % 5))
-    batch = memory.sample(np.random.default_rng(0), (20_000,), 0.3)
-    assert (batch["weights"] == 1).all()
-    assert chi_square(np.bincount(batch["actions"], minlength=10), np.full(10, 0.1)) < 27.9
-
-
 def test_new_transitions_have_the_largest_priority_that_there_ever_was() -> None:
     memory = memory_of(50, 1)
     world = Numbered(memory)
@@ -208,43 +196,10 @@ def test_only_what_is_stored_is_drawn_and_all_of_it_can_be(
         assert (memory.sampler.tree.numbers > 0).sum() == len(memory)  # type: ignore[attr-defined]
 
 
-def test_draws_go_on_after_a_checkpoint_as_if_there_had_been_none() -> None:
-    def drawn(saved: bool) -> list[Any]:
-        memory = memory_of(40, 2, PrioritizedConfig())
-        numbered = Numbered(memory)
-        rng = np.random.default_rng(0)
-        found = []
-        for step in range(60):
-            numbered.add()
-            batch = memory.sample(rng, (2, 8), step / 60)
-            memory.learned(rng.random((2, 8)))
-            found.append((batch["actions"].tolist(), batch["weights"].tolist()))
-            if saved and step % 7 == 0:
-                numbered.add()
-                state = join(*split(memory.state()))
-                numbered.memory = memory = memory_of(40, 2, PrioritizedConfig())
-                memory.load_state(state)
-            elif step % 7 == 0:
-                numbered.add()
-        return found
-
-    assert drawn(True) == drawn(False)
-
-
 def test_priorities_take_the_bytes_that_are_told_beforehand() -> None:
     tree = PrioritizedSampler(PLAIN, 200_000, 1).tree
     allocated = sum(array.nbytes for array in [*tree._sums, *tree._ends, *tree._smallest])
     assert allocated == pytest.approx(200_000 * BYTES_EACH, rel=0.03)
-
-
-def test_new_transitions_have_priority_1_until_an_error_is_larger() -> None:
-    sampler, env = PrioritizedSampler(PrioritizedConfig(alpha=0.5, epsilon=0.0), 4, 1), np.zeros(1, np.int64)
-    for n_added, errors in ((1, [0.25]), (2, [0.25, 4.0])):
-        sampler.added(np.array([n_added - 1]), env)
-        sampler.draw(np.random.default_rng(0), (n_added,), Rings(env + n_added, env + n_added, 4), 0.0)
-        sampler.learned(np.array(errors))
-        sampler.added(np.array([n_added]), env)
-        assert sampler.state()["priorities"].tolist() == [0.5, 1.0] if n_added == 1 else [0.5, 2.0, 2.0]
 
 
 Array = np.ndarray
@@ -324,18 +279,3 @@ def test_where_rounding_leads_to_a_0_it_is_drawn_again() -> None:
         assert (tree.numbers[places] > 0).all()
         assert numbers.all()
     assert n_astray
-
-
-def test_nothing_is_drawn_of_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing to draw"):
-        tree_of(1000, FAN_OUT).draw(lambda: np.zeros(1))
-
-
-def test_the_same_numbers_give_the_same_tree_whatever_was_there_before() -> None:
-    rng = np.random.default_rng(0)
-    changed, fresh = tree_of(3000, FAN_OUT), tree_of(3000, FAN_OUT)
-    for _ in range(50):
-        changed.set(rng.integers(0, 3000, 200), rng.random(200))
-    fresh.set(np.arange(3000), changed.numbers[:3000].copy())
-    for ours, theirs in zip(changed._sums + changed._ends, fresh._sums + fresh._ends, strict=True):
-        assert ours.tobytes() == theirs.tobytes()

@@ -19,7 +19,7 @@ from zoo.files.tensors import join, split
 from zoo.memory import replay, rings
 from zoo.memory.arrays import ColumnSpec, Experience
 from zoo.memory.replay import ReplayMemory, Storing, replay_bytes, ring_length
-from zoo.memory.rings import Drawn, FinalObservations, Rings, UniformSampler
+from zoo.memory.rings import Drawn, Rings, UniformSampler
 from zoo.training.checkpoint import read_checkpoint, restore, write_checkpoint
 
 each_example = settings(deadline=None, derandomize=True, max_examples=60)
@@ -196,27 +196,6 @@ def test_steps_stored_at_once_are_those_stored_one_by_one(
         assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
-@given(seed=st.integers(0, 999), n_envs=st.integers(1, 3), cuts=st.booleans(), next_step=st.booleans())
-@each_example
-def test_both_storages_give_the_same_batches(seed: int, n_envs: int, cuts: bool, next_step: bool) -> None:
-    """Storing observations once holds one transition an environment less, so it gets room for one more."""
-    length = 7
-    plain = make_world(
-        n_envs, length * n_envs, optimize=False, dictionary=False, next_step=next_step, seed=seed
-    )
-    once = make_world(
-        n_envs, (length + 1) * n_envs, optimize=True, dictionary=False, next_step=next_step, seed=seed
-    )
-    for step in range(30):
-        plain.step()
-        once.step()
-        if cuts and step % 9 == 5:
-            plain.cut()
-            once.cut()
-        if len(plain.memory):
-            assert plain.sampled(4) == once.sampled(4)
-
-
 @pytest.mark.parametrize("optimize", [False, True])
 def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool) -> None:
     memory = ReplayMemory(60, 3, PLAIN, optimize_memory_usage=optimize)
@@ -241,25 +220,6 @@ def test_sampling_is_uniform_over_environments_of_different_fill(optimize: bool)
     expected = n_draws / n_stored
     chi_square = ((counts - expected) ** 2 / expected).sum()
     assert chi_square < n_stored + 5 * (2 * n_stored) ** 0.5
-
-
-def test_final_that_were_loaded_are_copies() -> None:
-    """What is loaded are views of a checkpoint's file, which may be removed later."""
-    source, memory = (ReplayMemory(20, 1, PLAIN, optimize_memory_usage=True) for _ in range(2))
-    one = np.array([1])
-    source.add(
-        experience(
-            {"observations": shown(one, False), "actions": one},
-            shown(one + 1, False),
-            np.zeros(1),
-            one == 1,
-            one == 1,
-        )
-    )
-    state = source.state()
-    memory.load_state(state)
-    state["final"]["observations"][:] = 55
-    assert number(memory.sample(np.random.default_rng(0), (3,))["next_observations"]).tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -397,13 +357,6 @@ def test_rings_of_a_memory_of_another_length_are_refused(capacity: int, once: bo
         of_rewards(capacity=capacity, once=once).load_state(state)
 
 
-def test_a_memory_that_is_not_full_goes_on_in_a_longer_one() -> None:
-    memory = of_rewards(capacity=60)
-    memory.load_state(of_rewards([1, 2], [3, 4]).state())
-    add_rewards(memory, [5, 6])
-    assert memory.columns["rewards"][:3].tolist() == [[1, 2], [3, 4], [5, 6]]
-
-
 def test_each_environment_has_a_row_at_least_or_two_where_observations_are_stored_once() -> None:
     assert [ring_length(capacity, 4, once=False) for capacity in (1, 8, 11)] == [1, 2, 2]
     assert [ring_length(capacity, 4, once=True) for capacity in (1, 8, 12)] == [2, 2, 3]
@@ -418,17 +371,6 @@ def test_a_cut_is_written_into_the_next_checkpoint(monkeypatch: pytest.MonkeyPat
     memory.cut()
     after = memory.state()["segments"]
     assert [first for first, part in after.items() if part.name != before[first].name] == ["6"]
-
-
-def test_environments_whose_rings_stand_elsewhere_go_on_where_each_of_them_stood() -> None:
-    """The second was merely reset in one of three steps, so its fourth reward is its third transition."""
-    memory = of_rewards([1.0, 10.0], [2.0, None], [3.0, 30.0])
-    again = of_rewards()
-    again.load_state(memory.state())
-    add_rewards(again, [4.0, 40.0])
-    rewards = again.columns["rewards"]
-    assert rewards[:4, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert rewards[:3, 1].tolist() == [10.0, 30.0, 40.0]
 
 
 SMALL = ColumnSpec((3,), np.float32)
@@ -511,19 +453,6 @@ def test_an_interrupted_store_leaves_no_half_written_rows(
     for name in ("observations", "next_observations"):
         assert memory.columns[name][:, 1, 0].tolist() == numbers
     assert (memory.heads.tolist(), memory.sizes.tolist()) == ([50, 50], [100, 100])
-
-
-def test_there_are_never_more_than_twice_as_many_rows_as_were_needed_at_once() -> None:
-    final = FinalObservations({"observations": ColumnSpec((2,), np.float32)}, 100)
-    for place in range(60):
-        final.keep(np.array([place]), {"observations": np.full((1, 2), place, np.float32)})
-        assert place < len(final.columns["observations"]) <= 2 * (place + 1)
-    final.forget(np.arange(0, 60, 2))
-    before = len(final.columns["observations"])
-    final.keep(np.arange(60, 90), {"observations": np.arange(60, 90)[:, None] * np.ones(2, np.float32)})
-    assert len(final.columns["observations"]) == before
-    assert final.places.tolist() == [*range(1, 60, 2), *range(60, 90)]
-    assert final.at(final.places, "observations")[:, 1].tolist() == final.places.tolist()
 
 
 def make(env: str = "FrozenLake-v1", **options: Any) -> DQN:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from experiences import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,13 +61,6 @@ def test_advantages_are_sums_of_temporal_differences(
     np.testing.assert_allclose(advantages, slow_advantages(*rollout, gamma, gae_lambda), rtol=1e-4, atol=1e-5)
     for array, old in zip(rollout, before, strict=True):
         np.testing.assert_array_equal(array, old)
-
-
-def test_worked_example() -> None:
-    ended = np.array([[False], [True], [False]])
-    half = np.full((3, 1), 0.5, np.float32)
-    advantages = generalized_advantages(np.ones((3, 1), np.float32), half, half[0], ended, 0.9, 0.8)
-    assert advantages[:, 0].tolist() == pytest.approx([1.31, 0.5, 0.95])
 
 
 SPECS = {
@@ -153,14 +145,6 @@ def test_truncations_name_step_environment_and_final_observation() -> None:
     assert memory.truncations() is None
 
 
-def test_a_reset_row_ends_what_is_before_it() -> None:
-    valid = np.array([[True, True], [False, True], [True, True]])
-    memory = filled(3, 2, valid)
-    assert memory.ended.tolist() == [[True, False], [True, False], [False, True]]
-    memory.start()
-    assert memory.valid.all()
-
-
 @given(
     n_steps=st.integers(1, 8),
     n_envs=st.integers(1, 4),
@@ -193,19 +177,3 @@ def test_reset_rows_are_in_no_minibatch(seed: int, n_steps: int, n_minibatches: 
     batches = memory.minibatch_rows(np.random.default_rng(seed), 2, n_minibatches, batch_size)
     for epoch in batches.reshape(2, -1):
         assert set(epoch.tolist()) == set(np.flatnonzero(valid).tolist())
-
-
-def test_first_number_that_is_not_finite_is_found_by_step_and_environment() -> None:
-    memory = filled(5, 3)
-    assert memory.first_not_finite() is None
-    final = {"a": np.array([[1.0, 2.0], [np.nan, 0.0]], np.float32), "b": np.zeros(2, np.uint8)}
-    memory.add_truncations(np.array([0, 2]), final)
-    found = memory.first_not_finite()
-    assert found is not None
-    assert found[:3] == ("next_observations", 0, 2)
-    memory._truncations[0] = (1, *memory._truncations[0][1:])
-    found = memory.first_not_finite()
-    assert found is not None
-    assert found[:3] == ("next_observations", 3, 2)
-    memory.rewards[2, 1] = np.inf
-    assert memory.first_not_finite() == ("rewards", 2, 1, np.inf)

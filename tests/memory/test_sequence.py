@@ -197,21 +197,6 @@ def test_all_windows_of_an_environment_are_equally_likely() -> None:
     assert len(pairs) == 5 * 5, "each environment's is drawn by itself"
 
 
-def test_environments_that_were_merely_reset_more_often_have_fewer_windows() -> None:
-    memory = SequenceMemory(40, 2, {"observations": ColumnSpec((), np.int64)}, 3)
-    for step in range(12):
-        shown = np.array([step, 100 + step])
-        took = experience(
-            *({"observations": shown}, shown, np.zeros(2), np.zeros(2, bool), np.zeros(2, bool)),
-            np.array([True, step % 4 == 0]),
-        )
-        memory.add(took)
-        assert memory.has_windows == (step >= 8)
-    batch = memory.windows(memory.drawn(np.random.default_rng(0), 300))
-    assert np.unique(batch["observations"][:, 0, 0]).tolist() == list(range(10))
-    assert np.unique(batch["observations"][:, 1], axis=0).tolist() == [[100, 104, 108]]
-
-
 def test_places_for_what_followed_only_grow() -> None:
     memory = SequenceMemory(80, 2, {"observations": ColumnSpec((), np.int64)}, 4)
     shapes = []
@@ -223,17 +208,6 @@ def test_places_for_what_followed_only_grow() -> None:
             shapes.append(memory.windows(memory.newest())["next_observations"].shape)
     assert [shape[1] for shape in shapes] == [4] * 7 + [8] * 14
     assert SequenceMemory(80, 2, SPECS, 1).n_places == 2  # what follows a single step alone
-
-
-def test_columns_pass_through_transforms() -> None:
-    made = filled(n_steps=3)
-    made.memory.transforms = (
-        lambda batch: {"rewards": batch["rewards"] + 1.0},
-        lambda batch: {**batch, "x": 0},
-    )
-    batch = made.memory.windows(made.memory.newest())
-    assert batch["rewards"][0, 1, -1] == np.float32(made.lists[1][-1].reward) + 1.0
-    assert batch.keys() == {"rewards", "x"}
 
 
 @pytest.mark.parametrize(("capacity", "n_envs", "enough"), [(40, 2, 42), (20, 1, 21), (9, 3, 63)])

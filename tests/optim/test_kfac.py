@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.optim.descent import Descent
-from zoo.optim.kfac import COUNT, KFac
-from zoo.optim.kfac_layers import Layer
-from zoo.optim.optimizers import Momentum
+from zoo.optim.kfac import COUNT, KFac, Layer
+from zoo.optim.optimizers import Descent, Momentum
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome, Program
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
+from zoo.optim.update_runner import Program
 
 N_SAMPLES = 6
 DAMPING = 0.1

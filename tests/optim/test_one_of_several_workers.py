@@ -36,7 +36,7 @@ def test_workers_of_one_machine_meet_within_it(
 def test_mean_of_what_is_compiled_is_the_sum_over_the_number_of_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("zoo.optim.tracing.traced_sum", lambda tensor: tensor + 6)
+    monkeypatch.setattr("zoo.optim.compile.traced_sum", lambda tensor: tensor + 6)
     workers = Workers.__new__(Workers)
     workers.size = 4
     graph = make_fx(lambda tensor: workers.mean(tensor), tracing_mode="fake")(torch.ones(3))

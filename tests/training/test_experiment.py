@@ -337,7 +337,6 @@ def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_b
 ) -> None:
     """Whether this machine has the units for it or not, which is what is asked where it is put aside here."""
     monkeypatch.setattr("zoo.optim.runtime._rounds_factors", lambda precision, device: True)
-    monkeypatch.setattr("zoo.optim.runtime.has_bfloat16_vectors", lambda: False)
     seen = []
 
     class Watch(Callback):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from zoo.algorithms.ppo import PPO2
-from zoo.optim.program import Program
+from zoo.optim.update_runner import Program
 from zoo.training.loggers import Logger, LoggingCallback, ProgressBarCallback, Report
 from zoo.training.run_folder import RunFolder
 

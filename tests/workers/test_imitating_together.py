@@ -12,7 +12,7 @@ from forked_workers import together
 from zoo.algorithms.gail import GAIL
 from zoo.envs import EnvConfig
 from zoo.memory.expert_data import ExpertData
-from zoo.optim.tensor_trees import leaves, mapped
+from zoo.optim.state import leaves, mapped
 from zoo.optim.workers import Workers
 from zoo.training.expert_recording import record_expert
 

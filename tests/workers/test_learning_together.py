@@ -14,8 +14,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs import make_vec_env
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State
-from zoo.optim.tensor_trees import leaves, mapped
+from zoo.optim.state import State, leaves, mapped
 from zoo.optim.workers import Workers
 
 BATCH = 7

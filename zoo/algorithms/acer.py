@@ -29,12 +29,10 @@ from zoo.errors import ZooError
 from zoo.memory.arrays import Column, ColumnSpec, observation_spec
 from zoo.memory.replay import kept_memory, refuse_too_large_memory, replay_bytes
 from zoo.memory.sequence import SequenceMemory
-from zoo.optim.descent import Descent, Differentiable
-from zoo.optim.optimizers import RMSprop
+from zoo.optim.natural_gradient import projected
+from zoo.optim.optimizers import Descent, Differentiable, RMSprop
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
-from zoo.optim.trust_region import projected
+from zoo.optim.state import Outcome, State
 from zoo.policies.actor_critic import ActionValuePolicy, StochasticDuelingPolicy
 from zoo.policies.distributions import pick
 from zoo.policies.own_policy import make_policy

@@ -19,12 +19,10 @@ from zoo.algorithms.a2c import OneStepAlgorithm
 from zoo.algorithms.collector import check_parameters
 from zoo.algorithms.on_policy import COUNTED, RolloutConfig, batch_mean, counted
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.optim.descent import Descent
 from zoo.optim.kfac import COUNT, KFac
-from zoo.optim.optimizers import Momentum
+from zoo.optim.optimizers import Descent, Momentum
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 from zoo.policies.recurrent import unrolled
 
 

@@ -25,12 +25,10 @@ from zoo.envs.spaces import leaves as parts_of
 from zoo.errors import ZooError
 from zoo.memory.arrays import Column, allocate, assign, observation_spec, pieces, transform
 from zoo.memory.expert_data import ExpertData
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
 from zoo.optim.spectral import SpectralNorm
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 from zoo.policies.config import ACTIVATIONS
 from zoo.policies.discriminator import ABSORBING, Discriminator
 

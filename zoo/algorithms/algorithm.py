@@ -34,9 +34,9 @@ from zoo.errors import ZooError
 from zoo.memory.arrays import Experience
 from zoo.memory.expert_data import ExpertData
 from zoo.optim import schedules
-from zoo.optim.program import Program, Step
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State
+from zoo.optim.state import State, Step
+from zoo.optim.update_runner import Program
 from zoo.optim.workers import Workers
 from zoo.policies.acting import ActingPolicy
 

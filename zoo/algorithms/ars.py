@@ -33,8 +33,7 @@ from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.memory.arrays import Column
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 from zoo.optim.workers import Workers
 from zoo.policies.acting import BatchedPolicy
 from zoo.policies.continuous import SearchedPolicy

@@ -37,12 +37,11 @@ from zoo.algorithms.resuming import Tensors
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.errors import NotFiniteError, ZooError
 from zoo.memory.expert_data import ExpertData
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome, Program, Step
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State, Step
+from zoo.optim.update_runner import Program
 from zoo.policies.actor_critic import ActorCritic
 from zoo.policies.distributions import Head
 from zoo.policies.own_policy import Modes, make_policy

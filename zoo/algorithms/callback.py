@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-
-from typing_extensions import Self
-
-from zoo.config.aliases import check_call
 
 if TYPE_CHECKING:  # whoever only asks whether a run was preempted needs none of this
     from zoo.algorithms.algorithm import Algorithm
@@ -33,21 +28,6 @@ class Callback:
     first end of an update at or after each multiple. Those with ``comes_last`` are called after all others:
     what they write holds what those did.
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Let `help` show what the constructor takes, in spite of `__new__`."""
-        super().__init_subclass__(**options)
-        _, *others = inspect.signature(cls.__init__).parameters.values()
-        cls.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
-
-    def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        """Answer arguments as other libraries' callbacks have them; a copy is made without any."""
-        if arguments or options:
-            check_call(cls, arguments, options)
-        return super().__new__(cls)
-
-    def __init__(self) -> None:
-        """Take nothing."""
 
     every: int = 0
     comes_last: bool = False

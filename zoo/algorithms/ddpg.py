@@ -7,7 +7,6 @@ actor's parameters. The critic may learn in running units of returns, with pop-a
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,15 +19,12 @@ from zoo.agents.agent_folder import check_tensors
 from zoo.algorithms.agent import Array
 from zoo.algorithms.off_policy import ContinuousConfig, OffPolicyAlgorithm, mean_loss, td_errors
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError
 from zoo.memory.arrays import Column, transform
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent, WeightDecay
 from zoo.optim.parameters import Parameters
-from zoo.optim.pop_art import MOMENTS, ReturnUnits, RunningUnits, are_moments, output_layer
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
-from zoo.optim.weight_decay import WeightDecay
+from zoo.optim.popart import MOMENTS, ReturnUnits, RunningUnits, are_moments, output_layer
+from zoo.optim.state import Outcome, State
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.exploration import Exploration, StochasticExploration
@@ -38,11 +34,6 @@ from zoo.policies.parameter_noise import (
     ParameterNoiseConfig,
     PerturbedPolicy,
     make_parameter_noise,
-)
-
-MOMENTS_MISSING = (
-    "these parameters come without the mean and deviation of returns, in whose units the critic is to learn"
-    " (`algo.normalize_returns`): once it learns, it has to find out anew what actions are worth"
 )
 
 LAST_LAYER_RANGE = 3e-3
@@ -215,7 +206,7 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
     def get_parameters(self) -> dict[str, Array]:
         """Return copies of the policy's parameters by name; the critic's are such that it says returns.
 
-        The moments of returns, where they are kept, are among them (`zoo.optim.pop_art.MOMENTS`).
+        The moments of returns, where they are kept, are among them (`zoo.optim.popart.MOMENTS`).
         """
         state = self.program.state
         plain = self.units.in_returns(state, state["critics"])
@@ -229,27 +220,19 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         given = {name: value for name, value in parameters.items() if name in MOMENTS}
         others = {name: value for name, value in parameters.items() if name not in given}
         self._check_parameters(others, exact_match=exact_match)
-        moments = self._moments(given, has_critic=any(name.startswith("critics.") for name in others))
+        moments = self._moments(given)
         self.units.restart(self.program.state)
         super().set_parameters(others, exact_match)
         self.units.resumed(self.program.state, moments)
 
-    def _moments(self, given: Mapping[str, Array], *, has_critic: bool) -> dict[str, Tensor]:
+    def _moments(self, given: Mapping[str, Array]) -> dict[str, Tensor]:
         """Return the moments to go on with: those given, else those of now."""
         if not given:
-            jumps = self.config.normalize_returns and not self.config.enable_popart
-            if jumps and has_critic and self.n_updates == 0:
-                warnings.warn(MOMENTS_MISSING, ZooWarning, stacklevel=4)
             return self.units.moments(self.program.state)
         check_tensors(dict.fromkeys(MOMENTS, ()), given)
         if not are_moments(given):
             raise ZooError("the parameters don't fit the policy: its moments of returns are out of range")
         return {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        if self.config.normalize_returns and not are_moments(self.program.state):
-            raise ValueError("its moments of returns are out of range")
 
     def copy_to_targets(self) -> None:
         for name in ("actor", "critics"):

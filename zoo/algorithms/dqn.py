@@ -21,13 +21,10 @@ from zoo.algorithms.collector import Seen
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
 from zoo.memory.arrays import Column
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
 from zoo.optim.schedules import Schedule
-from zoo.optim.state import State
-from zoo.optim.tensor_trees import Tree, mapped
+from zoo.optim.state import Outcome, State, Tree, mapped
 from zoo.policies.distributions import pick
 from zoo.policies.exploration import EpsilonGreedy
 from zoo.policies.own_policy import make_policy

@@ -32,9 +32,9 @@ from zoo.config.fields import Variants, hyperparameter, with_defaults
 from zoo.errors import ZooError, nearest
 from zoo.memory.arrays import Column, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
-from zoo.optim.program import Program
 from zoo.optim.runtime import computing_with
 from zoo.optim.state import State
+from zoo.optim.update_runner import Program
 from zoo.policies.config import PolicyConfig
 
 Array = np.ndarray

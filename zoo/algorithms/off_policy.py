@@ -28,7 +28,6 @@ from zoo.memory.replay import (
     ReplayMemory,
     Storing,
     kept_memory,
-    refuse_too_large_memory,
     replay_bytes,
     ring_length,
 )
@@ -49,9 +48,6 @@ BYTES_OF_A_WINDOWS_STEP = 32
 
 BYTES_OF_AN_INFO = 300
 """What a small dictionary takes."""
-
-MOST_BYTES = 2**45
-"""What a replay memory may take at most: no machine has it. What is free may be less, for it fills slowly."""
 
 CHECKED_STEPS = 64
 """Steps after which what was collected is looked at for numbers that are not finite."""
@@ -165,9 +161,6 @@ class OffPolicyAlgorithm(Algorithm[Config]):
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         relabelling, hindsight = self._make_relabelling(), self.memory_config.hindsight
-        needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=config.optimize_memory_usage)
-        if needed > MOST_BYTES:
-            refuse_too_large_memory(needed, config.buffer_size)
         kept = kept_memory(getattr(self, "memory", None), self.n_envs, specs)
         self.memory = (
             kept
@@ -238,28 +231,14 @@ class OffPolicyAlgorithm(Algorithm[Config]):
     # -- training ---------------------------------------------------------------------------------------
 
     def _foresee(self, n_steps: int) -> None:
-        before = self.num_timesteps
-        if (before == 0 or self.n_updates == 0) and not self._learns_within(n_steps, before):
+        at_once = self.n_envs * self.team.size
+        if self.num_timesteps + -(-n_steps // at_once) * at_once <= self.config.learning_starts:
             warnings.warn(
                 f"nothing will be learned in {n_steps:,} steps: learning_starts="
-                f"{self.config.learning_starts} and train_freq={self.config.train_freq} leave no update",
+                f"{self.config.learning_starts} leaves no update",
                 ZooWarning,
                 stacklevel=3,
             )
-
-    def _learns_within(self, n_steps: int, before: int) -> bool:
-        """Whether there is an update in so many steps that follow ``before``, as far as can be foreseen."""
-        at_once = self.n_envs * self.team.size
-        last = before + -(-n_steps // at_once) * at_once
-        if last <= self.config.learning_starts:
-            return False
-        if self._train_unit == "episode" or self.config.gradient_steps == -1:
-            return True
-        collected = -(-self._train_freq // at_once) * at_once
-        n_whole, rest = divmod(last - before, collected)
-        if n_whole:
-            return before + n_whole * collected > self.config.learning_starts
-        return self._uncredited + rest >= self._train_freq
 
     # -- collecting -------------------------------------------------------------------------------------
 

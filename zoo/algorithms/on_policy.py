@@ -24,8 +24,7 @@ from zoo.errors import ZooError, ZooWarning
 from zoo.memory.arrays import Column, ColumnSpec, Experience, observation_spec, pieces, transform
 from zoo.memory.rollout import RolloutMemory, Truncations, generalized_advantages
 from zoo.optim import workers
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Optimizer
+from zoo.optim.optimizers import Descent, Optimizer
 from zoo.optim.parameters import Parameters
 from zoo.optim.state import State
 from zoo.policies.actor_critic import ActorCritic

@@ -28,8 +28,7 @@ from zoo.errors import ZooError
 from zoo.memory.arrays import transform
 from zoo.optim import workers
 from zoo.optim.optimizers import Adam, Optimizer
-from zoo.optim.program import STOPPED, Outcome
-from zoo.optim.state import State
+from zoo.optim.state import STOPPED, Outcome, State
 
 Batch = dict[str, Any]
 

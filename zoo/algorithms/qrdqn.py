@@ -80,9 +80,6 @@ def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:
     mean over the second; TQC takes the mean over both. Targets that lack leading dimensions of the quantiles
     (critics) are common to these.
     """
-    rows = targets.shape[:-1]
-    if quantiles.shape[:-1][quantiles.dim() - 1 - len(rows) :] != rows:
-        raise ValueError(f"targets {tuple(targets.shape)} don't fit quantiles {tuple(quantiles.shape)}")
     n_quantiles = quantiles.shape[-1]
     levels = (torch.arange(n_quantiles, dtype=quantiles.dtype, device=quantiles.device) + 0.5) / n_quantiles
     each, target = torch.broadcast_tensors(quantiles.unsqueeze(-1), targets.unsqueeze(-2))

@@ -20,11 +20,9 @@ from zoo.algorithms.arguments import SdeConfig, sde_options
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter
 from zoo.errors import ZooError
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.config import PolicyConfig
 from zoo.policies.continuous import ContinuousCritics, SquashedActor, Temperature

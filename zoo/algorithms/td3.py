@@ -18,12 +18,9 @@ from torch import Tensor, nn
 
 from zoo.algorithms.off_policy import OffPolicyAlgorithm, SeveralCriticsConfig, mean_loss, td_errors
 from zoo.config.fields import hyperparameter, with_defaults
-from zoo.optim.descent import Descent
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome, Step
-from zoo.optim.state import State
-from zoo.optim.tensor_trees import Tree, mapped, row
+from zoo.optim.state import Outcome, State, Step, Tree, mapped, row
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
 from zoo.policies.exploration import Exploration, StochasticExploration

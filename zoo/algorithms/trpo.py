@@ -28,10 +28,9 @@ from zoo.algorithms.on_policy import (
 from zoo.config.fields import Schedule, hyperparameter, with_defaults
 from zoo.errors import ZooError
 from zoo.memory.arrays import transform
-from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line_search, longest_step
+from zoo.optim.natural_gradient import Product, conjugate_gradient, fisher_products, line_search, longest_step
 from zoo.optim.optimizers import Adam, Optimizer
-from zoo.optim.program import Outcome
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
 from zoo.policies.recurrent import unrolled
 
 Batch = dict[str, Any]

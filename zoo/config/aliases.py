@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import ZooError
@@ -283,23 +282,6 @@ def refuse_arguments(unknown: Iterable[str], function: str, known: Sequence[str]
     """Raise `ZooError` for the first argument that a function does not take."""
     for name in unknown:
         raise unknown_key(name, known, function)
-
-
-def check_call(cls: type[Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Raise `ZooError` for arguments that a class does not take, or lacks."""
-    signature = inspect.signature(cls.__init__)
-    _, *parameters = signature.parameters.values()
-    names, kinds = [each.name for each in parameters], {each.kind for each in parameters}
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        refuse_arguments((each for each in options if each not in names), cls.__name__, names)
-    in_order = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-    if len(arguments) > len(in_order) and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        taken = f"only {', '.join(in_order)}" if in_order else "nothing"
-        raise ZooError(f"{cls.__name__} takes {taken} without a name; anything else by name")
-    try:
-        signature.bind(None, *arguments, **options)
-    except TypeError as error:
-        raise ZooError(f"{cls.__name__}: {error}; it takes {', '.join(names)}") from error
 
 
 class AnswersNames:

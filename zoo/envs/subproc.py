@@ -26,7 +26,6 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 from numpy.typing import NDArray
 
-from zoo.envs.denormals import flush_denormals
 from zoo.envs.env_group import EnvGroup, EpisodeEnd, StepArrays, StepProgress, anonymous_memory
 from zoo.envs.replay import EnvState
 from zoo.envs.spaces import Env, Info, Space, spaces_differ
@@ -74,6 +73,8 @@ def run_worker(
     all pipes, which must be open nowhere else; ``life`` are options of `EnvGroup`. Ctrl-C and SIGTERM reach a
     whole process group; the parent decides what comes of them.
     """
+    import torch  # which the server that starts workers has loaded before
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -83,7 +84,7 @@ def run_worker(
     group: EnvGroup | None = None
     try:
         group = EnvGroup(makers, rows.start, **life)
-        flush_denormals()
+        torch.set_flush_denormal(True)  # as it is where environments are stepped in the training process
         connection.send_bytes(RESULT + pickle.dumps({name: getattr(group, name) for name in FACTS}))
         size, num_envs = connection.recv()
         descriptor = reduction.recv_handle(connection)
@@ -376,7 +377,7 @@ class Workers:
         """Start the workers, each with as many environments as the others, give or take one."""
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
-            context.set_forkserver_preload(["zoo.envs"])
+            context.set_forkserver_preload(["zoo.envs", "torch"])
         their_life, self._life = context.Pipe(duplex=False)  # open as long as this process
         for part in np.array_split(np.arange(len(make_envs)), min(n_workers, len(make_envs))):
             rows = range(int(part[0]), int(part[-1]) + 1)

@@ -7,11 +7,11 @@ its first eager run takes.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from numbers import Integral
 from typing import Any
@@ -22,10 +22,6 @@ from torch import nn
 from zoo.errors import ZooError
 from zoo.files.free_memory import usable_cores
 from zoo.files.printing import one_line
-from zoo.optim.allocator import keep_freed_memory
-from zoo.optim.compile_clock import CompileClock
-from zoo.optim.processor import has_bfloat16_vectors
-from zoo.optim.rounding import rounding_large_products
 
 COMPILE_SECONDS = 30.0
 """What the first compilation of an update takes at most, with nothing cached."""
@@ -49,11 +45,34 @@ THREADS_A_CORE = 4
 PRECISIONS = {"float32": "highest", "bf16": "medium"}
 """How the factors of matrix products are taken, and what torch calls that; sums are float32.
 
-``bf16`` rounds them to bfloat16 on a processor, to TF32 on a GPU. See also `zoo.optim.rounding`.
+``bf16`` rounds them to bfloat16 on a processor with matrix units (AMX), to TF32 on a GPU.
 """
 
+LARGE_BLOCK = 31 * 2**20
+"""Bytes of the largest block, nearly, that glibc can learn to keep."""
 
 logger = logging.getLogger(__name__)
+
+
+class CompileClock:
+    """The ``seconds`` that a run has spent on compiling, and whether it ``is_running``."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.is_running = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Take the time of the block, which compiles; the user hears of the first one."""
+        if not self.seconds:
+            logger.info("compiling the update, about 20 s")
+        started, was_running = time.perf_counter(), self.is_running
+        self.is_running = True
+        try:
+            yield
+        finally:
+            self.is_running = was_running
+            self.seconds += time.perf_counter() - started
 
 
 class Runtime:
@@ -88,18 +107,12 @@ class Runtime:
         return self.compile == "auto" and self._gradient_steps is not None
 
     def expect(self, gradient_steps: float, multiplications: float) -> None:
-        """Hear how many steps the program will take in all.
-
-        ``multiplications`` is the size of a gradient step's forward pass.
-        """
+        """Take note of how many steps will be taken in all, and of the size of a step's forward pass."""
         self._gradient_steps, self._multiplications = gradient_steps, multiplications
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Within the block torch computes as these choices say; see `computing_with`.
-
-        That freed memory is kept outlasts it.
-        """
+        """Within the block torch computes as these choices say; see `computing_with`."""
         keep_freed_memory()
         with computing_with(self._decided_threads(), self.precision):
             yield
@@ -134,7 +147,6 @@ class Runtime:
     def load_state(self, tree: dict[str, Any]) -> None:
         """Take the decisions of the interrupted run, so that the numbers stay the same."""
         self.precision = _precision(tree["precision"], self.device)
-        _check_choices(tree["compile"], tree["threads"])
         self.compile, self.threads = tree["compile"], tree["threads"]
 
     def _decided_threads(self) -> int:
@@ -150,19 +162,6 @@ class Runtime:
         return threads
 
 
-def _check_choices(compile: Any, threads: Any) -> None:
-    if not isinstance(compile, bool) and compile != "auto":
-        raise ZooError(f"`compile={one_line(compile)}` is not one of auto, true, false")
-    is_number = isinstance(threads, Integral) and not isinstance(threads, bool)
-    if threads != "auto" and not (is_number and threads >= 1):
-        raise ZooError(f"`threads={one_line(threads)}` is neither auto nor a number of at least 1")
-    if is_number and threads > THREADS_A_CORE * (os.cpu_count() or 1):
-        raise ZooError(
-            f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine;"
-            " threads=auto takes what an update can use"
-        )
-
-
 def available_threads() -> int:
     """Return what OMP_NUM_THREADS, which launchers of several jobs set, or the number of cores allows.
 
@@ -176,74 +175,67 @@ def available_threads() -> int:
 
 @contextmanager
 def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
-    """Within the block torch computes with so many threads, all of which take denormal numbers for zero.
+    """Within the block torch computes with so many threads and takes denormal numbers for zero.
 
-    So does all else that this thread computes, environments included. Matrix products, in compiled graphs
-    too, are as precise as one of `PRECISIONS` says. What comes out does not depend on what this process
-    computed before; afterwards all is as it was.
+    So does all else that this thread computes, environments included, and every thread that is started
+    within; threads that torch has started before keep their own. Matrix products, in compiled graphs too, are
+    as precise as one of `PRECISIONS` says. Afterwards all is as it was.
     """
-    threads_before = torch.get_num_threads()
-    restore_precision = _precision_kept()
+    threads_before, dtype_before = torch.get_num_threads(), torch.get_default_dtype()
     flushed_before = bool(torch.full((), 1e-40, dtype=torch.float32) * 0.5 == 0)
-    dtype_before = torch.get_default_dtype()
+    torch.set_flush_denormal(True)  # before torch starts the other threads, which take it from this one
     torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
-    torch.set_float32_matmul_precision(PRECISIONS[precision])
-    rounds_here = precision == "bf16" and has_bfloat16_vectors()
-    if rounds_here:  # torch would round none there, and send small products to oneDNN, which is slow at them
-        torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
-    _flush_denormals(True)
     try:
         # Gradients are recorded whatever an interrupt has left switched off.
-        with rounding_large_products(rounds_here), torch.inference_mode(mode=False):
+        with _products_of(precision), torch.inference_mode(mode=False):
             yield
     finally:
         torch.set_num_threads(threads_before)
-        restore_precision()
-        _flush_denormals(flushed_before)
+        torch.set_flush_denormal(flushed_before)
         torch.set_default_dtype(dtype_before)
 
 
-def _precision_kept() -> Callable[[], None]:
-    """Return what brings torch's precision of products back to what it is, that of each backend too.
-
-    Where these were set one by one, torch refuses to say one word for all.
-    """
+@contextmanager
+def _products_of(precision: str) -> Iterator[None]:
+    """Within the block products have this precision; afterwards each backend its own again."""
     backends = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul  # type: ignore[attr-defined]
     of_backends = [backend.fp32_precision for backend in backends]
     of_all = "highest"
-    with suppress(RuntimeError):
+    with suppress(RuntimeError):  # where they were set one by one, torch has no word for all
         of_all = torch.get_float32_matmul_precision()
-
-    def restore() -> None:
+    torch.set_float32_matmul_precision(PRECISIONS[precision])
+    try:
+        yield
+    finally:
         torch.set_float32_matmul_precision(of_all)
-        for backend, precision in zip(backends, of_backends, strict=True):
-            backend.fp32_precision = precision
-
-    return restore
-
-
-def _flush_denormals(on: bool) -> None:
-    """Set this for the calling thread, and for those that help it.
-
-    It is each thread's own, and a new one takes it from the thread that starts it. So those that are there
-    are given up.
-    """
-    torch.set_flush_denormal(on)
-    give_up_threads = _openmp_function("omp_pause_resource_all")
-    if give_up_threads is not None:
-        give_up_threads(_OMP_PAUSE_SOFT)
-
-
-_OMP_PAUSE_SOFT = 1
-"""GNU's OpenMP ends its threads; others, which hand these settings on with each piece of work, may not."""
+        for backend, before in zip(backends, of_backends, strict=True):
+            backend.fp32_precision = before
 
 
 @functools.cache
-def _openmp_function(name: str) -> Callable[..., Any] | None:
-    """Return a function of the OpenMP library that torch computes with, if there is one."""
-    torch_library = ctypes.CDLL(torch._C.__file__)  # finds what the libraries have that it was linked with
-    return getattr(torch_library, name, None)
+def keep_freed_memory() -> None:
+    """Let glibc keep what is freed, for the rest of the process.
+
+    A step of updates frees as much as the next one takes, and by itself glibc hands some of that back to the
+    system and asks for it again, a page fault for every 4 KiB. It learns from the largest block that was
+    freed: smaller ones stay (mallopt(3): the dynamic threshold of M_MMAP_THRESHOLD), and twice as much of
+    the heap's end. Nothing is written here, so no memory is taken. Other allocators don't mind.
+    """
+    torch.empty(LARGE_BLOCK, dtype=torch.uint8)
+
+
+def _check_choices(compile: Any, threads: Any) -> None:
+    if not isinstance(compile, bool) and compile != "auto":
+        raise ZooError(f"`compile={one_line(compile)}` is not one of auto, true, false")
+    is_number = isinstance(threads, Integral) and not isinstance(threads, bool)
+    if threads != "auto" and not (is_number and threads >= 1):
+        raise ZooError(f"`threads={one_line(threads)}` is neither auto nor a number of at least 1")
+    if is_number and threads > THREADS_A_CORE * (os.cpu_count() or 1):
+        raise ZooError(
+            f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine;"
+            " threads=auto takes what an update can use"
+        )
 
 
 def _device(name: str) -> torch.device:
@@ -264,16 +256,13 @@ def _precision(name: str, device: torch.device) -> str:
     if name not in PRECISIONS:
         raise ZooError(f"`precision={name}` is not one of {', '.join(PRECISIONS)}")
     if name != "float32" and not _rounds_factors(name, device):
-        of_processor = "processor multiplies no bfloat16 (as those with AMX or AVX512_BF16 do)"
-        lacking = "GPU has no TF32" if device.type == "cuda" else of_processor
+        lacking = "GPU has no TF32" if device.type == "cuda" else "processor has no matrix units (AMX)"
         raise ZooError(f"`precision={name}`: this {lacking}; use precision=float32")
     return name
 
 
 def _rounds_factors(precision: str, device: torch.device) -> bool:
-    """Tell whether products are of rounded factors where this precision is asked for."""
-    if precision == "bf16" and device.type == "cpu" and has_bfloat16_vectors():  # see zoo.optim.rounding
-        return True
+    """Tell whether PyTorch rounds the factors of products where this precision is asked for."""
     factors = torch.full((256, 256), 1 + 2**-12, device=device)
     with computing_with(1, precision):
         return not torch.equal(factors @ torch.eye(256, device=device), factors)

@@ -1,24 +1,24 @@
 """The tensors that updates read and replace, and what a step makes of them.
 
 A step is a function of a state. Given a plain `State` it leaves it alone and returns the next one: so it is
-traced into a graph. Given the program's `LiveState` it overwrites the tensors themselves, which takes far
+traced into a graph. Given the runner's `LiveState` it overwrites the tensors themselves, which takes far
 fewer operations, and returns the same object. The code of a step is the same for both, as long as it goes on
 with the state that the last call returned, and asks for a `State.snapshot` where it needs an older tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 STOPPED = "stopped"
-"""The state entry (a bool scalar) by which a step says that it moved nothing, and nothing more is to move.
+"""The state entry (a bool scalar) by which a step says that it moved nothing, and ends the call."""
 
-It ends the call.
-"""
+Tree = Any
+"""A tensor, or dicts, tuples and lists of trees."""
 
 
 class State(dict[str, Tensor]):
@@ -77,19 +77,61 @@ class Outcome(NamedTuple):
 Step = Callable[[State, Any, Any], Outcome]
 """One update, in ordinary PyTorch: of the state, of what all steps share, and of this step's row.
 
-The last two are tensors, or dicts, tuples and lists of them. No ``.item()``, no NumPy, no branch on a value.
+The last two are trees. No ``.item()``, no NumPy, no branch on a value.
 """
-
-
-class Taken(NamedTuple):
-    """What some rows gave: their number, sums of the metrics, and outputs (n_rows, …)."""
-
-    n_rows: int
-    names: list[str]
-    sums: Tensor
-    outputs: dict[str, Tensor]
 
 
 def is_concrete(tensor: Tensor) -> bool:
     """Return whether the tensor holds numbers; those that a step is traced with only stand for some."""
     return type(tensor) is Tensor
+
+
+def leaves(tree: Tree) -> list[Tensor]:
+    """Return the tensors of a tree, always in the same order. Raises `TypeError` for anything else in it."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if not isinstance(tree, dict | tuple | list):
+        raise _unexpected(tree)
+    found: list[Tensor] = []
+    for part in tree.values() if isinstance(tree, dict) else tree:
+        if isinstance(part, Tensor):
+            found.append(part)
+        else:
+            found.extend(leaves(part))
+    return found
+
+
+def mapped(function: Callable[[Tensor], Any], tree: Tree) -> Tree:
+    """Return the tree with the function's result in the place of each tensor."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {name: mapped(function, part) for name, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        parts = [mapped(function, part) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    raise _unexpected(tree)
+
+
+def _unexpected(tree: Any) -> TypeError:
+    return TypeError(f"expected tensors, or dicts, tuples and lists of them; found {type(tree).__name__}")
+
+
+def rebuilt(tree: Tree, tensors: Iterable[Tensor]) -> Tree:
+    """Return a tree of the same form that holds these tensors, as many as it has `leaves`."""
+    following = iter(tensors)
+    return mapped(lambda _: next(following), tree)
+
+
+def row(rows: Tree, index: int) -> Tree:
+    """Return one row of tensors with a leading dimension."""
+    return mapped(lambda tensor: tensor[index], rows)
+
+
+def form(tree: Tree, first_dimension: int = 0) -> Hashable:
+    """Return what two trees share if one graph serves both: names, shapes from that dimension on, dtypes."""
+    if isinstance(tree, dict):
+        return tuple((name, form(part, first_dimension)) for name, part in tree.items())
+    if isinstance(tree, tuple | list):
+        return type(tree), *(form(part, first_dimension) for part in tree)
+    return tree.shape[first_dimension:], tree.dtype

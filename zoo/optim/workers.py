@@ -94,7 +94,7 @@ class Workers:
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean of a floating-point tensor over all workers, also in what is being compiled."""
         if not is_concrete(tensor):
-            from zoo.optim.tracing import traced_sum
+            from zoo.optim.compile import traced_sum
 
             return traced_sum(tensor) / self.size
         summed = tensor.detach().clone(memory_format=torch.contiguous_format)

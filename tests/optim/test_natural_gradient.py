@@ -1,21 +1,29 @@
-"""Natural gradients against an explicit Fisher matrix, eagerly and compiled."""
+"""Natural gradients against an explicit Fisher matrix, and projected slopes against a numerical optimum."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from zoo.optim.descent import Descent
-from zoo.optim.natural import Product, conjugate_gradient, fisher_products, line_search, longest_step
-from zoo.optim.optimizers import Adam
+from zoo.optim.natural_gradient import (
+    Product,
+    conjugate_gradient,
+    fisher_products,
+    line_search,
+    longest_step,
+    projected,
+)
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import Outcome, Program
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import State
+from zoo.optim.state import Outcome, State
+from zoo.optim.update_runner import Program
 
 DAMPING = 0.1
 
@@ -265,3 +273,29 @@ def test_line_search_takes_the_first_that_is_accepted(compiled: bool) -> None:
         assert bool(found) == (expected > 1.0)
         assert compiled or len(asked) == tries
     assert program.runtime.compiles == compiled
+
+
+@pytest.mark.parametrize("bound", [0.01, 0.5, 2.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_the_nearest_that_is_allowed(seed: int, bound: float) -> None:
+    rng = np.random.default_rng(seed)
+    slopes, normals = rng.normal(size=(2, 2, 3, 4))
+    found = projected(torch.tensor(slopes), torch.tensor(normals), bound).numpy()
+    for slope, normal, z in zip(*(each.reshape(-1, 4) for each in (slopes, normals, found)), strict=True):
+        limit = {"type": "ineq", "fun": lambda z, normal=normal: bound - normal @ z}
+        best = minimize(
+            lambda z, slope=slope: ((slope - z) ** 2).sum(),
+            *(np.zeros(4), (), "SLSQP"),
+            constraints=[limit],
+            options={"ftol": 1e-14},
+        )
+        np.testing.assert_allclose(z, best.x, atol=1e-5)
+        if normal @ slope > bound:
+            assert normal @ z == pytest.approx(bound)
+        else:
+            np.testing.assert_array_equal(z, slope)
+
+
+def test_a_divergence_without_slope_leaves_all_as_it_is() -> None:
+    slope = torch.tensor([[1.0, -2.0]])
+    assert projected(slope, torch.zeros(1, 2), 0.1).tolist() == slope.tolist()

@@ -1,4 +1,4 @@
-"""The program: every row one step, outputs in their order, and the same numbers eagerly and compiled."""
+"""The runner: every row one step, outputs in their order, and the same numbers eagerly and compiled."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.optim.descent import Descent
-from zoo.optim.operations import counted
-from zoo.optim.optimizers import Adam
+from zoo.optim.optimizers import Adam, Descent
 from zoo.optim.parameters import Parameters
-from zoo.optim.program import SMALLEST_CAPACITY, STOPPED, Outcome, Program, Ran
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import LiveState, State
+from zoo.optim.state import STOPPED, LiveState, Outcome, State
+from zoo.optim.update_runner import SMALLEST_CAPACITY, Program, Ran, counted
 
 NAMES = ["loss", "norm", "first"]
 COMPILED = pytest.mark.parametrize("compiled", [False, True])
@@ -186,8 +184,8 @@ def capacities_made(
         made.append(capacity)
         return partial(program._take_one, step)
 
-    monkeypatch.setattr("zoo.optim.tracing.compile_single", noted)
-    monkeypatch.setattr("zoo.optim.tracing.compile_loop", noted)
+    monkeypatch.setattr("zoo.optim.compile.compile_single", noted)
+    monkeypatch.setattr("zoo.optim.compile.compile_loop", noted)
     return made, [program.run(summed, {}, {"x": torch.ones(*call)}) for call in calls]
 
 
@@ -488,46 +486,18 @@ def test_what_one_graph_cannot_hold_goes_on_eagerly(
     assert caplog.text.count("going on without") == 1
 
 
-def test_without_a_compiler_a_run_goes_on_eagerly_and_says_so_once(tmp_path: Path) -> None:
-    program = """
-from test_program import Regression
-eager, compiled = Regression(), Regression(compiled=True)
-for _ in range(2):
-    assert eager.run(4).metrics.tolist() == compiled.run(4).metrics.tolist()
-assert not compiled.program.runtime.compiles
-assert eager.program.state["net"].equal(compiled.program.state["net"])
-"""
-    finished = subprocess.run(
-        [sys.executable, "-c", program],
-        env={
-            **os.environ,
-            "CXX": "/nonexistent",
-            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    lines = finished.stderr.splitlines()
-    assert len(lines) == 1, finished.stderr
-    assert "going on without" in lines[0]
-    assert "No working C++ compiler" in lines[0]
-
-
 @pytest.mark.parametrize("compiled", [False, "auto"])
 def test_eager_runs_load_nothing_that_compiles(compiled: bool | str) -> None:
     program = f"""
 import sys
-from test_program import Regression
+from test_update_runner import Regression
 before = set(sys.modules)
 regression = Regression(compiled={compiled!r})
 regression.program.runtime.expect(10, 1e4)
 regression.run(4)
 regression.program.call(lambda state, x: state["net"] * x, regression.parameters.flat)
 new = set(sys.modules) - before
-assert "zoo.optim.tracing" not in sys.modules
+assert "zoo.optim.compile" not in sys.modules
 assert "torch.fx.experimental.proxy_tensor" not in new, new
 assert not [name for name in sys.modules if name.startswith("torch._inductor.compile_fx")]
 """
@@ -552,3 +522,22 @@ def test_what_a_narrow_product_gives_can_be_viewed_in_another_form() -> None:
     result = program.call(merged, entities)
     assert program.runtime.compiles
     torch.testing.assert_close(result, (entities @ weights).flatten(1))
+
+
+def test_backward_passes_count() -> None:
+    left, right = torch.randn(2, 2, requires_grad=True), torch.randn(2, 2)
+    product, forward = counted(lambda: left @ right)
+    assert forward == 1
+    assert torch.equal(product, left @ right)
+    (gradient,), both = counted(lambda: torch.autograd.grad((left @ right).sum(), left))
+    assert both > 3
+    assert torch.equal(gradient, torch.autograd.grad((left @ right).sum(), left)[0])
+
+
+def test_the_count_is_the_same_each_time() -> None:
+    network = torch.nn.Linear(3, 1)
+
+    def step() -> torch.Tensor:
+        return torch.autograd.grad(network(torch.ones(2, 3)).square().mean(), network.weight)[0]
+
+    assert counted(step)[1] == counted(step)[1]

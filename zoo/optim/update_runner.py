@@ -2,7 +2,7 @@
 
 An algorithm writes one step, ``step(state, shared, row) -> Outcome``, in ordinary PyTorch. Compiled, it is
 traced once with its gradients and its optimizer into a single graph of tensor operations, and a loop over
-the rows is put around that graph (`zoo.optim.tracing`); on a GPU each step is a CUDA graph. Eager and
+the rows is put around that graph (`zoo.optim.compile`); on a GPU each step is a CUDA graph. Eager and
 compiled runs see the same numbers, because whatever is random is drawn outside and passed in.
 """
 
@@ -16,23 +16,32 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from zoo.optim.operations import counted
-from zoo.optim.rounding import eager_products
-from zoo.optim.runtime import Runtime
-from zoo.optim.state import STOPPED, LiveState, Outcome, State, Step, Taken
-from zoo.optim.tensor_trees import Tree, form, leaves, rebuilt, row
-from zoo.optim.workers import in_force
+# The place that PyTorch's own documentation of dispatch modes imports from.
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["STOPPED", "Outcome", "Program", "Ran", "Step"]
+from zoo.optim.runtime import Runtime
+from zoo.optim.state import STOPPED, LiveState, State, Step, Tree, form, leaves, rebuilt, row
+from zoo.optim.workers import in_force
 
 SMALLEST_CAPACITY = 16
 """Steps that a compiled loop holds at least, once the number of steps in a call has grown."""
 
 Result = TypeVar("Result")
-Take = Callable[[Tree, Tree, int], Taken]
-"""Takes some of the steps on ``(shared, rows, first row)`` and overwrites the live state."""
 
 logger = logging.getLogger(__name__)
+
+
+class Taken(NamedTuple):
+    """What some rows gave: their number, sums of the metrics, and outputs (n_rows, …)."""
+
+    n_rows: int
+    names: list[str]
+    sums: Tensor
+    outputs: dict[str, Tensor]
+
+
+Take = Callable[[Tree, Tree, int], Taken]
+"""Takes some of the steps on ``(shared, rows, first row)`` and overwrites the live state."""
 
 
 class Ran(NamedTuple):
@@ -87,11 +96,7 @@ class Program:
         if self.runtime.compiles:
             key = function, *(form(tree) for tree in trees)
             compiled = self._compiled(key, partial(self._compile_function, function, trees), *trees)
-        if compiled is None:
-            with eager_products():
-                result = function(State(self.state), *trees)
-        else:
-            result = compiled[1]
+        result = function(State(self.state), *trees) if compiled is None else compiled[1]
         return rebuilt(result, self.state.apart(tensor.detach() for tensor in leaves(result)))
 
     def _first(self, step: Step, shared: Tree, rows: Tree, n_rows: int) -> tuple[Take, Taken]:
@@ -112,8 +117,7 @@ class Program:
         return take, taken
 
     def _take_one(self, step: Step, shared: Tree, rows: Tree, index: int) -> Taken:
-        with eager_products():
-            outcome = step(self.state, shared, row(rows, index))
+        outcome = step(self.state, shared, row(rows, index))
         self.state.replaced(outcome.state)
         values = [value.detach() for value in outcome.metrics.values()]
         sums = torch.stack(values) if values else torch.tensor([])
@@ -146,14 +150,14 @@ class Program:
         return graph, result
 
     def _compile_step(self, step: Step, shared: Tree, rows: Tree, capacity: int) -> Take:
-        from zoo.optim.tracing import compile_loop, compile_single
+        from zoo.optim.compile import compile_loop, compile_single
 
         if capacity == 1:
             return compile_single(step, self.state, shared, row(rows, 0))
         return compile_loop(step, self.state, shared, row(rows, 0), capacity)
 
     def _compile_function(self, function: Callable[..., Tree], trees: Tree) -> Callable[..., Tree]:
-        from zoo.optim.tracing import compile_function
+        from zoo.optim.compile import compile_function
 
         return compile_function(function, self.state, trees)
 
@@ -177,3 +181,21 @@ class Program:
         stopped = bool(self.state[STOPPED])
         self.state[STOPPED].zero_()
         return stopped
+
+
+class _Counter(TorchDispatchMode):
+    """Counts the operations in it, those of backward passes included."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return operation(*args, **(kwargs or {}))
+
+
+def counted(function: Callable[[], Result]) -> tuple[Result, int]:
+    """Call the function; return its result and the number of tensor operations that it took."""
+    counter = _Counter()  # type: ignore[no-untyped-call]
+    with counter:
+        result = function()
+    return result, counter.count

@@ -1,71 +1,74 @@
-"""Steps and functions as compiled graphs, by private parts of PyTorch (tried with 2.13).
+"""Updates and functions as compiled graphs: a step is traced with its gradients, and a loop put around it.
 
-Imported only once something is to be compiled. A step is traced, with what it differentiates inside, into
-one graph of tensor operations. On a CPU one step becomes a call that overwrites the state by itself; several
-become a `torch.while_loop`, so that nothing returns to Python between them. A GPU replays each step as a CUDA
-graph.
+Imported only once something is to be compiled. What is private in PyTorch stands here (tried with 2.13):
+`make_fx`, which traces a step with what it differentiates inside into one graph of tensor operations,
+`compile_fx`, which compiles such a graph, and sums over workers. If any of it fails,
+`zoo.optim.update_runner` goes on eagerly, by public means alone.
+
+On a CPU one step becomes a call that overwrites the state by itself; several become a `torch.while_loop`, so
+that nothing returns to Python between them. A GPU replays each step as a CUDA graph.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-import logging
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from zoo.optim.compiled_cache import use_private_cache
-from zoo.optim.state import STOPPED, LiveState, State, Step, Taken
-from zoo.optim.tensor_trees import Tree, leaves, mapped, rebuilt
+from zoo.optim.state import STOPPED, LiveState, State, Step, Tree, leaves, mapped, rebuilt
+from zoo.optim.update_runner import Taken
 
 INDUCTOR_OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,
     "cpp.use_decompose_tanh": True,
     "compile_threads": 1,
-    "pattern_matcher": False,  # it would put bias and product together again, see products
+    "pattern_matcher": False,  # it would put bias and product together again
 }
+
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""The environment variable of the folder in which PyTorch keeps what it has compiled."""
+
+FEW_COLUMNS = 25
+"""Columns up to which MKL was faster with a product's factors swapped, for batches of 64 and 256."""
 
 _loop_numbers = itertools.count()
 
-logger = logging.getLogger(__name__)
+
+def _keep_compiled_code() -> None:
+    """Let PyTorch keep compiled code in the user's own cache, not in a folder that all users share."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "zoo", "inductor").absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ[CACHE] = str(folder)
 
 
-def _keep_compiled_code_private() -> None:
-    """Put all that PyTorch keeps into a folder of the user's alone; for headers it asks no setting."""
-    folder = use_private_cache()
-    from torch._inductor.runtime import cache_dir_utils
+if not os.environ.get(CACHE):
+    _keep_compiled_code()
 
-    cache_dir_utils.default_cache_dir = lambda: str(folder)
-    from torch._inductor import codecache  # which asks when it is imported
+# These import inductor, which asks for its folder then.
+from torch._inductor.compile_fx import compile_fx  # noqa: E402
 
-    codecache._HEADER_DIR = str(folder / "precompiled_headers")
-    codecache._HEADER_LOCK_DIR = str(folder / "precompiled_headers" / "locks")
+from zoo.optim import zen5_products  # noqa: E402
 
 
-def _look_for_no_modules_in_the_working_folder() -> None:
-    """Take the working folder, which may be a stranger's, off the path of the Python that inductor starts.
-
-    It looks there whether the processor has the vectors that kernels are compiled for.
-    """
-    from torch._inductor.cpu_vec_isa import VecISA
-
-    VecISA._avx_py_load = "import sys\nsys.path[:] = filter(None, sys.path)\n" + VecISA._avx_py_load
+def _mm(left: Tensor, right: Tensor) -> Tensor:
+    """Swap the factors of a narrow product, such as a first layer's gradient: MKL is up to 6 times faster."""
+    if left.device.type == "cpu" and 1 < right.shape[1] <= FEW_COLUMNS < left.shape[0]:
+        return (right.t() @ left.t()).t().contiguous()
+    return NotImplemented
 
 
-_keep_compiled_code_private()
-_look_for_no_modules_in_the_working_folder()
-
-# These import inductor, which asks for its folders then.
-from torch._inductor.runtime import cache_dir_utils  # noqa: E402
-
-from zoo.optim import intermediates, joined, products, reductions  # noqa: E402
-from zoo.optim.steady_loops import apart, overwritten, with_row  # noqa: E402
-
-DECOMPOSITIONS = {**products.DECOMPOSITIONS, **reductions.DECOMPOSITIONS, **joined.DECOMPOSITIONS}
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.addmm.default: lambda bias, left, right: left @ right + bias,
+    torch.ops.aten.mm.default: _mm,
+    **zen5_products.decompositions(),
+}
+"""What products become in a traced graph: a bias fuses with what follows, not with the product."""
 
 
 class _Traced(NamedTuple):
@@ -112,21 +115,20 @@ def compile_single(
 def compile_loop(
     step: Step, state: LiveState, shared: Tree, row: Tree, capacity: int
 ) -> Callable[[Tree, Tree, int], Taken]:
-    """Return what takes the step on up to ``capacity`` of the rows in one call."""
+    """Return what takes the step on up to ``capacity`` of the rows in one call; on one if entries move."""
     traced = _trace(step, state, shared, row)
-    call = _loop(traced, len(leaves(shared)), capacity)
-    n_changed = len(traced.changed)
+    if traced.moves:
+        return compile_single(step, state, shared, row)
+    call = _loop(traced, len(leaves(shared)))
 
     def take(shared: Tree, rows: Tree, first: int) -> Taken:
         pieces = [tensor[first : first + capacity] for tensor in leaves(rows)]
         padded = [_padded(piece, capacity) for piece in pieces]
-        n_rows = torch.tensor(len(pieces[0]))
-        taken, *results = call(n_rows, *state.values(), *leaves(shared), *padded)
-        changed = zip(traced.changed, results[:n_changed], strict=True)
-        state.replaced({name: new for name, new in changed if new.data_ptr() != state[name].data_ptr()})
-        sums, *buffers = results[n_changed:]
-        n_taken = int(taken)
-        named = zip(traced.outputs, (buffer[:n_taken] for buffer in buffers), strict=True)
+        n_rows, sums = torch.tensor(len(pieces[0])), torch.zeros(len(traced.metrics))
+        outputs = [torch.zeros((capacity, *shape), dtype=dtype) for shape, dtype in traced.outputs.values()]
+        with torch.no_grad():  # in which torch lets a loop overwrite tensors
+            n_taken = int(call(n_rows, sums, outputs, *state.values(), *leaves(shared), *padded))
+        named = zip(traced.outputs, (output[:n_taken] for output in outputs), strict=True)
         return Taken(n_taken, traced.metrics, sums, dict(named))
 
     return take
@@ -136,7 +138,6 @@ def compile_function(
     function: Callable[..., Tree], state: LiveState, trees: Sequence[Tree]
 ) -> Callable[..., Tree]:
     """Return ``function`` of the state and trees like these, as one graph that reads the live state."""
-    _tell_of_missing_vectors()
     results: list[Tree] = []
 
     def flat(*tensors: Tensor) -> list[Tensor]:
@@ -146,7 +147,6 @@ def compile_function(
 
     example = [*state.values(), *leaves(list(trees))]
     graph = make_fx(flat, DECOMPOSITIONS, tracing_mode="fake")(*example)
-    intermediates.keep_scalars(graph)
     is_cuda = state.is_cuda
     call = _cuda_graph(graph) if is_cuda else _inductor(graph, example)
 
@@ -168,21 +168,7 @@ def traced_sum(tensor: Tensor) -> Tensor:
     return summed
 
 
-@functools.cache
-def _tell_of_missing_vectors() -> None:
-    """Warn where inductor finds no vectors in a processor that has some: kernels are others without."""
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") and not pick_vec_isa():
-        logger.warning(
-            "compiled updates use none of the processor's vectors, and round otherwise: what is kept in %s"
-            " may be damaged; remove it, and it is made anew",
-            cache_dir_utils.cache_dir(),
-        )
-
-
 def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
-    _tell_of_missing_vectors()
     names, changed, metrics = list(live), list[str](), list[str]()
     outputs: dict[str, tuple[torch.Size, torch.dtype]] = {}
     moved: list[bool] = []
@@ -205,8 +191,6 @@ def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
 
     example = [*live.values(), *leaves(shared), *leaves(row)]
     graph = make_fx(flat_step, DECOMPOSITIONS, tracing_mode="fake")(*example)
-    intermediates.keep_scalars(graph)
-    intermediates.keep_activations(graph)
     return _Traced(graph, example, names, changed, metrics, outputs, any(moved))
 
 
@@ -227,7 +211,8 @@ def _inductor(graph: torch.fx.GraphModule, example: list[Tensor]) -> Callable[..
     for node in graph.graph.nodes:
         node.meta.clear()
     graph.recompile()
-    return torch._inductor.compile(graph, list(example), INDUCTOR_OPTIONS)
+    call: Any = compile_fx(graph, list(example), config_patches=INDUCTOR_OPTIONS)
+    return call
 
 
 def _overwriting(traced: _Traced) -> Callable[..., Sequence[Tensor]]:
@@ -237,45 +222,44 @@ def _overwriting(traced: _Traced) -> Callable[..., Sequence[Tensor]]:
     output = graph.output_node()
     results: Any = output.args[0]
     with graph.inserting_before(output):
-        new = [graph.call_function(apart._opoverload, (value,)) for value in results[: len(traced.changed)]]
-        for name, value in zip(traced.changed, new, strict=True):
+        for name, value in zip(traced.changed, results, strict=False):
             graph.call_function(torch.ops.aten.copy_.default, (placeholders[name], value))
     output.args = (results[len(traced.changed) :],)
     return _inductor(traced.graph, traced.example)
 
 
-def _loop(traced: _Traced, n_shared: int, capacity: int) -> Callable[..., Sequence[Tensor]]:
-    """Put `torch.while_loop` around the traced step; outputs are written into a row of a buffer each."""
+def _loop(traced: _Traced, n_shared: int) -> Callable[..., Tensor]:
+    """Put `torch.while_loop` around the traced step; return what gives the number of steps taken.
+
+    The loop carries that number alone, and overwrites the state: what it carried it would make anew in each
+    step, and an optimizer's vectors would take up twice their place in a core's cache. Metrics are added to
+    ``sums``, and outputs written to a row of a buffer each.
+    """
     graph, n_state, n_changed = traced.graph, len(traced.state_names), len(traced.changed)
     positions = [traced.state_names.index(name) for name in traced.changed]
-    stop_position = traced.changed.index(STOPPED) if STOPPED in traced.changed else None
-    first_row, n_metrics = n_state + n_shared, len(traced.metrics)
-    outputs = list(traced.outputs.values())
+    stop_position = traced.state_names.index(STOPPED) if STOPPED in traced.changed else None
+    first_row = n_state + n_shared
 
-    def loop(n_steps: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def loop(n_rows: Tensor, sums: Tensor, buffers: Sequence[Tensor], *tensors: Tensor) -> Tensor:
         state, shared, rows = tensors[:n_state], tensors[n_state:first_row], tensors[first_row:]
 
-        def unfinished(i: Tensor, *carried: Tensor) -> Tensor:
-            more = i < n_steps
-            return more if stop_position is None else more & ~carried[stop_position]
+        def unfinished(i: Tensor) -> Tensor:
+            more = i < n_rows
+            return more if stop_position is None else more & ~state[stop_position]
 
-        def body(i: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
-            current = list(state)
-            for position, value in zip(positions, carried[:n_changed], strict=True):
-                current[position] = value
+        def body(i: Tensor) -> tuple[Tensor]:
             index = i.reshape(1)
             row = [values.index_select(0, index).squeeze(0) for values in rows]
-            results = graph(*current, *shared, *row)
-            sums = carried[n_changed] + results[n_changed]
-            written = zip(carried[n_changed + 1 :], results[n_changed + 1 :], strict=True)
-            buffers = [with_row(buffer, index, output) for buffer, output in written]
-            new = [i + 1, *results[:n_changed], sums, *buffers]
-            return tuple(new if traced.moves else overwritten([i, *carried], new))
+            results = graph(*state, *shared, *row)
+            for position, value in zip(positions, results, strict=False):
+                state[position].copy_(value)
+            sums.add_(results[n_changed])
+            for buffer, output in zip(buffers, results[n_changed + 1 :], strict=True):
+                buffer.index_copy_(0, index, output[None])
+            return (i + 1,)
 
-        buffers = [torch.zeros((capacity, *shape), dtype=dtype) for shape, dtype in outputs]
-        changed = (state[position] for position in positions)
-        start = (torch.zeros((), dtype=torch.int64), *changed, torch.zeros(n_metrics), *buffers)
-        return torch.while_loop(unfinished, body, start)
+        (n_taken,) = torch.while_loop(unfinished, body, (torch.zeros((), dtype=torch.int64),))
+        return n_taken
 
     # Torch counts the recompilations of a code object, however many functions are made of it, and refuses the
     # ninth: each loop gets a code object of its own.

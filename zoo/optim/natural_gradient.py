@@ -1,4 +1,4 @@
-"""Natural gradients without a matrix: Fisher-vector products, conjugate gradient, and the line search after.
+"""Natural gradients without a matrix: Fisher-vector products, conjugate gradient, line search, trust region.
 
 Pure functions of flat vectors, for eager steps and for what a program compiles alike. Whether to go on is a
 mask in a graph; eagerly, what is left is skipped, with the same result.
@@ -97,3 +97,13 @@ def line_search(
         if is_concrete(found) and found:
             break
     return result, found
+
+
+def projected(slope: Tensor, normal: Tensor, bound: float) -> Tensor:
+    """Return the z (…, n) nearest to ``slope`` with normal · z ≤ ``bound`` (Wang et al. 2017, equation 12).
+
+    ``normal`` is the gradient of a divergence to another distribution, by the same statistics as ``slope``.
+    """
+    excess = torch.relu((normal * slope).sum(-1, keepdim=True) - bound)
+    square = normal.square().sum(-1, keepdim=True)
+    return slope - excess / square.clamp(min=torch.finfo(square.dtype).tiny) * normal

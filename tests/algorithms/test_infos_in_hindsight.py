@@ -117,6 +117,8 @@ def test_infos_are_in_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_it_the_info_is_empty_and_the_error_names_it() -> None:
+    envs = make_vec_env(Numbered, 1, check=False)
+    model = DQN("MultiInputPolicy", envs, memory={"hindsight": {}}, learning_starts=20)
     with pytest.raises(ZooError, match=r"memory\.hindsight\.copy_info_dict=true"):
-        DQN("MultiInputPolicy", make_vec_env(Numbered, 1, check=False), memory={"hindsight": {}}).learn(50)
+        model.learn(50)
     assert any("copy_info_dict" in finding for finding in check_env(Numbered))

@@ -243,7 +243,7 @@ def test_unknown_id_is_explained(env_id: str, message: str) -> None:
     [
         ("ALE/Nowhere-v5", "pip install ale-py opencv-python-headless"),
         ("NowhereNoFrameskip-v4", "pip install ale-py opencv-python-headless"),
-        ("NowhereBulletEnv-v0", "pip install pybullet pybullet-envs-gymnasium"),
+        ("NowhereBulletEnv-v0", "pip install pybullet-envs-gymnasium pybullet"),
         ("PandaNowhere-v3", "pip install gymnasium-robotics highway-env panda-gym"),
         ("MiniGrid-Empty-5x5-v0", "pip install minigrid"),
     ],
@@ -263,7 +263,7 @@ def test_missing_package_is_named_with_its_install_command(
 
 @pytest.mark.parametrize(
     ("env_id", "command"),
-    [("LunarLander-v3", "pip install box2d"), ("Hopper-v5", "pip install mujoco imageio")],
+    [("LunarLander-v3", "pip install box2d"), ("Hopper-v5", "pip install imageio mujoco")],
 )
 def test_missing_simulator_is_named_with_its_install_command(env_id: str, command: str) -> None:
     with pytest.raises(ZooError) as caught, missing_packages_named(resolve(env_id)):

@@ -208,7 +208,6 @@ COMPILED = {
     "td3 n-step": "slow",
     "trpo box": "slow",
     "acktr": "slow",
-    "recurrent_ppo": "slow",
     "ppo2 next-step": "slow",
 }
 """Cells whose compiled updates are held against the eager ones."""

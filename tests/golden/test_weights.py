@@ -36,6 +36,8 @@ from cells import (
 
 ON_ANY_MACHINE = 2e-3
 """What numbers may differ by, relatively, where sums are summed up in another order."""
+OF_ONE_MACHINE = ("ppo2 atari",)
+"""Cells whose convolutions are summed so differently elsewhere that other actions are drawn."""
 ON_THIS_MACHINE = 1e-6
 """The same for logged numbers where weights are equal to the last bit."""
 TO_ROUNDING = 2e-3
@@ -72,6 +74,8 @@ def test_there_is_a_record_of_each_cell() -> None:
 def test_training_comes_to_the_numbers_that_were_recorded(name: str) -> None:
     recorded, came = read_record()["cells"][name], trained(name)
     same = machine() == read_record()["machine"]
+    if name in OF_ONE_MACHINE and not same:
+        pytest.skip("recorded on another processor, or with other releases of torch or NumPy")
     tolerance = ON_THIS_MACHINE if same else ON_ANY_MACHINE
     assert not [
         found

@@ -27,13 +27,13 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 1_350,
-    "algorithms": 6_800,
+    "algorithms": 6_750,
     "commands": 1_750,
     "config": 5_450,
     "envs": 6_800,
     "files": 1_150,
     "memory": 2_400,
-    "optim": 3_400,
+    "optim": 2_600,
     "plots": 2_550,
     "policies": 3_300,
     "training": 6_600,

@@ -27,7 +27,7 @@ FLOORS = [
 
 BUDGETS = {
     "agents": 1_350,
-    "algorithms": 6_750,
+    "algorithms": 6_800,
     "commands": 1_750,
     "config": 5_450,
     "envs": 6_800,

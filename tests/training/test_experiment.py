@@ -574,14 +574,6 @@ def test_signal_after_a_run_is_recorded_as_finished_changes_nothing_of_that(
     assert not run.checkpoint.exists()
 
 
-def test_a_run_that_will_learn_nothing_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ["tuned=none", "n_timesteps=150", "algo.learning_starts=150"]
-    quiet = ["progress_bar=false", "logger=none", "callbacks=none", "compile=false", "threads=1"]
-    train(zoo.compose("train", ["algo=dqn", "env=CartPole-v1", *settings, *quiet]))
-    told = [line for line in capsys.readouterr().err.splitlines() if "learned" in line]
-    assert told == ["zoo: nothing will be learned in 150 steps: learning_starts=150 leaves no update"]
-
-
 class Clinging(gym.Wrapper[Any, Any, Any, Any]):
     """Can't be closed."""
 

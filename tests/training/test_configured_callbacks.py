@@ -73,7 +73,7 @@ def test_stopping_by_evaluations_without_any_is_refused(config: dict[str, Any], 
         ({"_target_": "Mine"}, "can't import ``"),
         ({"_target_": "zoo.training.callbacks.EvalCallbak"}, "did you mean 'EvalCallback'"),
         ({"_target_": "pathlib.Path"}, "is not a subclass of zoo.algorithms.callback.Callback"),
-        ({"_target_": "zoo.training.callbacks.StopTrainingOnMaxEpisodes", "max": 3}, "max_episodes"),
+        ({"_target_": "zoo.training.callbacks.StopTrainingOnMaxEpisodes", "max": 3}, "'max'"),
     ],
 )
 def test_wrong_callback_of_ones_own_is_named(

@@ -34,6 +34,9 @@ class Callback:
     looks_often: bool = False
     """Whether `on_steps` is called to look whether there is something to do; there seldom is."""
 
+    def __init__(self) -> None:
+        """Take nothing."""
+
     def on_training_start(self, algorithm: Training) -> None:
         """Before the first step of `Algorithm.learn`."""
 

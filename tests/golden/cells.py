@@ -27,7 +27,7 @@ import zoo
 
 GOLDEN = Path(__file__).resolve().parent
 RECORD = GOLDEN / "weights.json"
-COMMAND = shlex.split(os.environ.get("ZOO_COMMAND", f"{sys.executable} -m zoo"))
+COMMAND = shlex.split(os.environ.get("ZOO_COMMAND", shlex.join([sys.executable, "-m", "zoo"])))
 """The command line that is judged; ZOO_COMMAND=venv/bin/zoo judges an installed one."""
 SECONDS = 300
 """How long a process may take."""

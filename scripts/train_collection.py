@@ -152,7 +152,15 @@ def finished_run(pair: Pair, seed: int, arguments: argparse.Namespace) -> Path:
         options = [f"algo={pair.algo}", f"env={pair.env}", f"seed={seed}", f"runs_dir={arguments.runs}"]
         if pair.algo in ("bc", "gail"):
             options.append(f"dataset={expert_data(pair.env, arguments)}")
-        zoo("train", *options, "threads=1", "progress_bar=false", "verbose=0", *pair.overrides.split())
+        zoo(
+            "train",
+            *options,
+            "threads=1",
+            "progress_bar=false",
+            "verbose=0",
+            "callbacks.eval.confirm=50",
+            *pair.overrides.split(),
+        )
     return finished_run(pair, seed, arguments)
 
 

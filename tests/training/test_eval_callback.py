@@ -88,6 +88,32 @@ def test_best_agent_is_the_one_that_scored_best(run: RunFolder, ppo2: Callable[.
     assert again.mean == max(results)
 
 
+def test_confirmed_best_agent_is_judged_by_more_episodes_from_the_same_seeds(
+    run: RunFolder, ppo2: Callable[..., PPO2]
+) -> None:
+    evaluation = EvalCallback("CartPole-v1", every=64, n_eval_episodes=2, seed=5, confirm=20, run=run)
+    confirmed = []
+
+    class Judged(Callback):
+        every = 64
+
+        def on_steps(self, algorithm: Algorithm[Any]) -> None:
+            short, long = (
+                evaluate(algorithm, make_vec_env("CartPole-v1", 2), n, seed=(5, i)).mean
+                for i, n in enumerate((2, 20))
+            )
+            best = max(confirmed, default=-np.inf)
+            if short >= best and long >= best:
+                confirmed.append(long)
+
+    ppo2().learn(1280, [Judged(), evaluation])
+    card = json.loads((run.best_agent / "card.json").read_text())
+    assert len(confirmed) > 1
+    assert card["mean_return"] == confirmed[-1] == max(confirmed)
+    assert card["n_eval_episodes"] == 20
+    assert {each.n_episodes for _, each in read_evaluations(run.evaluations)} == {2}
+
+
 def test_evaluation_that_a_signal_interrupts_counts_for_nothing(
     run: RunFolder, ppo2: Callable[..., PPO2]
 ) -> None:

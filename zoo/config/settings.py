@@ -176,6 +176,9 @@ class EvalSettings:
     deterministic: bool | None = hyperparameter(
         None, "the likeliest action instead of a random one; null: but for Atari games"
     )
+    confirm: int = hyperparameter(
+        0, "episodes more, from the same seeds each time, by which the best agent is chosen; 0: none", ge=0
+    )
 
 
 @dataclass

@@ -37,6 +37,10 @@ class EvalCallback(Callback):
     best so far; of two equal ones the later has learned more, and stays. An id, config or function as
     ``env`` is made into ``n_envs`` environments at the first evaluation. The seeds of an evaluation come from
     ``seed`` (None: the algorithm's) and its number, and from nothing that happened before.
+
+    With ``confirm`` episodes all evaluations start from the same seeds, and an agent whose mean reaches the
+    best so far plays ``confirm`` other episodes, the same for each such agent; their mean decides. The best
+    of many means of few episodes is otherwise often a lucky one.
     """
 
     def __init__(
@@ -48,10 +52,12 @@ class EvalCallback(Callback):
         deterministic: bool = True,
         n_envs: int = 5,
         seed: int | None = None,
+        confirm: int = 0,
         run: RunFolder | str | Path | None = None,
     ) -> None:
         self.env = env
         self.every = every
+        self.confirm = confirm
         self.n_eval_episodes = n_eval_episodes
         self.deterministic = deterministic
         self.n_envs = n_envs
@@ -68,7 +74,11 @@ class EvalCallback(Callback):
         """Evaluate; a signal that comes meanwhile ends the evaluation, which is then still due."""
         started = time.perf_counter()
         try:
-            evaluation = self._evaluate(algorithm)
+            number = 0 if self.confirm else self.n_evaluations
+            evaluation = self._evaluate(algorithm, self.n_eval_episodes, number)
+            candidate = evaluation if self._may_be_best(evaluation) else None
+            if candidate is not None and self.confirm:
+                candidate = self._evaluate(algorithm, self.confirm, 1)
         except EvaluationCancelledError as error:
             raise InterruptedCallbackError from error
         except ZooError as error:
@@ -79,7 +89,7 @@ class EvalCallback(Callback):
             raise InterruptedCallbackError from error
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started
-        self._take_in(algorithm, evaluation)
+        self._take_in(algorithm, evaluation, candidate)
 
     def on_training_end(self, algorithm: Training) -> None:
         """Close the environments that were made here, and write the last score into the run's record."""
@@ -133,14 +143,14 @@ class EvalCallback(Callback):
             tell(f"{path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
             return []
 
-    def _evaluate(self, algorithm: Training) -> Evaluation:
+    def _evaluate(self, algorithm: Training, n_episodes: int, number: int) -> Evaluation:
         seed = algorithm.seed if self.seed is None else self.seed
         return evaluate(
             algorithm,
             self._envs(),
-            self.n_eval_episodes,
+            n_episodes,
             deterministic=self.deterministic,
-            seed=(seed, self.n_evaluations),
+            seed=(seed, number),
             cancelled=lambda: algorithm.stop_reason == PREEMPTED,
         )
 
@@ -152,7 +162,11 @@ class EvalCallback(Callback):
             self._own_envs = EnvStepper(make_vec_env(self.env, n_envs, training=False))
         return self._own_envs
 
-    def _take_in(self, algorithm: Training, evaluation: Evaluation) -> None:
+    def _may_be_best(self, evaluation: Evaluation) -> bool:
+        return self.best_mean is None or evaluation.mean >= self.best_mean
+
+    def _take_in(self, algorithm: Training, evaluation: Evaluation, candidate: Evaluation | None) -> None:
+        """Record an evaluation; ``candidate`` is what the agent is judged by if it may be the best so far."""
         self.n_evaluations += 1
         self.last, self.evaluated_at = evaluation, algorithm.num_timesteps
         scalars = {"eval/mean_reward": evaluation.mean, "eval/mean_ep_length": evaluation.mean_length}
@@ -162,9 +176,10 @@ class EvalCallback(Callback):
         if self.run is not None:
             self._history.append((algorithm.num_timesteps, evaluation))
             self._write_history()
-        is_best = self.best_mean is None or evaluation.mean >= self.best_mean
-        if is_best and (self.run is None or self._save_best(algorithm, evaluation, self.run)):
-            self.best_mean = evaluation.mean
+        if candidate is None or not self._may_be_best(candidate):
+            return
+        if self.run is None or self._save_best(algorithm, candidate, self.run):
+            self.best_mean = candidate.mean
 
     def _save_best(self, algorithm: Training, evaluation: Evaluation, run: RunFolder) -> bool:
         """Write the agent, and return whether that worked."""

@@ -211,6 +211,7 @@ def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: Env) -> lis
             n_eval_episodes=values["n_episodes"],
             deterministic=values["deterministic"],
             n_envs=values["n_envs"],
+            confirm=values.get("confirm", 0),  # runs of format 1 that began without it
             run=run,
         )
         callbacks.append(evaluation)

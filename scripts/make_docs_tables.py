@@ -226,7 +226,7 @@ def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str
         for what, kind in (("the best agent plays", "gif"), ("evaluations during training", "png"))
         if (REPOSITORY / f"docs/images/collection/{folder_name(env)}.{kind}").exists()
     ]
-    headings = ("algorithm", "agent", "each seed", "published", "difference", "steps")
+    headings = ("algorithm", "agent", "each seed", "published", "difference", "steps", "minutes")
     rows: list[tuple[str, ...]] = []
     remarks = []
     for algo, seeds in algorithms:
@@ -234,11 +234,16 @@ def environment_section(env: str, algorithms: list[tuple[str, list[dict[str, str
         agent = json.loads(card.read_text()) if card.exists() else None
         mean = f"{agent['mean_return']:,.1f} ± {agent['std_return']:,.1f}" if agent else "–"
         beside = "; ".join(published(algo, env)) or "–"
-        rows.append(
-            (f"`{algo}`", mean, each_seed(seeds), beside, difference(algo, env, seeds), steps_of(seeds))
-        )
+        numbers = (each_seed(seeds), beside, difference(algo, env, seeds), steps_of(seeds), minutes_of(seeds))
+        rows.append((f"`{algo}`", mean, *numbers))
         remarks += [f"`{algo}`: {text}" for text in remark(algo, env)]
     return "\n\n".join([f"## {env}", *pictures, markdown(headings, rows), *remarks])
+
+
+def minutes_of(seeds: list[dict[str, str]]) -> str:
+    """Return the mean minutes of a seed's training, of those that were timed."""
+    timed = [float(seed["minutes"]) for seed in seeds if seed["minutes"]]
+    return f"{statistics.mean(timed):,.1f}" if timed else "–"
 
 
 def remark(algo: str, env: str) -> list[str]:

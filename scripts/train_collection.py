@@ -74,6 +74,8 @@ class Score:
     n_episodes: int
     run: str
     """The run's folder, below that of all runs."""
+    minutes: float
+    """How long the run trained, beside others on the same machine."""
 
 
 def main() -> None:
@@ -136,7 +138,7 @@ def train_pair(pair: Pair, arguments: argparse.Namespace) -> None:
         atomic.write_text(curves_file(pair, arguments.repository), curves_of(runs))
         add_scores(arguments.repository, scores)
     seeds = ", ".join(f"{score.mean_return:,.1f}" for score in scores)
-    print(f"{name}: {seeds} ({minutes(runs):.0f} minutes)", flush=True)
+    print(f"{name}: {seeds} ({sum(score.minutes for score in scores):.0f} minutes)", flush=True)
 
 
 def finished_run(pair: Pair, seed: int, arguments: argparse.Namespace) -> Path:
@@ -177,11 +179,12 @@ def expert_data(env: str, arguments: argparse.Namespace) -> Path:
 def score_run(pair: Pair, seed: int, run: Path, runs: Path) -> Score:
     result = evaluate(run / "best_agent", CHOOSING_SEED)
     low, high = result["ci95"]
+    record = json.loads((run / "run.json").read_text())
     return Score(
         algo=pair.algo,
         env=pair.env,
         seed=seed,
-        timesteps=json.loads((run / "run.json").read_text())["timesteps"],
+        timesteps=record["timesteps"],
         mean_return=result["mean_return"],
         std_return=result["std_return"],
         iqm_return=result["iqm_return"],
@@ -189,6 +192,7 @@ def score_run(pair: Pair, seed: int, run: Path, runs: Path) -> Score:
         ci95_high=high,
         n_episodes=result["n_episodes"],
         run=str(run.relative_to(runs)),
+        minutes=round(record["timesteps"] / record["steps_per_second"] / 60, 2),
     )
 
 
@@ -231,12 +235,6 @@ def curves_of(runs: Iterable[Path]) -> str:
                 for step, mean in zip(evaluations["timesteps"], means, strict=True)
             ]
     return "\n".join(lines) + "\n"
-
-
-def minutes(runs: Iterable[Path]) -> float:
-    """Return the minutes that runs took, by their own steps per second."""
-    records = [json.loads((run / "run.json").read_text()) for run in runs]
-    return sum(record["timesteps"] / record["steps_per_second"] / 60 for record in records)
 
 
 def read_scores(repository: Path) -> list[dict[str, str]]:

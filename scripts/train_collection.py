@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.agents.agent_folder import read_agent, write_agent
+from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
 from zoo.envs.registry import folder_name
 from zoo.files import atomic
 
@@ -39,6 +39,9 @@ N_EPISODES = 100
 CHOOSING_SEED = 1_000
 CARD_SEED = 2_000
 """Seeds of the episodes that choose the best agent, and of those that its card reports."""
+
+LARGEST_AGENT = 1_500_000
+"""Bytes of tensors from which on an agent's critics are stored in half the precision."""
 
 EXPERTS = {"CartPole-v1": ("ppo2", 10), "Pendulum-v1": ("sac", 20)}
 """What `bc` and `gail` learn from: the collection's agent of an algorithm, and a number of episodes."""
@@ -211,6 +214,8 @@ def zoo(*arguments: str) -> str:
 def keep(source: Path, target: Path) -> None:
     """Copy an agent into the collection, with a score from fresh episodes on its card."""
     agent = read_agent(source)
+    if sum(tensor.nbytes for tensor in agent.tensors.values()) > LARGEST_AGENT:
+        halve_critics(agent)
     result = evaluate(source, CARD_SEED)
     agent.card |= {
         "mean_return": result["mean_return"],
@@ -218,6 +223,13 @@ def keep(source: Path, target: Path) -> None:
         "n_eval_episodes": result["n_episodes"],
     }
     write_agent(target, agent)
+
+
+def halve_critics(agent: AgentFiles) -> None:
+    """Store float32 that does not act in float16; a loaded agent computes in float32 all the same."""
+    for name, tensor in agent.tensors.items():
+        if not name.startswith("actor.") and tensor.dtype == np.float32:
+            agent.tensors[name] = tensor.astype(np.float16)
 
 
 def curves_file(pair: Pair, repository: Path) -> Path:

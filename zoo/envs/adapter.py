@@ -31,7 +31,7 @@ from zoo.envs.vector_infos import (
     stacked,
     success_of,
 )
-from zoo.envs.wrappers import NanCheck, flat_vector_env, refuse_one_for_several, watch
+from zoo.envs.wrappers import NanCheck, flat_vector_env, refuse_one_for_several
 from zoo.errors import ZooError, nearest
 
 NOTHING_FINISHED: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -125,10 +125,7 @@ class EnvStepper:
         self.observations: Observations = None
         self._foreign_masks: VectorMasks | None = None
         if self._own is None:
-            inside = getattr(self._stepped, "envs", ())
-            refuse_one_for_several(inside)
-            for each in (self._stepped, *inside):
-                watch(each, self._stepped)
+            refuse_one_for_several(getattr(self._stepped, "envs", ()))
             used = attached(env, "mask_actions") is not False
             self._foreign_masks = VectorMasks(env, self.action_space, self._name, used=used)
         self._action_masks: NDArray[np.bool_] | None = None
@@ -142,7 +139,7 @@ class EnvStepper:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether anybody else has stepped or reset them since, or one of them, by whatever handle."""
+        """Whether anybody else has stepped or reset the vector environment since."""
         return getattr(self._stepped, "last_stepped_by", None) is not self._token
 
     def disturb(self) -> None:

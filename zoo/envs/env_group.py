@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from zoo.envs.atari import LifeLoss
 from zoo.envs.config import DEFAULT_RESEED_EVERY
-from zoo.envs.masks import ActionMasks
+from zoo.envs.masks import masks_of
 from zoo.envs.registry import closing_told, env_error
 from zoo.envs.replay import ActionLog, EnvState
 from zoo.envs.seeds import random_seed, seeds_of, spaces_of
@@ -251,13 +251,13 @@ class EnvGroup:
         self._spaces = [spaces_of(env) for env in self.envs]
         self._statistics = [statistics_of(env) for env in self.envs]
         self._lives: list[LifeLoss | None] = [find_wrapper(env, LifeLoss) for env in self.envs]
-        self.masks = ActionMasks(self.envs, self.action_space, self._name, used=mask_actions)
+        self.masks = masks_of(self.envs, self._name, used=mask_actions)
         self.last_infos: list[Info] = [{} for _ in self.envs]
         self._used = [False] * n
         self._set_values: list[dict[str, Any]] = [{} for _ in range(n)]
         self._seeds: list[int | None] = [None] * n
         self._n_reseeded = [0] * n
-        self._log = ActionLog(n, self.action_space, first_index)
+        self._log = ActionLog(n, self.action_space)
         self._returns = np.zeros(n)
         self._first_steps = [0] * n
         self._once = [False] * n
@@ -325,7 +325,7 @@ class EnvGroup:
         if self.masks.size is not None:
             self.masks.write(self._arrays.action_masks, infos)
         elif infos[0] and "action_mask" in infos[0]:
-            self.masks.come_too_late()
+            self.masks.check_begun(0)
         return ends
 
     def reset(
@@ -478,7 +478,6 @@ class EnvGroup:
         self._steps[i] = env.step
         self._spaces[i] = spaces_of(env)
         self._statistics[i], self._lives[i] = statistics_of(env), find_wrapper(env, LifeLoss)
-        self.masks.made_anew(i, env)
 
     def _close(self, i: int) -> None:
         with closing_told(f"env {self._first_index + i}"):

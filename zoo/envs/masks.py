@@ -20,135 +20,81 @@ from zoo.envs.vector_infos import attached, info_of
 from zoo.errors import ZooError
 
 Masks = NDArray[np.bool_]
+Ask = Callable[[Sequence[int]], Sequence[Any]]
+"""What gives the masks of some environments, by their numbers."""
 
 IGNORING = "env.mask_actions=false leaves masks out"
 
 
-class MaskForm:
-    """What masks of the actions of one space look like: one row, the alternatives of all choices in it.
-
-    ``name`` says in a message which environment is meant, and when. With goals an episode that is over may go
-    on with another one in hindsight, so its mask counts; without, nobody acts there, and all is valid.
-    """
-
-    def __init__(self, action_space: Space, name: Callable[[int], str], *, has_goals: bool) -> None:
-        self.action_space, self.name, self.has_goals = action_space, name, has_goals
-        self.choices = choice_sizes(action_space)
-        self.size = sum(self.choices)
-        self._starts = [end - size for end, size in zip(accumulate(self.choices), self.choices, strict=True)]
-
-    @property
-    def everything(self) -> Masks:
-        """The mask that allows all."""
-        return np.ones(self.size, np.bool_)
-
-    def check_space(self, given_as: str) -> None:
-        """Raise `ZooError` for actions that can't be masked, though the environment does so."""
-        if not self.choices:
-            raise ZooError(
-                f"the environment has {given_as}, but actions of {describe(self.action_space)} cannot be "
-                f"masked; those of Discrete, MultiDiscrete and MultiBinary can ({IGNORING})"
-            )
-
-    def row(self, i: int, given: Any) -> Masks:
-        """Return as one row what environment ``i`` gave. Raises `ZooError` for anything that is none."""
-        try:
-            mask = flat_mask(given, self.action_space)
-        except (Exception, SystemExit) as error:
-            raise env_error(error, self.name(i), "in action_masks()") from error
-        if mask.size != self.size:
-            raise ZooError(
-                f"{self.name(i)} gave a mask of {mask.size} actions; {describe(self.action_space)} takes "
-                f"{self.size} ({IGNORING})"
-            )
-        return mask
-
-    def at_the_end(self, i: int, mask: Masks, *, is_over: bool) -> Masks:
-        """Return a mask; all, where an episode is over and nothing is valid."""
-        if self.leave_a_choice(mask):
-            return mask
-        if not is_over:
-            raise self.nothing_left(i, mask)
-        return self.everything
-
-    def leave_a_choice(self, masks: Masks) -> Any:
-        """Return for each row of masks (…, size) whether every choice has a valid alternative."""
-        if len(self.choices) == 1:
-            return np.logical_or.reduce(masks, axis=-1)
-        return np.logical_or.reduceat(masks, self._starts, axis=-1).all(-1)
-
-    def nothing_left(self, i: int, mask: Masks) -> ZooError:
-        """Return the error for an environment whose mask leaves a choice without a valid alternative."""
-        empty = np.flatnonzero(~np.logical_or.reduceat(mask, self._starts))[0]
-        which = "" if len(self.choices) == 1 else f" for choice {empty + 1} of {len(self.choices)}"
-        return ZooError(
-            f"{self.name(i)} allows no action{which}: its mask is all false"
-            f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
-        )
-
-    def left_out(self, i: int, who: str) -> ZooError:
-        """Return the error for an info without a mask where others, or earlier ones, had one."""
-        return ZooError(f"{self.name(i)} gave no `action_mask` in its info, but {who}")
-
-    def come_too_late(self, i: int) -> ZooError:
-        """Return the error for masks in the infos of steps where those of the reset had none."""
-        self.check_space("`action_mask` in its info")
-        return ZooError(
-            f"{self.name(i)} gave `action_mask` in a step, but none with the reset; give it there too "
-            f"({IGNORING})"
-        )
-
-
 class ActionMasks:
-    """The masks of some environments with the same actions.
+    """The masks of some environments with the same actions, which they are asked for or give in their infos.
 
-    ``size`` is the length of a mask; None where there are none, and as long as it is not known that infos
-    hold some. ``name`` says in a message which environment is meant. With ``used=False`` nobody is asked.
+    ``ask`` is None where infos hold them, if any do. ``size`` is the length of a mask; None where there are
+    none, and as long as it is not known that infos hold some. ``name`` says in a message which environment is
+    meant. With goals an episode that is over may go on with another one in hindsight, so its mask counts;
+    without, nobody acts there, and all is valid. With ``used=False`` nobody is asked.
     """
 
     def __init__(
-        self, envs: Sequence[Env], action_space: Space, name: Callable[[int], str], *, used: bool = True
+        self,
+        action_space: Space,
+        observation_space: Space,
+        ask: Ask | None,
+        name: Callable[[int], str],
+        *,
+        used: bool = True,
     ) -> None:
-        self._form = MaskForm(action_space, name, has_goals=is_goal_space(envs[0].observation_space))
-        self._used = used
-        self._methods = [_mask_method(env) if used else None for env in envs]
+        self._action_space, self._name, self._used = action_space, name, used
+        self.has_goals = is_goal_space(observation_space)
+        self._ask = ask if used else None
+        self._sizes = choice_sizes(action_space)
+        self._starts = [end - size for end, size in zip(accumulate(self._sizes), self._sizes, strict=True)]
         self.size: int | None = None
-        if self._methods[0] is not None:
-            self._form.check_space("a method `action_masks`")
-            self.size = self._form.size
+        if self._ask is not None:
+            self._begin("a method `action_masks`")
 
-    def made_anew(self, i: int, env: Env) -> None:
-        """Ask another environment from now on."""
-        self._methods[i] = _mask_method(env) if self._used else None
+    def _begin(self, given_as: str) -> None:
+        """Know that there are masks. Raises `ZooError` for actions that can't be masked."""
+        if not self._sizes:
+            raise ZooError(
+                f"the environment has {given_as}, but actions of {describe(self._action_space)} cannot be "
+                f"masked; those of Discrete, MultiDiscrete and MultiBinary can ({IGNORING})"
+            )
+        self.size = sum(self._sizes)
 
     def look_for_them(self, infos: Sequence[Mapping[str, Any]]) -> None:
-        """Find out from the infos of a reset whether there are masks.
-
-        Raises `ZooError` where only some environments have one.
-        """
+        """Find out from the infos of a reset whether there are masks; raises where only some have one."""
         if not self._used or self.size is not None:
             return
         given = ["action_mask" in info for info in infos]
         if any(given):
-            self._form.check_space("`action_mask` in its info")
-            self.size = self._form.size
-        if any(given) and not all(given):
-            raise self._form.left_out(given.index(False), "others did")
+            self._begin("`action_mask` in its info")
+            if not all(given):
+                raise self._left_out(given.index(False))
 
-    def come_too_late(self) -> None:
-        """Raise `ZooError` if masks are used: the first environment has one, but had none with the reset."""
+    def check_begun(self, i: int) -> None:
+        """Raise `ZooError` if masks are used: environment ``i`` has one now, but had none with the reset."""
         if self._used:
-            raise self._form.come_too_late(0)
+            self._begin("`action_mask` in its info")
+            raise ZooError(
+                f"{self._name(i)} gave `action_mask` in a step, but none with the reset; give it there too "
+                f"({IGNORING})"
+            )
 
     def at_the_end(self, i: int, info: Mapping[str, Any], *, terminated: bool) -> Masks:
-        """Return which actions an environment allows where an episode ends; all if it is over.
+        """Return which actions an environment allows where an episode ends; all if it is over."""
+        if terminated and not self.has_goals:
+            return np.ones(self.size or 0, np.bool_)
+        return self.checked(i, self.given([i], [info])[0], is_over=terminated)
 
-        Raises `ZooError` for an episode that is cut short where no action is allowed.
-        """
-        if terminated and not self._form.has_goals:
-            return self._form.everything
-        mask = self._row(i, self._given(self._methods[i : i + 1], [info], i)[0]).copy()
-        return self._form.at_the_end(i, mask, is_over=terminated)
+    def checked(self, i: int, given: Any, *, is_over: bool) -> Masks:
+        """Return a mask as one row; all, where nothing is allowed and the episode is over."""
+        mask = self._row(i, given).copy()
+        if self._leave_a_choice(mask):
+            return mask
+        if is_over:
+            return np.ones_like(mask)
+        raise self._nothing_left(i, mask)
 
     def write(self, masks: Masks | None, infos: Sequence[Mapping[str, Any]]) -> None:
         """Write the mask of every environment into its row, if there are any.
@@ -158,63 +104,89 @@ class ActionMasks:
         if self.size is None:
             return
         assert masks is not None
-        given, shape = self._given(self._methods, infos, 0), masks.shape[1:]
+        given, shape = self.given(range(len(masks)), infos), masks.shape[1:]
         if all(type(mask) is np.ndarray and mask.shape == shape and mask.dtype == np.bool_ for mask in given):
             np.concatenate(given, out=masks.reshape(-1))
         else:
             for i, mask in enumerate(given):
                 masks[i] = self._row(i, mask)
-        has_choice = self._form.leave_a_choice(masks)
+        has_choice = self._leave_a_choice(masks)
         if not has_choice.all():
             i = int(has_choice.argmin())
-            raise self._form.nothing_left(i, masks[i])
+            raise self._nothing_left(i, masks[i])
 
-    def _given(self, methods: Sequence[Callable[[], Any] | None], infos: Sequence[Any], first: int) -> Any:
-        """Return what environments, from the ``first`` one on, say that is allowed, in whatever form."""
-        given: list[Any] = []
+    def given(self, rows: Sequence[int], infos: Sequence[Any]) -> Sequence[Any]:
+        """Return what environments say that is allowed, in whatever form; ``infos`` are those of the rows."""
+        if self._ask is None:
+            return [info.get("action_mask") for info in infos]
         try:
-            for method, info in zip(methods, infos, strict=True):
-                given.append(info.get("action_mask") if method is None else method())
+            return self._ask(rows)
         except (Exception, SystemExit) as error:
-            raise env_error(error, self._form.name(first + len(given)), "in action_masks()") from error
-        return given
+            raise env_error(error, self._name(rows[0]), "in action_masks()") from error
 
     def _row(self, i: int, given: Any) -> Masks:
-        if given is not None:
-            return self._form.row(i, given)
-        if self._methods[i] is not None:
-            raise ZooError(f"{self._form.name(i)} returned None from action_masks()")
-        raise self._form.left_out(i, "did before")
+        if given is None and self._ask is None:
+            raise self._left_out(i)
+        try:
+            return flat_mask(given, self._action_space)
+        except ZooError as error:
+            raise ZooError(f"{self._name(i)}: {error} ({IGNORING})") from error
+
+    def _leave_a_choice(self, masks: Masks) -> Any:
+        """Return for each row of masks (…, size) whether every choice has a valid alternative."""
+        if len(self._sizes) == 1:
+            return np.logical_or.reduce(masks, axis=-1)
+        return np.logical_or.reduceat(masks, self._starts, axis=-1).all(-1)
+
+    def _nothing_left(self, i: int, mask: Masks) -> ZooError:
+        empty = np.flatnonzero(~np.logical_or.reduceat(mask, self._starts))[0]
+        which = "" if len(self._sizes) == 1 else f" for choice {empty + 1} of {len(self._sizes)}"
+        return ZooError(
+            f"{self._name(i)} allows no action{which}: its mask is all false"
+            f"{' there' if which else ''}; allow one, or end the episode before ({IGNORING})"
+        )
+
+    def _left_out(self, i: int) -> ZooError:
+        return ZooError(
+            f"{self._name(i)} gave no `action_mask` in its info, but others, or earlier ones, had one"
+        )
+
+
+def masks_of(envs: Sequence[Env], name: Callable[[int], str], *, used: bool = True) -> ActionMasks:
+    """Return the masks of environments in a list, which may be replaced by others like them."""
+    asks = used and envs[0].has_wrapper_attr("action_masks")
+
+    def ask(rows: Sequence[int]) -> list[Any]:
+        return [envs[i].get_wrapper_attr("action_masks")() for i in rows]
+
+    first = envs[0]
+    return ActionMasks(first.action_space, first.observation_space, ask if asks else None, name, used=used)
 
 
 class VectorMasks:
     """Asks somebody's vector environment for masks: its own method, those of its environments, its infos.
 
-    ``masks`` are those of what is shown now (num_envs, ``size``), None where there are none, as before the
-    first reset. ``name`` says in a message which environment is meant, and when.
+    ``masks`` are those of what is shown now (num_envs, size), None where there are none, as before the first
+    reset. ``name`` says in a message which environment is meant, and when.
     """
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], action_space: Space, name: Callable[[int], str], *, used: bool
     ) -> None:
-        self._form = MaskForm(action_space, name, has_goals=is_goal_space(env.single_observation_space))
-        self._num_envs, self._used = env.num_envs, used
-        self._ask = _vector_method(env) if used else None
-        if self._ask is not None:
-            self._form.check_space("a method `action_masks`")
-        self._in_infos = False
+        ask = _vector_method(env) if used else None
+        self._of = ActionMasks(action_space, env.single_observation_space, ask, name, used=used)
+        self._num_envs = env.num_envs
         self.masks: Masks | None = None
 
     @property
     def size(self) -> int | None:
         """The length of a mask; None without masks."""
-        return None if self.masks is None else self._form.size
+        return None if self.masks is None else self._of.size
 
     def look_for_them(self, infos: Mapping[str, Any]) -> None:
         """Find out from the infos of a reset of all environments whether there are masks in infos."""
-        if self._used and self._ask is None and not self._in_infos and _has_masks(infos):
-            self._form.check_space("`action_mask` in its info")
-            self._in_infos = True
+        if infos.get("action_mask") is not None:
+            self._of.look_for_them([_with_mask(infos, i) for i in range(self._num_envs)])
 
     def read(
         self, infos: Mapping[str, Any], over: Masks | None = None, reset: Masks | None = None
@@ -225,19 +197,19 @@ class VectorMasks:
         if not of all. Raises `ZooError` for an environment that allows no action, has a mask of another
         length, or has one only sometimes.
         """
-        if not self._used:
+        if self._of.size is None:
+            if infos.get("action_mask") is not None:
+                self._of.check_begun(int(np.argmax(infos.get("_action_mask", [True]))))
             return None
+        rows = range(self._num_envs) if reset is None else np.flatnonzero(reset).tolist()
         before = self.masks
-        if self._ask is not None:
-            infos = {"action_mask": self._ask(None if self._form.has_goals else over)}
-        elif _has_masks(infos) and not self._in_infos:
-            raise self._form.come_too_late(int(np.argmax(infos.get("_action_mask", [True]))))
-        elif not self._in_infos:
-            return None
-        masks = np.empty((self._num_envs, self._form.size), np.bool_) if before is None else before.copy()
-        for i in range(self._num_envs) if reset is None else np.flatnonzero(reset).tolist():
-            is_over = over is not None and bool(over[i])
-            masks[i] = self._of(i, _mask_in(infos, i), is_over=is_over)
+        masks = np.ones((self._num_envs, self._of.size), np.bool_) if before is None else before.copy()
+        is_over = np.zeros(self._num_envs, np.bool_) if over is None else over
+        masks[is_over] = True
+        asked = [i for i in rows if self._of.has_goals or not is_over[i]]
+        given = self._of.given(asked, [_with_mask(infos, i) for i in asked]) if asked else []
+        for i, mask in zip(asked, given, strict=True):
+            masks[i] = self._of.checked(i, mask, is_over=bool(is_over[i]))
         self.masks = masks
         return masks
 
@@ -245,20 +217,15 @@ class VectorMasks:
         """Return the masks at the ends of episodes; all where nobody acts, or nobody asked in time."""
         if self.masks is None:
             return None
-        everything = self._form.everything
+        everything = np.ones(self._of.size or 0, np.bool_)
         return np.stack(
             [
-                self._of(i, info.get("action_mask", everything), is_over=bool(terminated[i]))
+                self._of.at_the_end(i, info, terminated=bool(terminated[i]))
+                if "action_mask" in info
+                else everything
                 for i, info in zip(rows, infos, strict=True)
             ]
         )
-
-    def _of(self, i: int, mask: Any, *, is_over: bool) -> Masks:
-        if is_over and not self._form.has_goals:
-            return self._form.everything
-        if mask is None:
-            raise self._form.left_out(i, "others did" if self.masks is None else "did before")
-        return self._form.at_the_end(i, self._form.row(i, mask), is_over=is_over)
 
 
 def flat_mask(mask: Any, action_space: Space) -> Masks:
@@ -266,72 +233,46 @@ def flat_mask(mask: Any, action_space: Space) -> Masks:
 
     The choices of a MultiDiscrete action may come as a list of arrays, the parts of a Tuple or Dict action
     nested as it is; a part that is None, or that a dictionary lacks, may take any value. Raises `ZooError`
-    for parts that are not those of the action.
+    for what does not fit the action, and for anything but truth values.
     """
-    if is_composite(action_space) and _is_nested(mask, action_space):
-        return np.concatenate(list(_parts_of_mask(mask, action_space)))
+    size = sum(choice_sizes(action_space))
+    if is_composite(action_space) and _is_nested(mask):
+        inner: Any = action_space
+        keys = list(inner) if isinstance(inner, spaces.Dict) else range(len(inner))
+        given = dict(mask.items()) if isinstance(mask, Mapping) else dict(enumerate(mask))
+        if set(given) - set(keys) or (not isinstance(mask, Mapping) and len(given) != len(keys)):
+            raise ZooError(f"masks for the parts {list(given)}; {describe(action_space)} has {list(keys)}")
+        parts = [(given.get(key), inner[key]) for key in keys]
+        return np.concatenate(
+            [np.ones(sum(choice_sizes(p)), np.bool_) if m is None else flat_mask(m, p) for m, p in parts]
+        )
     rows = list(_rows_in(mask))
-    sizes, space = choice_sizes(action_space), describe(action_space)
-    if len(rows) == 1:
-        return rows[0]
-    if len(rows) != len(sizes):
-        raise ZooError(f"masks for {len(rows)} choices; {space} has {len(sizes)}")
-    for number, (row, size) in enumerate(zip(rows, sizes, strict=True), start=1):
-        if len(row) != size:
-            raise ZooError(f"a mask of {len(row)} for choice {number} of {space}, which has {size}")
-    return np.concatenate(rows)
-
-
-def _is_nested(mask: Any, space: Space) -> bool:
-    """Whether a mask is nested as the actions are; a list may be one, or all alternatives in a row."""
-    return isinstance(mask, Mapping | tuple) or (
-        isinstance(space, spaces.Tuple)
-        and isinstance(mask, list)
-        and any(part is None or not np.isscalar(part) for part in mask)
-    )
-
-
-def _rows_in(mask: Any) -> Iterator[Masks]:
-    """Return a row for each part of a list, of lists too."""
-    if isinstance(mask, list | tuple) and len(mask) and isinstance(mask[0], np.ndarray | list | tuple):
-        for part in mask:
-            yield from _rows_in(part)
-    else:
-        yield _row(mask)
-
-
-def _row(mask: Any) -> Masks:
-    """Return a row of truth values. Raises `ZooError` for anything else, as what is added to logits."""
-    row = np.asarray(mask).ravel()
+    row = np.concatenate(rows)
+    if row.size != size or (len(rows) > 1 and [len(each) for each in rows] != choice_sizes(action_space)):
+        found = " + ".join(str(len(each)) for each in rows)
+        raise ZooError(f"a mask of {found} actions; {describe(action_space)} takes {size}")
     if row.dtype == np.bool_:
         return row
-    if row.dtype.kind not in "iuf":
-        raise ZooError(f"a mask is an array of True and False, not a {type(mask).__name__}")
-    valid = row == 1
-    if not (valid | (row == 0)).all():
+    valid: Masks = row == 1
+    if row.dtype.kind not in "iuf" or not (valid | (row == 0)).all():
         raise ZooError("a mask holds True and False, or 1 and 0, and nothing else")
     return valid
 
 
-def _parts_of_mask(mask: Any, space: Any) -> Iterator[Masks]:
-    """Yield the masks of the parts of an action; a part without one may take any value."""
-    if mask is None or not is_composite(space):
-        size = sum(choice_sizes(space))
-        flat = np.ones(size, np.bool_) if mask is None else flat_mask(mask, space)
-        if flat.size != size:
-            raise ZooError(f"a mask of {flat.size} actions; {describe(space)} takes {size}")
-        yield flat
-        return
-    keys = list(space) if isinstance(space, spaces.Dict) else range(len(space))
-    if isinstance(mask, Mapping) != isinstance(space, spaces.Dict):
-        raise ZooError(f"{describe(space)} takes its masks nested as it is, not in a {type(mask).__name__}")
-    if isinstance(mask, Mapping):
-        if unknown := [key for key in mask if key not in space.spaces]:
-            raise ZooError(f"a mask for `{unknown[0]}`, which is no part of {describe(space)}")
-    elif len(mask) != len(space):
-        raise ZooError(f"masks for {len(mask)} parts; {describe(space)} has {len(space)}")
-    for key in keys:
-        yield from _parts_of_mask(mask.get(key) if isinstance(mask, Mapping) else mask[key], space[key])
+def _is_nested(mask: Any) -> bool:
+    """Whether a mask is nested as the actions are; a list may be one, or all alternatives in a row."""
+    return isinstance(mask, Mapping | tuple) or (
+        isinstance(mask, list) and any(part is None or not np.isscalar(part) for part in mask)
+    )
+
+
+def _rows_in(mask: Any) -> Iterator[NDArray[Any]]:
+    """Yield a row for each part of a list, of lists too."""
+    if isinstance(mask, list | tuple) and len(mask) and isinstance(mask[0], np.ndarray | list | tuple):
+        for part in mask:
+            yield from _rows_in(part)
+    else:
+        yield np.asarray(mask).ravel()
 
 
 def allowed_action(space: Space, mask: Masks) -> Any:
@@ -352,14 +293,14 @@ class AllowedActions:
 
     def __init__(self, env: Env, space: Space, info: Mapping[str, Any], *, masked: bool) -> None:
         self._space = space
-        self._masks = ActionMasks([env], space, lambda _: "the environment", used=masked)
+        self._masks = masks_of([env], lambda _: "the environment", used=masked)
         self._masks.look_for_them([info])
 
     def draw(self, info: Mapping[str, Any]) -> Any:
         """Return an action for what is shown with this info."""
         if self._masks.size is None:
             if "action_mask" in info:
-                self._masks.come_too_late()
+                self._masks.check_begun(0)
             return self._space.sample()
         row = np.empty((1, self._masks.size), np.bool_)
         self._masks.write(row, [info])
@@ -415,37 +356,22 @@ def _function_called(name: str, env: Env) -> Callable[[Env], Any]:
     return function
 
 
-def _mask_method(env: Env) -> Callable[[], Any] | None:
-    return env.get_wrapper_attr("action_masks") if env.has_wrapper_attr("action_masks") else None
+def _with_mask(infos: Mapping[str, Any], i: int) -> Info:
+    """Return an info with the mask that one environment gave, if it gave any."""
+    present, given = infos.get("_action_mask"), infos.get("action_mask")
+    if given is None or (present is not None and not present[i]):
+        return {}
+    return {"action_mask": info_of(given, i) if isinstance(given, Mapping) else given[i]}
 
 
-def _has_masks(infos: Mapping[str, Any]) -> bool:
-    return infos.get("action_mask") is not None
-
-
-def _mask_in(infos: Mapping[str, Any], i: int) -> Any:
-    """Return the mask of one environment, None where it gave none; Gymnasium's may have it in parts."""
-    present = infos.get("_action_mask")
-    if not _has_masks(infos) or (present is not None and not present[i]):
-        return None
-    given = infos["action_mask"]
-    return info_of(given, i) if isinstance(given, Mapping) else given[i]
-
-
-def _vector_method(env: VectorEnv[Any, Any, Any]) -> Callable[[Masks | None], Any] | None:
-    """Return what gives the masks of all environments, if anything but their infos does.
-
-    It is called with where episodes are over, as those need not be asked.
-    """
+def _vector_method(env: VectorEnv[Any, Any, Any]) -> Ask | None:
+    """Return what gives the masks of environments, if anything but their infos does."""
     own: Callable[[], Any] | None = attached(env, "action_masks")
     if own is not None:
-        return lambda over: own()
+        return lambda rows: list(map(own().__getitem__, rows))
     several: Any = env.unwrapped
     if isinstance(several, SyncVectorEnv) and several.envs[0].has_wrapper_attr("action_masks"):
-        return lambda over: [
-            None if over is not None and over[i] else single.get_wrapper_attr("action_masks")()
-            for i, single in enumerate(several.envs)
-        ]
+        return lambda rows: [several.envs[i].get_wrapper_attr("action_masks")() for i in rows]
     if isinstance(several, AsyncVectorEnv) and several.call("has_wrapper_attr", "action_masks")[0]:
-        return lambda over: several.call("action_masks")
+        return lambda rows: list(map(several.call("action_masks").__getitem__, rows))
     return None

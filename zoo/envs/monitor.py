@@ -100,23 +100,12 @@ class EpisodeMonitor:
         return [os.fstat(file.fileno()).st_size for file in self._files]
 
     def truncate(self, offsets: Sequence[int]) -> None:
-        """Drop all rows that were written after `offsets` returned these sizes; say which files lack some."""
+        """Drop all rows that were written after `offsets` returned these sizes."""
         if len(offsets) != len(self._files):
             raise ZooError(f"{len(offsets)} monitor files were saved; there are {len(self._files)} now")
-        short = []
         for file, offset, is_unseen in zip(self._files, offsets, self._unseen, strict=True):
-            path = Path(file.name)
-            end_of_last_row = path.read_bytes()[:offset].rfind(b"\n") + 1
-            if is_unseen or end_of_last_row < offset:
-                short.append(path.name)
             if not is_unseen:
-                file.truncate(end_of_last_row)
-        if short:
-            logger.warning(
-                "%s in %s lack episodes from before the checkpoint; the run goes on",
-                ", ".join(short),
-                self.folder,
-            )
+                file.truncate(Path(file.name).read_bytes()[:offset].rfind(b"\n") + 1)
 
     def _open(self) -> None:
         """Open the files at their ends; a new one gets its header."""

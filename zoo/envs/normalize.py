@@ -243,19 +243,16 @@ class Normalizer(RefusesNames):
 
     def load_state(self, tree: Mapping[str, Any]) -> None:
         """Take over what `state` returned, settings and all."""
-        try:
-            arrays, values = tree["arrays"], tree["values"]
-            self.rewards = bool(values["rewards"])
-            for name in ("clip_obs", "clip_reward", "epsilon", "gamma"):
-                setattr(self, name, float(values[name]))
-            self.moments = {key: RunningMoments(()) for key in values["keys"]}
-            for name, moments in self._named_moments().items():
-                moments.mean = np.array(arrays[f"{name}.mean"], dtype=np.float64)
-                moments.squares = np.array(arrays[f"{name}.squares"], dtype=np.float64)
-                moments.count = float(arrays[f"{name}.count"])
-            self.returns = np.array(arrays["returns"], dtype=np.float64)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ZooError(f"damaged normalisation statistics: {error}") from error
+        arrays, values = tree["arrays"], tree["values"]
+        self.rewards = bool(values["rewards"])
+        for name in ("clip_obs", "clip_reward", "epsilon", "gamma"):
+            setattr(self, name, float(values[name]))
+        self.moments = {key: RunningMoments(()) for key in values["keys"]}
+        for name, moments in self._named_moments().items():
+            moments.mean = np.array(arrays[f"{name}.mean"], dtype=np.float64)
+            moments.squares = np.array(arrays[f"{name}.squares"], dtype=np.float64)
+            moments.count = float(arrays[f"{name}.count"])
+        self.returns = np.array(arrays["returns"], dtype=np.float64)
         self._scales.clear()
 
     def resume(self, tree: Mapping[str, Any]) -> None:

@@ -148,22 +148,13 @@ def _import_module_of(env_id: str) -> str:
 def _unknown(name: str, *, module: str) -> str:
     """Return the message for an id that is not registered; what it suggests begins with the same module."""
     others = _other_versions(name)
-    hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
-    if not module and (elsewhere := _elsewhere(name)):
-        return f"unknown environment {name}; did you mean {elsewhere}?"
+    others += [spec.id for spec in gym.registry.values() if spec.id.rpartition("/")[2] == name]
     if others:
         return f"unknown environment {module}{name}; there is {', '.join(module + other for other in others)}"
+    hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
     if not hint and not module:
         hint = f"; if a package registers it, write `module:{name}`"
     return f"unknown environment {module}{name}{hint}"
-
-
-def _elsewhere(name: str) -> str:
-    """Return the id that was written without its namespace, or ""."""
-    with contextlib.suppress(ImportError):
-        importlib.import_module("ale_py")
-    spaced = [spec.id for spec in gym.registry.values() if spec.id.rpartition("/")[2] == name]
-    return f"'{spaced[0]}'" if spaced else ""
 
 
 def _other_versions(name: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,13 +14,8 @@ from zoo.errors import ZooError
 if TYPE_CHECKING:
     from zoo.envs.env_group import StepArrays
 
-logger = logging.getLogger(__name__)
-
 INITIAL_CAPACITY = 1024
 """Steps that fit before the ring grows; a power of two, as every later capacity."""
-
-MANY_STEPS = 2**20
-"""Steps since an environment was seeded that are told, as nothing bounds what they take."""
 
 
 class EnvState(NamedTuple):
@@ -40,11 +34,10 @@ class ActionLog:
     """One ring for all environments, so that keeping a step of all of them is one assignment.
 
     It holds as many steps as lie behind the environment that was seeded longest ago, and doubles where they
-    don't fit. ``first_index`` is the place of the first environment among all, for messages.
+    don't fit.
     """
 
-    def __init__(self, num_envs: int, action_space: Space, first_index: int = 0) -> None:
-        self._first_index = first_index
+    def __init__(self, num_envs: int, action_space: Space) -> None:
         self.n_steps = 0
         """Steps that were added so far; the clock of whoever counts lengths of episodes."""
         self._starts = [0] * num_envs
@@ -87,21 +80,10 @@ class ActionLog:
         """Let go of the steps that nobody needs any more; if there are none, double the ring."""
         ring, oldest = self._ring, min(self._starts)
         if self.n_steps - oldest == len(ring):
-            if len(ring) == MANY_STEPS:
-                self._tell_growth(oldest)
             steps = np.arange(oldest, self.n_steps)
             ring = np.empty((2 * len(ring), *ring.shape[1:]), ring.dtype)
             ring[steps % len(ring)] = self._ring[steps & self._last]
         self._use(ring, oldest)
-
-    def _tell_growth(self, oldest: int) -> None:
-        logger.warning(
-            "env %d keeps the %s actions since it was last seeded, all of which resuming would repeat, and"
-            " will keep ever more: let its episodes end (env.max_episode_steps), or seed it at more of their"
-            " ends (env.reseed_every)",
-            self._first_index + self._starts.index(oldest),
-            f"{MANY_STEPS:,}",
-        )
 
     def _use(self, ring: NDArray[Any], oldest: int) -> None:
         self._ring = ring
@@ -134,13 +116,6 @@ def to_tree(states: Sequence[EnvState]) -> dict[str, Any]:
 
 def from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
     """Return the states that `to_tree` was given. Raises `ZooError` if they don't fit such arrays."""
-    try:
-        return _from_tree(tree, like)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ZooError(f"damaged state of environments: {error!r}") from error
-
-
-def _from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
     n = len(tree["seeds"])
     if n != len(like.rewards):
         raise ZooError(f"the state is that of {n} environments; there are {len(like.rewards)} now")
@@ -152,8 +127,6 @@ def _from_tree(tree: Mapping[str, Any], like: StepArrays) -> list[EnvState]:
     for part, own in zip(parts, own_parts, strict=True):
         _check_form("observations", part, own)
     ends = np.cumsum(tree["n_actions"])
-    if len(actions) != ends[-1]:
-        raise ZooError(f"damaged state of environments: {len(actions)} actions, not {ends[-1]}")
     return [
         EnvState(
             None if tree["seeds"][i] is None else int(tree["seeds"][i]),
@@ -179,9 +152,7 @@ def _records(columns: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         return np.asarray(columns)
     actions = np.zeros(len(columns["0"]), dtype)
     for number, name in enumerate(dtype.names):
-        column, rows = np.asarray(columns[str(number)]), actions[name]
-        _check_form(f"actions `{name}`", column[:0], rows[:0])
-        rows[...] = column
+        actions[name][...] = columns[str(number)]
     return actions
 
 

@@ -115,22 +115,11 @@ def space_to_dict(space: Space) -> dict[str, Any]:
     raise ZooError(unsupported_space(space))
 
 
-_DAMAGED = (LookupError, TypeError, ValueError, AssertionError, AttributeError, OverflowError, MemoryError)
-
-
 def space_from_dict(data: Mapping[str, Any]) -> Space:
     """Return the space that `space_to_dict` described. Raises `ZooError` for anything else."""
     try:
         return _space_from_dict(data)
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AssertionError,
-        AttributeError,
-        OverflowError,
-        MemoryError,
-    ) as error:
+    except (LookupError, TypeError, ValueError, AssertionError, AttributeError) as error:
         raise ZooError(
             f"damaged description of a space: {one_line(repr(error))} in {one_line(data)}"
         ) from error

@@ -145,7 +145,7 @@ def _serve(group: EnvGroup, connection: Connection, memory: mmap.mmap, rows: ran
         except (Exception, SystemExit) as error:
             if command not in ON_REQUEST:
                 raise
-            reply = REFUSED + packed(error)
+            reply = REFUSED + pickle.dumps(sendable_error(error))
         connection.send_bytes(reply)
 
 
@@ -180,29 +180,15 @@ def _sendable(info: Info) -> Info:
 # -- errors on their way to the parent --------------------------------------------------------------------
 
 
-class WorkerTraceback(Exception):  # noqa: N818
-    """Stands as the cause of an error that was raised in a worker: shows its traceback there."""
-
-
-def packed(error: BaseException) -> bytes:
-    """Return what `unpacked` makes an error of again."""
-    summary, text = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
-    try:
-        itself = pickle.dumps(error) if isinstance(error, Exception) else None
-    except Exception:
-        itself = None  # Its class, or something that it holds, can't be sent.
-    return pickle.dumps((itself, summary, text))
-
-
-def unpacked(message: bytes) -> Exception:
-    """Return an error of the same class, or a `RuntimeError` that names it where there is none here."""
-    itself, summary, text = pickle.loads(message)
-    try:
-        error = RuntimeError(summary) if itself is None else pickle.loads(itself)
-    except Exception:
-        error = RuntimeError(summary)  # Written, but not to be read: its class takes other arguments.
-    error.__cause__ = WorkerTraceback(f"in a worker process\n\n{text}")
-    return error
+def sendable_error(error: BaseException) -> Exception:
+    """Return an error that can be sent, with its traceback as a note: a `RuntimeError` where it can't be."""
+    text = "".join(traceback.format_exception(error))
+    sent: Exception = RuntimeError(f"{type(error).__name__}: {error}")
+    if isinstance(error, Exception):
+        with contextlib.suppress(Exception):
+            sent = pickle.loads(pickle.dumps(error))
+    sent.add_note(f"in a worker process\n\n{text}")
+    return sent
 
 
 # -- in the parent ----------------------------------------------------------------------------------------
@@ -453,7 +439,7 @@ class Workers:
             self.close()
             raise ZooError(reply[1:].decode())
         if kind == REFUSED:
-            return Refusal(unpacked(reply[1:]))
+            return Refusal(pickle.loads(reply[1:]))
         return pickle.loads(reply[1:])
 
     def _wait_for_reply(self, worker: Worker, timeout: float | None) -> None:
@@ -480,7 +466,7 @@ class Workers:
         """End everything and say how a worker died."""
         worker.process.join(1.0)
         env = self._progress(worker).at_work() if self._started else None
-        cause = _cause(worker.process.exitcode, self._started, env)
+        cause = _cause(worker.process.exitcode, self._started)
         place = "" if env is None else f" in {env}"
         self.close()
         return ZooError(f"the worker process of {worker.envs} died{place}: {cause}")
@@ -493,22 +479,15 @@ class Workers:
         return StepProgress(self._arrays.progress[worker.rows.start :], worker.rows.start)
 
 
-def _cause(exit_code: int | None, started: bool, env: str | None) -> str:
-    """Say in words how a process ended, in which environment if in any."""
+def _cause(exit_code: int | None, started: bool) -> str:
+    """Say in words how a process ended."""
     if exit_code is None:
         return "its pipe is closed"
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
-        hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"killed by {name}{hint}"
-    if env is not None:
-        return f"the environment ended it with exit code {exit_code}, as os._exit() does"
-    hint = (
-        ""
-        if started
-        else ('. A script needs `if __name__ == "__main__":` around what it runs, or env.start_method=fork')
-    )
-    return f"exit code {exit_code}; its output is above{hint}"
+        return f"killed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
+    hint = '. A script needs `if __name__ == "__main__":` around what it runs, or env.start_method=fork'
+    return f"exit code {exit_code}; its output is above{'' if started else hint}"
 
 
 def _shut_down(workers: list[Worker], owner: int) -> None:

@@ -18,7 +18,6 @@ from zoo.envs.replay import from_tree, to_tree
 from zoo.envs.seeds import derived_seeds
 from zoo.envs.spaces import Env, Info, Observations, check_supported, is_composite, leaves
 from zoo.envs.vector_infos import info_of
-from zoo.envs.wrappers import watch
 
 if TYPE_CHECKING:
     from zoo.envs.subproc import Workers
@@ -242,31 +241,16 @@ class SameStepVectorEnv(AnswersNames, VectorEnv[Any, Any, Any]):
 
 
 class InProcessVectorEnv(SameStepVectorEnv):
-    """Steps its environments in a loop: the fastest way for quick environments.
-
-    With ``watched``, or once somebody has asked for `envs`, it notices who else steps one of them.
-    """
+    """Steps its environments in a loop: the fastest way for quick environments."""
 
     def __init__(
-        self,
-        make_envs: Sequence[Callable[[], Env]],
-        *,
-        seed: int | None = None,
-        watched: bool = True,
-        **life: Any,
+        self, make_envs: Sequence[Callable[[], Env]], *, seed: int | None = None, **life: Any
     ) -> None:
         self.group = EnvGroup(make_envs, **life)
         super().__init__(self.group, len(make_envs), seed=seed)
         self.spec = self.group.envs[0].spec
-        if watched:
-            self._watch()
 
     @property
     def envs(self) -> list[Env]:
         """The environments themselves."""
-        self._watch()
         return self.group.envs
-
-    def _watch(self) -> None:
-        for env in self.group.envs:
-            watch(env, self)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -32,8 +31,8 @@ from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.normalize import VecNormalize
 from zoo.envs.spaces import Env
 from zoo.envs.sync_vec_env import InProcessVectorEnv
-from zoo.envs.wrappers import FrameStack, NanCheck, find_wrapper, pass_options_if_any, wrapped
-from zoo.errors import ZooError, nearest
+from zoo.envs.wrappers import FrameStack, NanCheck, find_wrapper, wrapped
+from zoo.errors import ZooError
 from zoo.files.free_memory import refuse_what_does_not_fit
 
 
@@ -64,7 +63,6 @@ def source_of(
         raise ZooError(
             f"env is a {type(env).__name__}; "
             "expected an id, an EnvConfig, a gymnasium.Env or a function that makes one"
-            f"{'; gymnasium.vector.SyncVectorEnv(functions) is one env too' if isinstance(env, list) else ''}"
         )
     return env
 
@@ -75,12 +73,7 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
     if isinstance(source, EnvSpec):
         env = _registered(config, source, atari)
     else:
-        if atari is not None and atari.action_repeat_probability is not None:
-            raise ZooError(
-                f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself"
-            )
         env = _limited(_called(source, config), config, atari)
-    _check_render_mode(env, config)
     if atari is not None:
         from zoo.envs.atari import preprocessed
 
@@ -89,7 +82,6 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
     env = wrapped(env, config)
     frames = config.frame_stack or (ATARI_FRAMES if atari is not None else 1)
     env = FrameStack(env, frames) if frames > 1 or atari is not None else env
-    pass_options_if_any(env)
     return env
 
 
@@ -103,14 +95,10 @@ def _called(source: Callable[..., Any], config: EnvConfig) -> Env:
             inspect.signature(source).bind(**arguments)
         except TypeError as error:
             given = "env.render_mode" if list(arguments) == ["render_mode"] else "these env.kwargs"
-            raise ZooError(
-                f"{config.id} does not take {given}: {error}; add the argument to what makes the environment"
-            ) from error
+            raise ZooError(f"{config.id} does not take {given}: {error}") from error
     made = source(**arguments)
     if not isinstance(made, gym.Env):
-        old = any(base.__module__.partition(".")[0] == "gym" for base in type(made).__mro__)
-        advice = " (it is one of the old `gym`: derive it from gymnasium.Env)" if old else ""
-        raise ZooError(f"{config.id} made a {type(made).__name__}; expected a gymnasium.Env{advice}")
+        raise ZooError(f"{config.id} made a {type(made).__name__}; expected a gymnasium.Env")
     return made
 
 
@@ -157,19 +145,8 @@ def _registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> 
         try:
             env = gym.make(spec, **arguments)
         except TypeError as error:
-            if "must inherit from the gymnasium.Env" in str(error):
-                made = re.sub(r".*<class '(.*?)'>.*", r"\1", str(error))
-                raise ZooError(f"{config.id} makes a {made}; expected a subclass of gymnasium.Env") from error
-            raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
+            raise ZooError(f"{config.id} cannot be made with these env.kwargs: {error}") from error
     return env
-
-
-def _check_render_mode(env: Env, config: EnvConfig) -> None:
-    """Raise `ZooError` for a mode that the environment would only warn of."""
-    mode, known = config.render_mode, env.metadata.get("render_modes", [])
-    if mode is not None and known and mode not in known and not mode.endswith("_list"):
-        hint = nearest(mode, known)
-        raise ZooError(f"env.render_mode={mode}: {config.id} can {', '.join(known)}{hint}")
 
 
 ENV_BYTES = 4096
@@ -204,7 +181,7 @@ def make_vec_env(
     if training and _needs_check(env, config):
         from zoo.envs.env_checker import findings
 
-        for finding in findings(env, config, n_envs):
+        for finding in findings(env, config):
             warnings.warn(finding, stacklevel=2)
     vector_env = _vector_env(env, config, n_envs, seed)
     if config.nan_check:
@@ -254,8 +231,7 @@ def _vector_env(
         "mask_actions": config.mask_actions,
     }
     if config.vectorization != "workers":
-        is_own = isinstance(source, EnvSpec)  # nobody holds what is made of an id
-        vector_env: VectorEnv[Any, Any, Any] = InProcessVectorEnv(make_envs, watched=not is_own, **life)
+        vector_env: VectorEnv[Any, Any, Any] = InProcessVectorEnv(make_envs, **life)
     else:
         from zoo.envs.subproc import WorkersVectorEnv
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from zoo.envs.spaces import Env, Info
 from zoo.envs.wrappers import EpisodeStatistics, episode_so_far, statistics_of
 from zoo.errors import ZooError, install_command
-from zoo.files.atomic import atomic_file, remove_abandoned
+from zoo.files.atomic import atomic_file
 from zoo.files.printing import decimal
 
 FRAMES_PER_SECOND = 30
@@ -33,8 +33,6 @@ FRAMES_PER_SECOND = 30
 
 FASTEST_GIF = 50
 """Images a second, above which viewers slow a GIF down; images are left out there, and it keeps its pace."""
-
-FILMS = r".+\.(?:mp4|gif)"
 
 READABLE = 320, 240
 """Width and height below which an image is enlarged where a text is written into it."""
@@ -79,8 +77,6 @@ class Film:
         self.n_frames += 1
 
     def _start(self, shape: tuple[int, ...]) -> None:
-        for folder in {path.parent for path in self.paths}:
-            remove_abandoned(folder, FILMS)
         files = [self._files.enter_context(atomic_file(path)) for path in self.paths]
         self._encoders = [
             self._files.enter_context(_encoder(path, file.name, shape, self._rate))

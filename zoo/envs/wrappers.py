@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MethodType
 from typing import Any
 
 import gymnasium as gym
@@ -563,63 +560,3 @@ def refuse_one_for_several(envs: Sequence[Any], first_index: int = 0) -> None:
                 f"env {before} and env {i} are the same {type(env.unwrapped).__name__}, which can't play two "
                 "episodes at once; expected a function that makes a new one at each call, or n_envs=1"
             )
-
-
-class _Holders(list["weakref.ref[Any]"]):
-    """The vector environments that one environment stands in; a copy of it stands in none."""
-
-    def __reduce__(self) -> tuple[type[_Holders], tuple[()]]:
-        return _Holders, ()
-
-
-def watch(env: Any, holder: Any) -> None:
-    """Let ``holder.last_stepped_by`` be None from now on after each step and reset of ``env``.
-
-    The instance itself tells, for what is around it sees nothing of those who step it from elsewhere.
-    """
-    bare = env.unwrapped
-    holders = vars(bare).setdefault("_zoo_holders", _Holders())
-    holders[:] = [each for each in holders if each() not in (None, holder)]
-    holders.append(weakref.ref(holder))
-    _put_before(bare, "step", _step)
-    _put_before(bare, "reset", _reset)
-
-
-def pass_options_if_any(env: Env) -> None:
-    """Let an environment or wrapper whose reset takes no ``options`` get none unless there are any."""
-    while True:
-        takes = inspect.signature(env.reset).parameters.values()
-        if not any(each.name == "options" or each.kind is each.VAR_KEYWORD for each in takes):
-            _put_before(env, "reset", _reset)
-        if not isinstance(env, gym.Wrapper):
-            return
-        env = env.env
-
-
-def _put_before(bare: Any, name: str, method: Callable[..., Any]) -> None:
-    """Call ``method`` in the place of one of its class, unless the instance has one of its own."""
-    own = vars(bare).get(name)
-    if own is None or getattr(own, "__func__", None) is getattr(type(bare), name):
-        vars(bare)[name] = MethodType(method, bare)
-
-
-def _step(self: Any, *args: Any, **kwargs: Any) -> Any:
-    _tell_holders(self)
-    return type(self).step(self, *args, **kwargs)
-
-
-def _reset(self: Any, *args: Any, **kwargs: Any) -> Any:
-    _tell_holders(self)
-    if not kwargs.get("options"):
-        kwargs.pop("options", None)
-    return type(self).reset(self, *args, **kwargs)
-
-
-def _tell_holders(bare: Any) -> None:
-    for reference in vars(bare).get("_zoo_holders", ()):
-        holder = reference()
-        if holder is not None:
-            holder.last_stepped_by = None
-
-
-_step.__name__, _reset.__name__ = "step", "reset"  # by which a bound method is pickled

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -46,17 +45,18 @@ def write_json(path: str | Path, data: Any) -> None:
 def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     """Give an open file whose content becomes ``path`` when the block ends, and vanishes if it raises."""
     path = Path(path)
-    begun = _begun(path)
+    partial = _partial(path)
     try:
         with _explained(path):
-            with open(begun.path, "wb") as file:
+            make_folder(path.parent)
+            with open(partial, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(begun.path, path)
+            os.replace(partial, path)
             sync(path.parent)
     finally:
-        begun.discard()
+        _remove(partial)
 
 
 @contextlib.contextmanager
@@ -67,15 +67,17 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     renames leaves it there, from which `recover_folder` brings it back.
     """
     path = Path(path)
-    begun = _begun(path, is_folder=True)
+    partial = _partial(path)
     try:
         with _explained(path):
-            yield begun.path
-            _sync_tree(begun.path)
-            _swap_in(begun.path, path)
+            make_folder(path.parent)
+            partial.mkdir()
+            yield partial
+            _sync_tree(partial)
+            _swap_in(partial, path)
             sync(path.parent)
     finally:
-        begun.discard()
+        _remove(partial)
 
 
 def append(file: FileIO, data: bytes) -> None:
@@ -150,11 +152,8 @@ def _swap_in(new: Path, path: Path) -> None:
     shutil.rmtree(previous, ignore_errors=True)
 
 
-def _begun(path: Path, *, is_folder: bool = False) -> Begun:
-    with _explained(path):
-        make_folder(path.parent)
-        remove_abandoned(path.parent, re.escape(path.name))
-        return Begun(path, is_folder=is_folder)
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
 
 
 def _previous(path: Path) -> Path:
@@ -176,67 +175,9 @@ def _sync_tree(folder: Path) -> None:
         sync(Path(parent))
 
 
-class Begun:
-    """A hidden file or folder beside ``target``, which nobody else removes until it is discarded."""
-
-    def __init__(self, target: Path, *, is_folder: bool = False) -> None:
-        """Make it, empty. Raises `OSError`."""
-        self.target = target
-        while True:
-            self.path = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-            self._descriptor: int | None = self._made(is_folder)
-            if not _locked(self._descriptor, wait=True):
-                self._unlock()
-            if self.path.exists():  # nobody took it for abandoned before it was locked
-                return
-            self._unlock()
-
-    def _made(self, is_folder: bool) -> int:
-        if is_folder:
-            self.path.mkdir()
-            return os.open(self.path, os.O_RDONLY)
-        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-
-    def discard(self) -> None:
-        """Leave nothing of it under its hidden name."""
-        with contextlib.suppress(OSError):
-            _remove(self.path)
-        self._unlock()
-
-    def _unlock(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
-def remove_abandoned(folder: Path, names: str) -> None:
-    """Remove what was begun there of files with names like these, a pattern, and is nobody's.
-
-    What can't be removed stays, and so does everything where the file system has no locks.
-    """
-    hidden = re.compile(rf"\.(?:{names})\.[0-9a-f]{{8}}\.partial")
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for path in [Path(entry.path) for entry in entries if hidden.fullmatch(entry.name)]:
-            with contextlib.suppress(OSError):
-                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-                try:
-                    if _locked(descriptor, wait=False):
-                        _remove(path)
-                finally:
-                    os.close(descriptor)
-
-
 def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _locked(descriptor: int, *, wait: bool) -> bool:
-    """Lock what is open, and tell whether that worked: not if another has the lock, or there are no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -7,7 +7,6 @@ import io
 import lzma
 import os
 import re
-import stat
 import struct
 import zipfile
 import zlib
@@ -88,7 +87,7 @@ class Zip:
     """The files of a zip; nothing is ever unpacked to a disk.
 
     All may stand in one folder inside of it: that is where they are then, unless ``main`` stands at the top.
-    Raises `UnreadableZipError`, and `ZooError` for names that lead out and for links.
+    Raises `UnreadableZipError`, and `ZooError` for names that lead out.
     """
 
     def __init__(self, path: Path, *, main: str) -> None:
@@ -134,15 +133,12 @@ class Zip:
             name = entry.filename
             parts = PurePosixPath(name).parts
             if name.startswith("/") or ".." in parts or "\\" in name or re.match(r"[A-Za-z]:", name):
-                raise self._refused(name, "would lie outside of it")
-            if stat.S_ISLNK(entry.external_attr >> 16):
-                raise self._refused(name, "is a link")
+                raise ZooError(
+                    f"the zip {one_line(self.path)} is refused: `{one_line(name)}` would lie outside of it"
+                )
             if not entry.is_dir():
                 files[name] = entry
         return files
-
-    def _refused(self, name: str, problem: str) -> ZooError:
-        return ZooError(f"the zip {one_line(self.path)} is refused: `{one_line(name)}` {problem}")
 
 
 Array = NDArray[Any]

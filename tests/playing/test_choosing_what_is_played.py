@@ -40,11 +40,6 @@ def test_kept_agent_is_played_by_its_steps(
     assert capsys.readouterr().out.startswith(f"agent  {kept}/agents/step-000001000\n")
 
 
-def test_run_that_has_only_kept_agents_yet_is_played(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (kept / "best_agent").rename("elsewhere")
-    assert f"{kept}/agents/step-000001000" in measured(capsys, f"agent={kept}", "checkpoint=1000")[1]
-
-
 def test_steps_that_were_not_kept_are_answered_with_those_that_were(
     kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,11 +51,6 @@ def test_steps_that_were_not_kept_are_answered_with_those_that_were(
     save_agent("alone")
     with pytest.raises(ZooError, match=r"checkpoint=2000 is an agent that a run kept, and alone is no run's"):
         measured(capsys, "agent=alone", "checkpoint=2000")
-
-
-def test_video_of_a_kept_agent_goes_to_its_run(kept: Path) -> None:
-    enjoy.run(compose("enjoy", [f"agent={kept}", "checkpoint=1000", "record=true", "n_episodes=1", "seed=1"]))
-    assert len(list((kept / "videos").iterdir())) == 1
 
 
 def test_settings_of_the_environment_are_laid_over_those_of_the_training(

@@ -64,12 +64,6 @@ def test_what_is_shown_is_what_is_asked_for(capsys: pytest.CaptureFixture[str]) 
     assert "zoo: the expert data have 4 episodes; 9 were wanted\n" in capsys.readouterr().err
 
 
-def test_recurrent_agent_with_masks_is_recorded() -> None:
-    save_agent("agent", env="Zoo/MaskedMemory-v0", n_steps=32)
-    assert status_of(["expert", "agent=agent", "n_episodes=2", "out=expert.npz"]) == 0
-    assert read_expert("expert.npz").action_masks is not None
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -21,7 +21,6 @@ import torch
 import zoo
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.errors import ZooError
-from zoo.training.callbacks import EvalCallback
 from zoo.training.checkpoint import read_checkpoint
 from zoo.training.experiment import Experiment, TrainingInterrupted, train
 from zoo.training.run_folder import RunFolder
@@ -310,26 +309,6 @@ def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixt
 
 
 # What a run had decided is not decided again
-
-
-def test_final_evaluation_is_not_made_twice() -> None:
-    """The signal comes when all is done but for the agent, whose writing the resumed run makes up for."""
-    settings = ["callbacks.eval.every=128", "callbacks.checkpoint.every=128"]
-    whole = zoo.train(config_of(*settings))
-    with Experiment(config_of(*settings)) as experiment:
-        experiment.learn()
-        experiment.evaluate()
-    with Experiment(zoo.compose("train", [f"resume={experiment.run.path}"])) as resumed:
-        evaluation = next(each for each in resumed.callbacks if isinstance(each, EvalCallback))
-        assert (evaluation.n_evaluations, evaluation.evaluated_at) == (2, 256)
-        result = resumed.run_through()
-    assert evaluation.n_evaluations == 2
-    assert result.evaluation is not None
-    assert whole.evaluation is not None
-    assert result.evaluation.as_lists() == whole.evaluation.as_lists()
-    assert result.run.read_record()["evaluation"] == whole.run.read_record()["evaluation"]
-    cards = [json.loads((run.agent / "card.json").read_text()) for run in (result.run, whole.run)]
-    assert cards[0]["mean_return"] == cards[1]["mean_return"]
 
 
 def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_behind(

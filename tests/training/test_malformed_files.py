@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from zoo.cli import status_of
 
@@ -51,19 +50,12 @@ RESUME = ("train", "resume=run", "verbose=0")
 PLACES: dict[str, tuple[str, tuple[str, ...]]] = {
     "config of a run to resume": ("run/config.yaml", RESUME),
     "checkpoint": ("run/checkpoint/checkpoint.json", RESUME),
-    "progress of a run to resume": ("run/progress.csv", RESUME),
-    "monitor of a run to resume": ("run/monitor/0.monitor.csv", RESUME),
-    "record of a run to reproduce": ("run/run.json", ("reproduce", "run", "until=10")),
-    "weights to reproduce": ("run/agent/policy.safetensors", ("reproduce", "run")),
     "experiment": ("exp.yaml", ("train", *RUN, "experiment=exp.yaml")),
-    "tuned file": ("tuned.yaml", ("train", *RUN, "tuned=tuned.yaml")),
     "config to begin with": ("run/agent/config.yaml", ("train", *RUN, "init_from=run/agent")),
     "weights of an agent": ("run/agent/policy.safetensors", ("evaluate", "agent=run/agent", "n_episodes=1")),
     "agent of a peer": ("agent.zip", ("import", "agent.zip", "env=CartPole-v1")),
     "expert data": ("data.npz", ("expert", "show=data.npz")),
     "study to begin with": ("study.db", ("tune", *RUN, "warm_start=study.db", "n_trials=1")),
-    "sweep": ("sweep/sweep.yaml", ("status", "sweep")),
-    "config to compare": ("run/config.yaml", ("compare", "run", "run")),
 }
 
 
@@ -90,20 +82,3 @@ def test_malformed_file_is_told_in_a_few_lines(
         if status == 2:
             assert told.err.count("zoo: ") >= 1, (place, name)
             assert len(told.err.splitlines()) <= 4, (place, name, told.err)
-
-
-def test_section_that_is_no_mapping_is_not_taken_for_an_unknown_key(
-    run: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    (run / "config.yaml").write_text(yaml.safe_dump({**config, "callbacks": [1]}))
-    assert status_of(["train", "resume=run", "verbose=0"]) == 2
-    assert "`callbacks=[1]`" in capfd.readouterr().err
-
-
-def test_wrong_value_is_blamed_on_the_file_that_set_it(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    Path("tuned.yaml").write_text("algo:\n  n_steps: 8\n")
-    Path("exp.yaml").write_text("algo:\n  n_steps: many\n")
-    options = [each for each in RUN if not each.startswith("algo.n_steps")]
-    assert status_of(["train", *options, "tuned=tuned.yaml", "experiment=exp.yaml"]) == 2
-    assert "(in exp.yaml)" in capfd.readouterr().err

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playing_agents import save_agent
 
-from zoo.cli import status_of
 from zoo.commands import enjoy, evaluate
 from zoo.config.composing import compose
 from zoo.envs.config import EnvConfig
@@ -69,23 +68,3 @@ def test_settings_of_the_environment_are_laid_over_those_of_the_training(
     assert other["mean_return"] != same_g["mean_return"]
     both, _ = measured(capsys, "agent=agent", "env.max_episode_steps=7", "env=Pendulum-v1")
     assert both == only_shorter  # in whatever order
-
-
-def test_mistakes_are_one_line(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = {
-        "env.max_episode_stps=3": "did you mean `env.max_episode_steps`?",
-        "env.max_episode_steps=": "has the wrong type",
-        "env.max_episode_steps=0": "is out of range",
-        "env.kwargs.g=5": "does not take these env.kwargs",
-        "env.normalize=true": "can't be set here: an agent normalises with",
-        "env.render_mode=human": "`record` and `render` say",
-        "env.frame_stack=2": "its observations and the environment's differ",
-        "device=tpu": "`device=tpu` is not one of auto, cpu, cuda",
-        "checkpoint=newest": "`checkpoint='newest'` has the wrong type; expected int or null",
-    }
-    for override, expected in wrong.items():
-        for verb in ("enjoy", "evaluate", "record"):
-            assert status_of([verb, f"agent={run_folder}", override, "n_episodes=1"]) == 2
-            message = capsys.readouterr().err
-            assert expected in message, (verb, override, message)
-            assert message.count("\n") == 1

@@ -186,24 +186,6 @@ def test_checkpoint_that_was_not_kept_is_explained(capsys: pytest.CaptureFixture
     assert sorted(result.run.path.rglob("*")) == before
 
 
-MISTAKES = {
-    "n_timesteps=100": "with more n_timesteps, so it can't take n_timesteps=100 (the run has 320)",
-    "n_timesteps=lots": "can't take n_timesteps=lots",
-    "n_timesteps=640.5": "has the wrong type",
-    "n_timesteps=320": "is finished; to train its agent further",
-    "n_timesteps=640 algo.gamma=0.5": "can't take algo.gamma=0.5",
-}
-
-
-def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    result = trained(*PPO2, "n_timesteps=320")
-    for given, expected in MISTAKES.items():
-        assert status_of(["train", f"resume={result.run.path}", *given.split()]) == 2
-        message = capsys.readouterr().err
-        assert expected in message
-        assert message.count("\n") == 1
-
-
 def test_small_checkpoint_of_a_finished_run_is_kept_alone_and_a_large_one_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,6 @@ from zoo.algorithms.ppo import PPO2
 from zoo.algorithms.registry import algorithm_class
 from zoo.commands.benchmark import (
     Benchmark,
-    Candidate,
     candidates,
     published_scores,
     table_of,
@@ -89,19 +88,6 @@ def test_table_tells_scores_and_problems_and_goes_on(collection: Path) -> None:
     assert not benchmark().missing(candidates(str(collection / "a2c"), None, None))
     results = json.loads(Path("out/benchmark.json").read_text())["results"]
     assert len(results) == 4
-
-
-def test_two_that_measure_into_one_folder_keep_each_others_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    first, second = benchmark(), benchmark()
-    for each, name in ((first, "one"), (second, "two"), (first, "three")):
-        Path(name).mkdir()
-        agent = Candidate(Path(name), "a2c", "CartPole-v1", problem="it is damaged")
-        assert each.measure([agent], lambda row: None)
-    assert {row["agent"] for row in benchmark().rows()} == {"one", "two", "three"}
-    assert len(Path("out/benchmark.csv").read_text().splitlines()) == 4
 
 
 def test_filters(collection: Path) -> None:

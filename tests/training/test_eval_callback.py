@@ -14,7 +14,6 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
-from zoo.errors import ZooError
 from zoo.training.callbacks import EvalCallback, read_evaluations
 from zoo.training.evaluation import evaluate
 from zoo.training.run_folder import RunFolder
@@ -39,20 +38,6 @@ def test_evaluations_are_written_under_the_names_of_stable_baselines(
         assert sorted(file.files) == ["ep_lengths", "results", "timesteps"]
         assert file["timesteps"].tolist() == [128, 256, 384]
         assert file["results"].shape == file["ep_lengths"].shape == (3, 3)
-
-
-def test_evaluation_whose_environments_end_with_a_signal_is_still_due(ppo2: Callable[..., PPO2]) -> None:
-    """A signal to the group also ends workers that are starting, and can't ignore it yet."""
-    model = ppo2()
-
-    def signalled() -> Any:
-        model.request_stop(PREEMPTED)
-        raise ZooError("a worker is gone")
-
-    evaluation = EvalCallback(signalled, every=64)
-    model.learn(256, evaluation)
-    assert (model.num_timesteps, evaluation.n_evaluations) == (64, 0)
-    assert model.state()["still_due"] == {"EvalCallback": 64}
 
 
 def test_successes_are_written_where_there_are_any(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:

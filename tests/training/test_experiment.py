@@ -121,25 +121,6 @@ def test_parts_can_be_called_alone() -> None:
     assert same(zoo.load(experiment.run.agent).get_parameters(), whole)
 
 
-def test_environment_that_fails_after_a_signal_ends_a_preempted_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A signal to the group may also end a program that an environment needs."""
-
-    class SignalledAndBroken(Callback):
-        every = 64
-
-        def on_steps(self, algorithm: Any) -> None:
-            algorithm.request_stop(PREEMPTED)
-            raise ZooError("the simulator is gone")
-
-    with Experiment(config_of()) as experiment:
-        experiment.callbacks.insert(0, SignalledAndBroken())
-        assert not experiment.run_through().is_complete
-    assert experiment.run.read_record()["status"] == "preempted"
-    assert "the simulator is gone" in capsys.readouterr().err
-
-
 def test_process_is_left_as_it_was() -> None:
     config = config_of("env.vectorization=workers", "logger=[csv,tensorboard]")
     # Python keeps a server for worker processes from the first one on.

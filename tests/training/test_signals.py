@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,19 +68,6 @@ def test_second_interrupt_raises_at_once(ppo2: Callable[..., PPO2]) -> None:
     model = ppo2()
     with pytest.raises(KeyboardInterrupt), stop_on_signals(model):
         model.learn(10_000, Kill(signal.SIGINT, signal.SIGINT))
-
-
-def test_run_in_another_thread_learns_without_handlers(ppo2: Callable[..., PPO2]) -> None:
-    model = ppo2()
-
-    def learn() -> None:
-        with stop_on_signals(model):
-            model.learn(64)
-
-    thread = threading.Thread(target=learn)
-    thread.start()
-    thread.join()
-    assert model.num_timesteps == 64
 
 
 SIGNALLING = """

@@ -9,7 +9,7 @@ import pytest
 
 from zoo.agents import finding
 from zoo.agents.agent_folder import AgentFiles, read_agent, write_agent
-from zoo.agents.finding import find_agent, list_agents, resolve_agent
+from zoo.agents.finding import find_agent, resolve_agent
 from zoo.errors import ZooError
 
 
@@ -41,7 +41,6 @@ def test_newest_own_run_comes_before_the_collections(agent: AgentFiles, tmp_path
 
     add(agent, f"{newest}/best_agent")
     assert find_agent("ppo2", "CartPole-v1") == newest / "best_agent"
-    assert find_agent("ppo2", "CartPole-v1", which="last") == newest / "agent"
 
 
 def test_run_without_a_whole_agent_is_passed_over(agent: AgentFiles) -> None:
@@ -55,16 +54,6 @@ def test_id_with_a_namespace_or_module_has_a_folder_too(agent: AgentFiles) -> No
     add(agent, "runs/ppo2/ALE-Pong-v5/20260101-000000_s7/agent", "trained_agents/ppo2/mine-Id-v0")
     assert "ALE-Pong-v5" in find_agent("ppo2", "ALE/Pong-v5").parts
     assert "mine-Id-v0" in find_agent("ppo2", "mine:Id-v0").parts
-
-
-def test_collection_of_the_working_folder_is_listed_once(
-    agent: AgentFiles, working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a checkout both are the same folder."""
-    monkeypatch.setattr(finding, "data_folder", lambda name: working_folder / name)
-    add(agent, "trained_agents/ppo2/CartPole-v1")
-    (working_folder / "trained_agents" / "README.md").write_text("# Trained agents")
-    assert [found.path for found in list_agents()] == [Path("trained_agents/ppo2/CartPole-v1")]
 
 
 def test_what_there_is_instead_is_named(agent: AgentFiles) -> None:
@@ -105,16 +94,8 @@ def test_path_of_a_run_means_its_best_agent(agent: AgentFiles) -> None:
     add(agent, "run/best_agent")
     Path("run/config.yaml").write_text("algo: {name: ppo2}")
     assert resolve_agent("run") == Path("run/best_agent")
-    assert resolve_agent("run", which="last") == Path("run/agent")
     assert resolve_agent("run/agent") == Path("run/agent")
     assert read_agent("run").card["timesteps"] == 40_000
-
-
-def test_run_that_saved_nothing_says_so() -> None:
-    Path("run").mkdir()
-    Path("run/run.json").write_text("{}")
-    with pytest.raises(ZooError, match=r"the run run has saved no agent yet"):
-        resolve_agent("run")
 
 
 def test_missing_path_names_its_neighbour(agent: AgentFiles) -> None:

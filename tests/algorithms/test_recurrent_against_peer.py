@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zoo import PPO2
 from zoo.optim.update_runner import Program
-from zoo.training.sb3_names import Layout, renamed
+from zoo.training.importing import Layout, renamed
 
 contrib = pytest.importorskip("sb3_contrib")
 

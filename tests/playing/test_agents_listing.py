@@ -80,8 +80,3 @@ def test_json_holds_what_the_card_says(capsys: pytest.CaptureFixture[str]) -> No
     assert first["mean_return"] is None
     assert second["mean_return"] is None
     assert (third["mean_return"], third["timesteps"], third["where"]) == (450.0, 20, "collection")
-
-
-def test_nothing_chosen_is_told_apart_from_nothing_there(capsys: pytest.CaptureFixture[str]) -> None:
-    agents.run({"format": "table", "min_return": 1000})
-    assert "no such agent" in capsys.readouterr().out

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playing_agents import save_agent
 
-from zoo.cli import status_of
 from zoo.commands import enjoy, evaluate
 from zoo.config.composing import compose
 from zoo.envs.config import EnvConfig
@@ -40,11 +39,6 @@ def test_kept_agent_is_played_by_its_steps(
     assert capsys.readouterr().out.startswith(f"agent  {kept}/agents/step-000001000\n")
 
 
-def test_run_that_has_only_kept_agents_yet_is_played(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (kept / "best_agent").rename("elsewhere")
-    assert f"{kept}/agents/step-000001000" in measured(capsys, f"agent={kept}", "checkpoint=1000")[1]
-
-
 def test_steps_that_were_not_kept_are_answered_with_those_that_were(
     kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,11 +50,6 @@ def test_steps_that_were_not_kept_are_answered_with_those_that_were(
     save_agent("alone")
     with pytest.raises(ZooError, match=r"checkpoint=2000 is an agent that a run kept, and alone is no run's"):
         measured(capsys, "agent=alone", "checkpoint=2000")
-
-
-def test_video_of_a_kept_agent_goes_to_its_run(kept: Path) -> None:
-    enjoy.run(compose("enjoy", [f"agent={kept}", "checkpoint=1000", "record=true", "n_episodes=1", "seed=1"]))
-    assert len(list((kept / "videos").iterdir())) == 1
 
 
 def test_settings_of_the_environment_are_laid_over_those_of_the_training(
@@ -79,23 +68,3 @@ def test_settings_of_the_environment_are_laid_over_those_of_the_training(
     assert other["mean_return"] != same_g["mean_return"]
     both, _ = measured(capsys, "agent=agent", "env.max_episode_steps=7", "env=Pendulum-v1")
     assert both == only_shorter  # in whatever order
-
-
-def test_mistakes_are_one_line(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = {
-        "env.max_episode_stps=3": "did you mean `env.max_episode_steps`?",
-        "env.max_episode_steps=": "has the wrong type",
-        "env.max_episode_steps=0": "is out of range",
-        "env.kwargs.g=5": "does not take these env.kwargs",
-        "env.normalize=true": "can't be set here: an agent normalises with",
-        "env.render_mode=human": "`record` and `render` say",
-        "env.frame_stack=2": "its observations and the environment's differ",
-        "device=tpu": "`device=tpu` is not one of auto, cpu, cuda",
-        "checkpoint=newest": "`checkpoint='newest'` has the wrong type; expected int or null",
-    }
-    for override, expected in wrong.items():
-        for verb in ("enjoy", "evaluate", "record"):
-            assert status_of([verb, f"agent={run_folder}", override, "n_episodes=1"]) == 2
-            message = capsys.readouterr().err
-            assert expected in message, (verb, override, message)
-            assert message.count("\n") == 1

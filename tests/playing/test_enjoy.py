@@ -17,7 +17,6 @@ from playing_agents import save_agent
 
 from zoo.commands import agents, enjoy
 from zoo.config.composing import compose
-from zoo.envs.config import EnvConfig
 from zoo.errors import ZooError
 
 
@@ -75,12 +74,6 @@ def test_same_seed_plays_the_same_and_other_actions_on_request(
     assert outs[0] == outs[1]
     assert outs[0] != outs[2]
     assert outs[0] != outs[3]
-
-
-def test_zip_plays(capsys: pytest.CaptureFixture[str]) -> None:
-    save_agent("my agent.zip")
-    play("agent='my agent.zip'")
-    assert "agent  my agent.zip" in capsys.readouterr().out
 
 
 def test_window_opens_where_there_is_a_display(
@@ -155,12 +148,6 @@ def test_ctrl_c_ends_with_what_was_played_and_a_whole_video(run_folder: Path) ->
 # Which environment
 
 
-def test_agent_plays_with_the_wrappers_of_its_training(capsys: pytest.CaptureFixture[str]) -> None:
-    save_agent("agent", env=EnvConfig(id="CartPole-v1", max_episode_steps=7))
-    play("agent=agent", "n_episodes=2")
-    assert max(returns(capsys.readouterr().out)) <= 7
-
-
 def test_agent_of_an_environment_without_a_name_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
     from zoo.envs.vec_env import make_vec_env
 
@@ -231,9 +218,3 @@ def test_environment_is_found_under_the_name_of_its_file(
 
 
 # What a user can get wrong
-
-
-def test_incomplete_or_contradictory_choice_is_explained(run_folder: Path) -> None:
-    assert "algo= is missing: give algo=NAME env=ID, or agent=PATH" in refusal("env=CartPole-v1")
-    assert "env= is missing" in refusal("algo=ppo2")
-    assert "not both" in refusal("algo=ppo2", f"agent={run_folder}")

@@ -43,14 +43,6 @@ def test_last_line_is_the_promised_json(run_folder: Path, capsys: pytest.Capture
     assert f"agent  {run_folder}/best_agent" in out
 
 
-@pytest.mark.parametrize("n_envs", [1, 2])
-def test_agent_of_worker_processes_is_measured(n_envs: int, capsys: pytest.CaptureFixture[str]) -> None:
-    env = EnvConfig(id="CartPole-v1", vectorization="workers", start_method="fork", step_timeout=30)
-    algorithm_class("ppo2")("MlpPolicy", env, seed=0, compile=False, n_steps=64).save("agent")
-    result, _ = measure(capsys, "agent=agent", "n_episodes=2", f"n_envs={n_envs}")
-    assert result["n_episodes"] == 2
-
-
 def test_returns_are_raw_and_the_statistics_the_agents_own(capsys: pytest.CaptureFixture[str]) -> None:
     env = EnvConfig(id="Pendulum-v1", normalize=True)
     agent = algorithm_class("ppo2")("MlpPolicy", env, seed=0, compile=False, n_steps=64)

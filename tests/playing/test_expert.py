@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium import spaces
-from playing_agents import RUN, save_agent
+from playing_agents import RUN
 
 from zoo.cli import status_of
 from zoo.memory.expert_files import read_expert, write_expert
@@ -62,35 +62,3 @@ def test_what_is_shown_is_what_is_asked_for(capsys: pytest.CaptureFixture[str]) 
     assert "min_return=9 leaves nothing of 4 episodes" in capsys.readouterr().err
     assert status_of(["expert", "show=growing.npz", "n_episodes=9"]) == 0
     assert "zoo: the expert data have 4 episodes; 9 were wanted\n" in capsys.readouterr().err
-
-
-def test_recurrent_agent_with_masks_is_recorded() -> None:
-    save_agent("agent", env="Zoo/MaskedMemory-v0", n_steps=32)
-    assert status_of(["expert", "agent=agent", "n_episodes=2", "out=expert.npz"]) == 0
-    assert read_expert("expert.npz").action_masks is not None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["agent=agent", "n_episodes=1", "min_return=1e6"], "min_return=1e+06 leaves nothing of 10 episodes"),
-        (["agent=agent", "n_episodes=1", "successes_only=true"], "does not say whether an episode succeeded"),
-        (["agent=agent", "n_episodes=1", "out=expert.zip"], "`out=expert.zip` is no .npz file"),
-        (["agent=agent", "n_episodes=0"], "`n_episodes=0` is out of range"),
-        (["agent=agent", "show=expert.npz"], "leave out agent="),
-        (["show=nothing.npz", "seed=1", "n_envs=2"], "leave out n_envs=, seed="),
-        (["show=nothing.npz"], "there is no nothing.npz"),
-        (["show=text.npz"], "text.npz is damaged"),
-        ([], "which agent?"),
-    ],
-)
-def test_mistakes_get_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_agent("agent")
-    Path("text.npz").write_text("no archive")
-    assert status_of(["expert", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert not Path("experts").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -63,11 +62,3 @@ def test_mp4_and_gif_of_a_length_stand_where_they_shall(run_folder: Path) -> Non
 def test_wrong_choice_is_one_message_and_no_file(run_folder: Path, override: str, message: str) -> None:
     assert message in refusal(f"agent={run_folder}", override)
     assert not list(Path().rglob("*.mp4"))
-
-
-def test_missing_packages_are_named_with_their_command(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "moviepy", None)
-    assert refusal(f"agent={run_folder}") == "writing a video needs: pip install moviepy pillow pygame-ce"
-    assert not (run_folder / "videos").exists()

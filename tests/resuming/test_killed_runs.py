@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 ZOO = str(Path(sys.executable).with_name("zoo"))
 
 RUNS = {
-    "ppo2": ["algo=ppo2", "env=CartPole-v1", "n_timesteps=12000", "n_envs=4", "env.normalize=true"],
+    "ppo2": ["algo=ppo2", "env=CartPole-v1", "n_timesteps=5000", "n_envs=4", "env.normalize=true"],
     "a2c": ["algo=a2c", "env=CartPole-v1", "n_timesteps=12000", "n_envs=4"],
     "ars": [
         *("algo=ars", "env=CartPole-v1", "n_timesteps=20000", "n_envs=4", "env.normalize=true"),
@@ -34,7 +34,7 @@ RUNS = {
         *("algo=ddpg", "env=Pendulum-v1", "n_timesteps=2000", "policy=LnMlpPolicy", "policy.net_arch=[32]"),
         *("algo.parameter_noise={}", "algo.normalize_returns=true", "algo.enable_popart=true"),
     ],
-    "sac": ["algo=sac", "env=Pendulum-v1", "n_timesteps=900", "policy.net_arch=[32]", "env.normalize=true"],
+    "sac": ["algo=sac", "env=Pendulum-v1", "n_timesteps=500", "policy.net_arch=[32]", "env.normalize=true"],
     "recurrent_ppo": [
         *("algo=recurrent_ppo", "env=CartPole-v1", "n_timesteps=3000", "n_envs=2"),
         *("policy.lstm_hidden_size=16", "algo.n_epochs=2"),
@@ -61,7 +61,7 @@ ENVIRONMENTS = {
     ],
     "wrapped": [
         *("algo=a2c", "env=CartPole-v1", "env.frame_stack=2", "env.time_feature=true", "n_envs=2"),
-        *("env.action_repeat=2", "env.normalize=true", "n_timesteps=8000"),
+        *("env.action_repeat=2", "env.normalize=true", "n_timesteps=4000"),
     ],
 }
 """What wrappers and simulators keep between episodes.
@@ -71,7 +71,7 @@ Walkers and PyBullet are made anew where they are seeded; native vector environm
 
 MEMORIES = {
     "prioritized": [
-        *("algo=td3", "env=Pendulum-v1", "n_timesteps=900", "policy.net_arch=[32]", "algo.buffer_size=500"),
+        *("algo=td3", "env=Pendulum-v1", "n_timesteps=500", "policy.net_arch=[32]", "algo.buffer_size=300"),
         *("memory=prioritized", "memory.n_step=3"),
     ],
     "hindsight": [
@@ -82,16 +82,17 @@ MEMORIES = {
 """Rings that are full before the end, with priorities, and with episodes that are drawn from anew."""
 
 EVERY = {
-    "ppo2": 2000,
+    "ppo2": 900,
     "a2c": 2000,
     "dqn": 700,
     "ddpg": 300,
-    "sac": 200,
+    "sac": 150,
+    "wrapped": 900,
     "recurrent_ppo": 700,
     "frames": 1500,
     "time": 200,
     "atari": 300,
-    "prioritized": 200,
+    "prioritized": 150,
     "hindsight": 200,
 }
 QUICK = [("ppo2", "here"), ("sac", "here"), ("ppo2", "workers"), ("wrapped", "here"), ("prioritized", "here")]
@@ -293,7 +294,8 @@ def test_checkpoints_change_nothing_of_what_a_run_logs_and_learns(tmp_path: Path
     without, _ = train_whole("ppo2", tmp_path / "without", "callbacks.checkpoint=null")
     often, _ = train_whole("ppo2", tmp_path / "often", "callbacks.checkpoint.every=300")
     assert logged(without) == logged(often)
-    assert float(logged(without)[-1]["rollout/ep_rew_mean"]) > 20
+    returns = [row["rollout/ep_rew_mean"] for row in logged(without)]
+    assert float([each for each in returns if each][-1]) > 20
     assert_same_end(often, without)
 
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ PPO2 = [
 ]
 SAC = [
     *("algo=sac", "env=Pendulum-v1", "algo.learning_starts=50", "algo.batch_size=16", *USUAL),
-    *("algo.buffer_size=400", "env.reseed_every=100"),
+    *("algo.buffer_size=400", "env.reseed_every=100", "env.max_episode_steps=40"),
 ]
 CUT = [
     *("algo=td3", "env=Pendulum-v1", "algo.learning_starts=50", "algo.batch_size=16", *USUAL),
@@ -88,7 +87,7 @@ def assert_same(ours: Result, theirs: Result) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [PPO2, SAC, [*PPO2, "workers=2"], [*SAC, "workers=2"]],
+    [PPO2, SAC, pytest.param([*PPO2, "workers=2"], marks=pytest.mark.slow), [*SAC, "workers=2"]],
     ids=["ppo2", "sac", "ppo2-of-two", "sac-of-two"],
 )
 def test_extended_run_is_the_longer_one(settings: list[str]) -> None:
@@ -175,28 +174,6 @@ def test_what_follows_the_number_of_steps_is_named_and_nothing_is_touched(
     assert {path: path.read_bytes() for path in result.run.path.rglob("*") if path.is_file()} == files
 
 
-def test_command_that_is_named_instead_works() -> None:
-    settings = ["algo=dqn", "env=CartPole-v1", "algo.learning_starts=50", *USUAL]
-    first = trained(*settings, "n_timesteps=256").run.path
-    second = trained(
-        f"experiment={first}/config.yaml", f"init_from={first}", "init_with=all", "n_timesteps=200"
-    )
-    assert second.run.path != first
-    assert second.algorithm.num_timesteps == 200
-
-
-def test_barriers_at_steps_that_are_set_are_no_obstacle() -> None:
-    settings = [*PPO2, "env.vectorization=native", "callbacks.checkpoint.every=64"]
-    longer = given_more(trained(*settings, "n_timesteps=256"), 512)
-    assert_same(longer, trained(*settings, "n_timesteps=512"))
-
-
-def test_run_that_a_callback_ended_would_end_there_again() -> None:
-    result = trained(*PPO2, "n_timesteps=640", "callbacks.stop_on_reward.threshold=1")
-    with pytest.raises(ZooError, match=r"ended by itself after .* with more n_timesteps it would have, too"):
-        given_more(result, 1280)
-
-
 def test_checkpoint_that_was_not_kept_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     result = trained(*PPO2, "n_timesteps=320", "callbacks.checkpoint.keep=false")
     assert not result.run.checkpoint.exists()
@@ -207,24 +184,6 @@ def test_checkpoint_that_was_not_kept_is_explained(capsys: pytest.CaptureFixture
     assert "zoo train init_from=" in message
     assert message.count("\n") == 1
     assert sorted(result.run.path.rglob("*")) == before
-
-
-MISTAKES = {
-    "n_timesteps=100": "with more n_timesteps, so it can't take n_timesteps=100 (the run has 320)",
-    "n_timesteps=lots": "can't take n_timesteps=lots",
-    "n_timesteps=640.5": "has the wrong type",
-    "n_timesteps=320": "is finished; to train its agent further",
-    "n_timesteps=640 algo.gamma=0.5": "can't take algo.gamma=0.5",
-}
-
-
-def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    result = trained(*PPO2, "n_timesteps=320")
-    for given, expected in MISTAKES.items():
-        assert status_of(["train", f"resume={result.run.path}", *given.split()]) == 2
-        message = capsys.readouterr().err
-        assert expected in message
-        assert message.count("\n") == 1
 
 
 def test_small_checkpoint_of_a_finished_run_is_kept_alone_and_a_large_one_is_not(
@@ -240,30 +199,6 @@ def test_small_checkpoint_of_a_finished_run_is_kept_alone_and_a_large_one_is_not
     monkeypatch.setattr(checkpoint, "KEPT_BYTES", 1000)
     capsys.readouterr()
     assert status_of(["train", *SAC, "n_timesteps=200", "verbose=1"]) == 0
-    assert "MiB is removed; callbacks.checkpoint.keep=true keeps it)" in capsys.readouterr().out
+    assert "(callbacks.checkpoint.keep=true keeps a checkpoint)" in capsys.readouterr().out
     (large,) = set(Path("runs/sac/Pendulum-v1").iterdir()) - {result.run.path, kept.path}
     assert not (large / "checkpoint").exists()
-
-
-CHECKPOINT = ["callbacks=checkpoint", "callbacks.checkpoint.every=320"]
-
-
-@pytest.mark.parametrize("stepping", ["sync", "native"])
-def test_times_of_episodes_go_on_without_the_pause(stepping: str) -> None:
-    settings = [each for each in PPO2 if not each.startswith("callbacks.eval")]
-    first = trained(*settings, f"env.vectorization={stepping}", *CHECKPOINT, "n_timesteps=640")
-    ended = {path.name: times_of(path) for path in first.run.monitor.iterdir()}
-    time.sleep(1.0)
-    began = time.monotonic()
-    given_more(first, 1280)
-    took = time.monotonic() - began
-    for path in first.run.monitor.iterdir():
-        before, after = ended[path.name], times_of(path)
-        assert after[: len(before)] == before
-        assert len(after) > len(before)
-        assert after == sorted(after)
-        assert after[-1] < before[-1] + took + 0.9
-
-
-def times_of(path: Path) -> list[float]:
-    return [float(line.split(",")[2]) for line in path.read_text().splitlines()[2:]]

@@ -13,7 +13,6 @@ from zoo.algorithms.ppo import PPO2
 from zoo.algorithms.registry import algorithm_class
 from zoo.commands.benchmark import (
     Benchmark,
-    Candidate,
     candidates,
     published_scores,
     table_of,
@@ -21,8 +20,6 @@ from zoo.commands.benchmark import (
 from zoo.config.settings import BenchmarkSettings
 from zoo.errors import ZooError
 from zoo.files.printing import decimal
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def benchmark(out: str | Path = "out", n_jobs: int = 1) -> Benchmark:
@@ -93,19 +90,6 @@ def test_table_tells_scores_and_problems_and_goes_on(collection: Path) -> None:
     assert len(results) == 4
 
 
-def test_two_that_measure_into_one_folder_keep_each_others_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    first, second = benchmark(), benchmark()
-    for each, name in ((first, "one"), (second, "two"), (first, "three")):
-        Path(name).mkdir()
-        agent = Candidate(Path(name), "a2c", "CartPole-v1", problem="it is damaged")
-        assert each.measure([agent], lambda row: None)
-    assert {row["agent"] for row in benchmark().rows()} == {"one", "two", "three"}
-    assert len(Path("out/benchmark.csv").read_text().splitlines()) == 4
-
-
 def test_filters(collection: Path) -> None:
     assert [each.algo for each in candidates(str(collection), "dqn", None)] == ["dqn"]
     with pytest.raises(ZooError, match="no agent to measure among the 4 found"):
@@ -121,22 +105,6 @@ def test_of_a_run_the_best_agent_is_measured(tmp_path: Path, monkeypatch: pytest
         save("a2c", run / name)
     (run / "run.json").write_text("{}")
     assert [each.path.name for each in candidates("runs", None, None)] == ["best_agent"]
-
-
-def test_damaged_results_are_told(tmp_path: Path) -> None:
-    (tmp_path / "benchmark.json").write_text("{")
-    with pytest.raises(ZooError, match=r"benchmark\.json is damaged"):
-        benchmark(tmp_path)
-
-
-def test_text_of_a_stranger_stays_in_its_cell() -> None:
-    row = {"algo": "a|b\x1b[2J", "env": "x\n| y", "problem": "p", "agent": "a"}
-    line = table_of([row], {}).text("md").splitlines()[-1]
-    assert line == "| a\\|b[2J | x \\| y | not measured: p |  |  |  | ? |  | a |"
-    row = {"algo": "\\|<script>", "env": "=HYPERLINK(1)", "problem": "+1\x1b[2J\n", "agent": "@a"}
-    assert table_of([row], {}).text("md").splitlines()[-1].startswith("| \\\\\\|&lt;script> | =HYPER")
-    (cells,) = csv.DictReader(table_of([row], {}).text("csv").splitlines())
-    assert (cells["env"], cells["problem"], cells["agent"]) == ("'=HYPERLINK(1)", "'+1[2J", "'@a")
 
 
 def test_agent_of_a_preset_is_found_by_it_and_by_its_algorithm(

@@ -13,7 +13,6 @@ import yaml
 from local_hub import TOKEN, LocalHub, local_hub
 
 import zoo
-from zoo.agents.places import is_repository
 from zoo.algorithms.registry import algorithm_class
 from zoo.cli import run
 from zoo.errors import ZooError
@@ -119,18 +118,6 @@ def test_mistakes_with_the_hub_are_told_in_a_line(
     assert "can't be reached" in told("pull", f"from={REPOSITORY}")
 
 
-def test_traceback_of_a_failed_push_holds_no_token(
-    agent: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import traceback
-
-    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
-    try:
-        run(["push", "agent=agent", f"to={REPOSITORY}"])
-    except ZooError:
-        assert "hf_wrong" not in traceback.format_exc()
-
-
 @pytest.mark.parametrize("place", ["shared/cartpole", "shared/cartpole.zip"])
 def test_agent_goes_to_a_path_and_comes_back(place: str, agent: Path) -> None:
     place = f"./{place}"
@@ -160,11 +147,3 @@ def test_zip_that_is_none_and_names_that_are_missing_are_told(working_folder: Pa
     assert "there is no agent at nowhere" in told("pull", "from=nowhere")
     assert "from where?" in told("pull")
     assert "where to?" in told("push", "agent=nowhere")
-
-
-@pytest.mark.parametrize(
-    ("place", "expected"),
-    [("me/agent", True), ("./me/agent", False), ("me/agent.zip", False), ("agent", False), ("a/b/c", False)],
-)
-def test_what_is_a_repository(place: str, expected: bool) -> None:
-    assert is_repository(place) is expected

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
 
@@ -16,7 +14,6 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.vec_env import make_vec_env
-from zoo.errors import ZooError
 from zoo.training.callbacks import EvalCallback, read_evaluations
 from zoo.training.evaluation import evaluate
 from zoo.training.run_folder import RunFolder
@@ -41,20 +38,6 @@ def test_evaluations_are_written_under_the_names_of_stable_baselines(
         assert sorted(file.files) == ["ep_lengths", "results", "timesteps"]
         assert file["timesteps"].tolist() == [128, 256, 384]
         assert file["results"].shape == file["ep_lengths"].shape == (3, 3)
-
-
-def test_evaluation_whose_environments_end_with_a_signal_is_still_due(ppo2: Callable[..., PPO2]) -> None:
-    """A signal to the group also ends workers that are starting, and can't ignore it yet."""
-    model = ppo2()
-
-    def signalled() -> Any:
-        model.request_stop(PREEMPTED)
-        raise ZooError("a worker is gone")
-
-    evaluation = EvalCallback(signalled, every=64)
-    model.learn(256, evaluation)
-    assert (model.num_timesteps, evaluation.n_evaluations) == (64, 0)
-    assert model.state()["still_due"] == {"EvalCallback": 64}
 
 
 def test_successes_are_written_where_there_are_any(run: RunFolder, ppo2: Callable[..., PPO2]) -> None:
@@ -127,52 +110,6 @@ def test_evaluation_that_a_signal_interrupts_counts_for_nothing(
     ppo2().learn(256, [Signal(), evaluation])
     assert evaluation.n_evaluations == 0
     assert not run.evaluations.exists()
-
-
-def test_full_disk_is_told_and_the_run_goes_on(
-    run: RunFolder,
-    ppo2: Callable[..., PPO2],
-    no_larger_files: Callable[[int], Any],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with no_larger_files(10):
-        model = ppo2().learn(128, EvalCallback("CartPole-v1", every=128, run=run))
-    assert model.num_timesteps == 128
-    told = capsys.readouterr().err
-    assert "evaluations.npz: File too large; the run goes on" in told
-    assert "best_agent: File too large; the run goes on" in told
-    assert not list(Path(run.path).glob(".*partial"))
-
-
-LAST = {"returns": [20.0], "lengths": [20], "successes": None}
-
-
-def test_damaged_evaluations_are_kept_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "evaluations.npz").write_bytes(b"PK\x03\x04 and no more")
-    callback = EvalCallback("CartPole-v1", every=128, run=tmp_path)
-    callback.load_state({"n_evaluations": 3, "best_mean": 20.0, "rows": 3, "evaluated_at": 30, "last": LAST})
-    assert callback.n_evaluations == 3
-    assert (tmp_path / "evaluations.npz.damaged").read_bytes() == b"PK\x03\x04 and no more"
-    told = capsys.readouterr().err
-    assert "evaluations.npz is damaged" in told
-    assert "evaluations.npz.damaged" in told
-
-
-def test_lost_evaluations_are_told_in_one_line(
-    run: RunFolder, ppo2: Callable[..., PPO2], capsys: pytest.CaptureFixture[str]
-) -> None:
-    evaluation = EvalCallback("CartPole-v1", every=128, n_eval_episodes=2, run=run)
-    ppo2().learn(256, evaluation)
-    state = evaluation.state() | {"rows": 3}
-    capsys.readouterr()
-    again = EvalCallback("CartPole-v1", every=128, n_eval_episodes=2, run=run)
-    again.load_state(state)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "holds 2 of the 3 evaluations" in line
-    run.evaluations.unlink()
-    again.load_state(state)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "holds 0 of the 3 evaluations" in line
 
 
 def test_of_agents_that_score_the_same_the_latest_is_the_best(

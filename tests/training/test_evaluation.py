@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from zoo.algorithms.ppo import PPO2
 from zoo.envs.sync_vec_env import InProcessVectorEnv
 from zoo.envs.vec_env import make_vec_env
-from zoo.errors import ZooError
 from zoo.training.evaluation import (
     Evaluation,
     EvaluationCancelledError,
@@ -140,20 +139,6 @@ def test_evaluate_policy_returns_what_stable_baselines_does(ppo2: Callable[..., 
     assert returns == lengths
 
 
-def test_given_gymnasium_env_is_stepped_for_its_episodes_alone() -> None:
-    class Counted(Fixed):
-        n_all_steps = 0
-
-        def step(self, action: Any) -> Any:
-            self.n_all_steps += 1
-            return super().step(action)
-
-    env = Counted(9)
-    for n in (1, 2):
-        assert evaluate_policy(Recorder(), env, 1) == (9.0, 0.0)
-        assert env.n_all_steps == 9 * n
-
-
 def test_an_evaluation_of_today_plays_the_episodes_that_it_played_yesterday() -> None:
     class Seeded(Fixed):
         def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -169,11 +154,6 @@ def test_cancelled_evaluation_raises_in_the_midst_of_an_episode() -> None:
     model = Recorder()
     with pytest.raises(EvaluationCancelledError):
         evaluate(model, lambda: Fixed(10), 1, cancelled=lambda: len(model.states) == 3)
-
-
-def test_no_episodes_are_refused() -> None:
-    with pytest.raises(ZooError, match="at least one episode"):
-        evaluate(Recorder(), "CartPole-v1", 0)
 
 
 def test_episode_that_does_not_end_is_spoken_of(

@@ -21,7 +21,6 @@ import torch
 import zoo
 from zoo.algorithms.callback import PREEMPTED, Callback
 from zoo.errors import ZooError
-from zoo.training.callbacks import EvalCallback
 from zoo.training.checkpoint import read_checkpoint
 from zoo.training.experiment import Experiment, TrainingInterrupted, train
 from zoo.training.run_folder import RunFolder
@@ -120,25 +119,6 @@ def test_parts_can_be_called_alone() -> None:
         experiment.save()
     assert experiment.run.agent.exists()
     assert same(zoo.load(experiment.run.agent).get_parameters(), whole)
-
-
-def test_environment_that_fails_after_a_signal_ends_a_preempted_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A signal to the group may also end a program that an environment needs."""
-
-    class SignalledAndBroken(Callback):
-        every = 64
-
-        def on_steps(self, algorithm: Any) -> None:
-            algorithm.request_stop(PREEMPTED)
-            raise ZooError("the simulator is gone")
-
-    with Experiment(config_of()) as experiment:
-        experiment.callbacks.insert(0, SignalledAndBroken())
-        assert not experiment.run_through().is_complete
-    assert experiment.run.read_record()["status"] == "preempted"
-    assert "the simulator is gone" in capsys.readouterr().err
 
 
 def test_process_is_left_as_it_was() -> None:
@@ -310,26 +290,6 @@ def test_disk_that_is_full_for_a_while_ends_no_run(caplog: pytest.LogCaptureFixt
 
 
 # What a run had decided is not decided again
-
-
-def test_final_evaluation_is_not_made_twice() -> None:
-    """The signal comes when all is done but for the agent, whose writing the resumed run makes up for."""
-    settings = ["callbacks.eval.every=128", "callbacks.checkpoint.every=128"]
-    whole = zoo.train(config_of(*settings))
-    with Experiment(config_of(*settings)) as experiment:
-        experiment.learn()
-        experiment.evaluate()
-    with Experiment(zoo.compose("train", [f"resume={experiment.run.path}"])) as resumed:
-        evaluation = next(each for each in resumed.callbacks if isinstance(each, EvalCallback))
-        assert (evaluation.n_evaluations, evaluation.evaluated_at) == (2, 256)
-        result = resumed.run_through()
-    assert evaluation.n_evaluations == 2
-    assert result.evaluation is not None
-    assert whole.evaluation is not None
-    assert result.evaluation.as_lists() == whole.evaluation.as_lists()
-    assert result.run.read_record()["evaluation"] == whole.run.read_record()["evaluation"]
-    cards = [json.loads((run.agent / "card.json").read_text()) for run in (result.run, whole.run)]
-    assert cards[0]["mean_return"] == cards[1]["mean_return"]
 
 
 def test_precision_is_in_force_while_a_run_computes_and_part_of_what_it_leaves_behind(

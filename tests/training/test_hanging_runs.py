@@ -87,7 +87,7 @@ def test_hanging_env_ends_the_run_as_failed_and_its_checkpoint_stays() -> None:
 
 
 @pytest.mark.parametrize("where", [(), WORKERS], ids=["here", "workers"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_signal_ends_a_run_whose_env_hangs_and_it_is_resumed(
     number: signal.Signals,
     where: tuple[str, ...],

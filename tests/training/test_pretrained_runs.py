@@ -7,9 +7,6 @@ import logging
 import math
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ import pytest
 from safetensors.numpy import load_file
 
 import zoo
-from zoo.cli import status_of
 from zoo.envs.config import EnvConfig
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import write_expert
@@ -123,26 +119,3 @@ def test_pretraining_that_a_signal_ends_goes_on_exactly(number: signal.Signals, 
     for name, array in first.items():
         np.testing.assert_array_equal(second[name], array)
     assert not result.run.pretraining.exists()
-
-
-def test_interrupted_pretraining_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [
-        *(sys.executable, "-c", "from zoo.cli import main; main()", "train", "algo=ppo2", *SHORT),
-        *("pretrain.n_epochs=100000", "pretrain.patience=null"),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not list(Path("runs").glob("*/*/*/monitor/*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
-    out, errors = process.communicate(timeout=120)
-    (run,) = Path("runs").glob("*/*/*")
-    assert process.returncode == 130
-    assert "SIGTERM: ending after this epoch of pretraining" in errors
-    assert f"resume  zoo train resume={run}" in out
-    assert RunFolder(run).read_record()["status"] == "preempted"
-    assert RunFolder(run).has_pretraining
-    write_expert("expert.npz", record_expert(lambda _: 0, "CartPole-v1", 5, seed=1))
-    assert status_of(["train", f"resume={run}"]) == 2
-    assert "the expert data are not those that the run has learned from so far" in capsys.readouterr().err

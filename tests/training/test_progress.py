@@ -15,8 +15,7 @@ import pytest
 
 from zoo.algorithms.ppo import PPO2
 from zoo.optim.update_runner import Program
-from zoo.training.loggers import Logger, LoggingCallback, ProgressBarCallback, Report
-from zoo.training.run_folder import RunFolder
+from zoo.training.loggers import ProgressBarCallback
 
 
 def test_without_a_terminal_lines_say_steps_speed_time_and_return(
@@ -47,35 +46,6 @@ def test_terminal_shows_a_bar(ppo2: Callable[..., PPO2]) -> None:
     assert "640/640" in shown
     assert "ppo2" in shown
     assert "steps/s" in shown
-
-
-def test_time_of_compiling_is_no_part_of_speed_and_time_left(
-    slow_to_compile: Callable[..., PPO2], run: RunFolder
-) -> None:
-    algorithm, stream, reports = slow_to_compile(), io.StringIO(), Reports()
-    run.write_config({})
-    with run.tracked(algorithm):
-        algorithm.learn(
-            640, [ProgressBarCallback(line_seconds=0, stream=stream), LoggingCallback(64, [reports])]
-        )
-    assert reports.written[-1].scalars["time/time_elapsed"] > 1e6
-    assert all(report.scalars["time/fps"] > 1 for report in reports.written)
-    assert run.read_record()["steps_per_second"] > 1
-    lines = stream.getvalue().splitlines()
-    assert len(lines) > 5
-    for line in lines:
-        assert float(line.split(", ")[1].removesuffix(" steps/s").replace(",", "")) > 1
-        assert line.count(":") <= 1  # no hours left
-
-
-class Reports(Logger):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        self.written: list[Report] = []
-
-    def write(self, report: Report) -> None:
-        self.written.append(report)
 
 
 @pytest.fixture

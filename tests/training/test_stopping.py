@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from zoo.algorithms.ppo import PPO2
 from zoo.training.callbacks import (
@@ -56,31 +53,6 @@ def test_first_evaluations_do_not_count_for_no_improvement(
     stop.load_state(ALREADY_PERFECT)
     ppo2().learn(6400, [evaluation, stop])
     assert evaluation.n_evaluations == 7
-
-
-class Level(gym.Env[Any, Any]):
-    """Every episode has three steps that are worth 1 each."""
-
-    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.left = 3
-        return np.zeros(4, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
-        return np.zeros(4, np.float32), 1.0, self.left == 0, False, {}
-
-
-def test_an_evaluation_as_good_as_the_best_is_no_better_one(ppo2: Callable[..., PPO2]) -> None:
-    level = EvalCallback(Level, every=64, n_eval_episodes=1, seed=0)
-    no_better = StopTrainingOnNoModelImprovement(level, max_no_improvement_evals=0)
-    assert no_better.state() == {"n_seen": 0, "n_without": 0, "best": None}
-    model = ppo2().learn(6400, [level, no_better])
-    assert model.num_timesteps == 128
-    assert no_better.state() == {"n_seen": 2, "n_without": 1, "best": 3.0}
 
 
 def test_run_ends_with_the_last_episode_it_may_have(ppo2: Callable[..., PPO2]) -> None:

@@ -99,14 +99,6 @@ def test_config_is_shown_as_text_once() -> None:
     assert found.SummaryMetadata("config/text_summary").plugin_data.plugin_name == "text"
 
 
-def test_config_is_shown_again_only_where_a_run_goes_on_with_another() -> None:
-    first = trained("seed=1")
-    trained(f"resume={first.run.path}", "n_timesteps=512", alone=True)
-    texts = events(first.run.tensorboard).Tensors("config/text_summary")
-    assert [text.step for text in texts] == [0, 257]
-    assert [b"n_timesteps: 512" in text.tensor_proto.string_val[0] for text in texts] == [False, True]
-
-
 def test_videos_are_shown_as_moving_images() -> None:
     result = trained("seed=1", "callbacks.video.every=128", "callbacks.video.length=9")
     images = events(result.run.tensorboard).Images("eval/video")

@@ -44,10 +44,10 @@ def test_tracker_that_raises_is_told_once_and_switched_off(
     trackers = Trackers([raising, csv], tmp_path, {})
     trackers.load_state({"Raising": {}})
     for steps in (1, 2):
-        trackers.write(Report(steps, {"time/total_timesteps": steps}))
+        trackers.tell("write", Report(steps, {"time/total_timesteps": steps}))
         trackers.state()
-    trackers.flush()
-    trackers.conclude(Ending("finished", 2))
+    trackers.tell("flush")
+    trackers.tell("conclude", Ending("finished", 2))
     if method != "close":
         assert "CsvLogger" in trackers.state()
     trackers.close()

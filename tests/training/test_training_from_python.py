@@ -14,7 +14,6 @@ import torch
 
 import zoo
 from zoo.config.composing import as_hydra_reads
-from zoo.errors import ZooError
 from zoo.files.tensors import read_tensors
 
 SETTINGS: dict[str, Any] = {"n_timesteps": 512, "seed": 3, "compile": False, "progress_bar": False}
@@ -58,17 +57,6 @@ def test_what_ran_before_in_the_process_changes_nothing(tmp_path: Path) -> None:
     here, there = read_tensors(result.agent / "policy.safetensors"), read_tensors(alone)
     assert here.keys() == there.keys()
     assert all(np.array_equal(here[name], there[name]) for name in here)
-
-
-def test_mistakes_are_those_of_the_command_line() -> None:
-    with pytest.raises(ZooError, match=r"`algo\.learning_rate`"):
-        zoo.train("algo=ppo2", "env=CartPole-v1", learning_rate=1e-3)
-    with pytest.raises(ZooError, match="a whole config takes no overrides"):
-        zoo.train(zoo.compose("train", ["algo=ppo2", "env=CartPole-v1"]), n_timesteps=100)
-    with pytest.raises(ZooError, match="which algo"):
-        zoo.train(n_timesteps=100)
-    with pytest.raises(ZooError, match="can't stand in a config"):
-        zoo.train("algo=ppo2", "env=CartPole-v1", runs_dir=object())
 
 
 @pytest.mark.parametrize(

@@ -97,18 +97,6 @@ def test_signal_during_a_video_leaves_no_part_of_it(ppo2: Callable[..., PPO2], t
     assert not list((tmp_path / "videos").iterdir())
 
 
-def test_video_that_cannot_be_written_is_told_once_and_training_goes_on(
-    ppo2: Callable[..., PPO2], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    model = ppo2()
-    model.learn(256, [VideoCallback(CARTPOLE, tmp_path / "file" / "videos", every=64, length=3)])
-    assert model.num_timesteps == 256
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("zoo: no video: can't write")
-    assert line.endswith("the run goes on without it")
-
-
 def test_what_cannot_be_filmed_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ZooError, match="can't film Zoo/Identity-v0"):
         train(compose("train", [*SHORT, "env=Zoo/Identity-v0", *FILMING]))

@@ -187,7 +187,7 @@ class Dies(Callback):
 """
 
 
-@pytest.mark.parametrize("client", ["stand-in", "real"])
+@pytest.mark.parametrize("client", ["stand-in", pytest.param("real", marks=pytest.mark.slow)])
 def test_run_that_was_killed_and_resumed_has_each_step_once_under_one_id(
     tmp_path: Path, stand_in: Path, client: str
 ) -> None:

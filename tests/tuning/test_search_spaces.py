@@ -15,8 +15,9 @@ from zoo.algorithms.registry import ALGORITHMS, algorithm_class
 from zoo.config.fields import build
 from zoo.config.validation import ALGO_LABELS
 from zoo.errors import ZooError
+from zoo.files.plain_data import value_at
 from zoo.tuning.plan import Plan
-from zoo.tuning.space import Space, put_at, value_at
+from zoo.tuning.space import Space, put_at
 
 CONF = Path(zoo.__file__).parents[1] / "conf"
 PRESETS = [path.stem for path in (CONF / "algo").glob("*.yaml")]

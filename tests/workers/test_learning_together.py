@@ -13,7 +13,6 @@ from forked_workers import together
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.registry import algorithm_class
 from zoo.envs import make_vec_env
-from zoo.optim.runtime import Runtime
 from zoo.optim.state import State, leaves, mapped
 from zoo.optim.workers import Workers
 
@@ -208,12 +207,3 @@ def test_signal_to_any_worker_is_heard_by_all() -> None:
         return heard
 
     assert together(work) == [[False, True]] * 2
-
-
-def test_cores_are_divided_among_the_workers_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    runtime = Runtime(device="cpu", compile=False, threads="auto")
-    runtime.expect(gradient_steps=1.0, multiplications=1e12)
-    runtime.shared_by = 2
-    with runtime.in_force():
-        assert torch.get_num_threads() == 2

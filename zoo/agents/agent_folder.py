@@ -27,7 +27,6 @@ from zoo.agents.card import complete_card, readme
 from zoo.agents.finding import path_of_agent, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.environment_values import as_written
-from zoo.config.sections import PRESET
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
 from zoo.files.plain_data import (
@@ -134,28 +133,23 @@ def _read_agent(folder: Path, *, trust: bool, own_env: bool) -> AgentFiles:
 
 def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the card alone, for lists; empty where an agent has none. Raises `ZooError` if it is damaged."""
-    folder = resolve_agent(path)
-    origin = one_line(folder)
-    content = _read_files(folder, (CARD,), origin)[CARD]
+    origin, content = _read_one(path, CARD)
     return _parse_card(content, origin) if content is not None else {}
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the config alone, as data: nothing that it names is looked for. Raises `ZooError`."""
-    folder = resolve_agent(path)
-    origin = one_line(folder)
-    content = _read_files(folder, (CONFIG,), origin)[CONFIG]
+    origin, content = _read_one(path, CONFIG)
     if content is None:
-        raise _not_whole(folder, CONFIG)
+        raise _not_whole(resolve_agent(path), CONFIG)
     return _parse_config(content, origin)
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
     """Return what changes with all by which an agent acts (SHA-256). Raises `ZooError`."""
-    folder = resolve_agent(path)
     digest = hashlib.sha256()
     for name in (CONFIG, POLICY, NORMALIZATION):
-        content = _read_files(folder, (name,), one_line(folder))[name]
+        _, content = _read_one(path, name)
         digest.update(name.encode() + hashlib.sha256(content or b"").digest())
     return digest.hexdigest()
 
@@ -205,7 +199,7 @@ def _with_limit(env: dict[str, Any] | None, limits: Mapping[Any, Any]) -> dict[s
 
 
 def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
-    entries = _entries(destination)
+    entries = list(destination.iterdir()) if destination.is_dir() else []
     others = [entry for entry in entries if entry.name not in AGENT_FILES]
     if entries and not all((destination / name).is_file() for name in (CONFIG, POLICY)):
         raise ZooError(f"{one_line(destination)} holds something else than an agent; choose another folder")
@@ -219,31 +213,26 @@ def _write_folder(destination: Path, contents: Mapping[str, bytes]) -> None:
                 shutil.copy2(entry, new / entry.name, follow_symlinks=False)
 
 
-def _entries(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
-
-
 # Reading
+
+
+def _read_one(path: str | os.PathLike[str], name: str) -> tuple[str, bytes | None]:
+    """Return what the agent is called in messages, and the bytes of one of its files."""
+    folder = resolve_agent(path)
+    return one_line(folder), _read_files(folder, (name,), one_line(folder))[name]
 
 
 def _read_files(path: Path, names: Iterable[str], origin: str) -> dict[str, bytes | None]:
     """Return each file's bytes, None for one that the agent does not have."""
     try:
         source = Zip(path, main=CONFIG) if path.is_file() else Folder(path)
+        return {name: source.read(name) for name in names}
     except UnreadableZipError as error:
         raise ZooError(f"{origin} is not an agent: {error}") from error
     except OSError as error:
         raise ZooError(f"can't read {origin}: {error.strerror or one_line(error)}") from error
-    return {name: _read_file(source, name, origin) for name in names}
-
-
-def _read_file(source: Zip | Folder, name: str, origin: str) -> bytes | None:
-    try:
-        return source.read(name)
     except DamagedFileError as error:
-        raise _damaged(origin, name, error.problem) from error
-    except OSError as error:
-        raise ZooError(f"can't read {name} of {origin}: {error.strerror or one_line(error)}") from error
+        raise _damaged(origin, error.name, error.problem) from error
 
 
 def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
@@ -258,37 +247,16 @@ def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
         raise ZooError(
             f"the agent in {origin} has format {found}, but this Zoo reads formats up to {FORMAT}; update Zoo"
         )
-    _check_kinds(config, _OF_CONFIG, CONFIG, origin)
-    _check_kinds(config["algo"], {"name": str, "preset": str | None}, CONFIG, origin)
-    if not PRESET.fullmatch(config["algo"].get("preset") or "none"):
-        raise _damaged(origin, CONFIG, "`preset` is no name")
+    for section in ("algo", "policy", "observation_space", "action_space"):
+        if not isinstance(config.get(section), dict):
+            raise _damaged(origin, CONFIG, f"`{section}` is missing")
+    if not isinstance(config["algo"].get("name"), str):
+        raise _damaged(origin, CONFIG, "`algo.name` is missing")
     return config
 
 
 def _parse_card(content: bytes, origin: str) -> dict[str, Any]:
-    card = _parse_json(content, CARD, origin)
-    _check_kinds(card, _OF_CARD, CARD, origin)
-    return card
-
-
-_OF_CONFIG: dict[str, Any] = {
-    **dict.fromkeys(("algo", "policy", "observation_space", "action_space"), dict),
-    **dict.fromkeys(("env", "memory"), dict | None),
-    "n_envs": int | None,
-}
-_OF_CARD: dict[str, Any] = {
-    **dict.fromkeys(("seed", "timesteps", "n_eval_episodes"), int | None),
-    **dict.fromkeys(("mean_return", "std_return", "success_rate"), int | float | None),
-    **dict.fromkeys(("versions", "hyperparameters"), dict | None),
-}
-"""Kinds of the values that others rely on."""
-
-
-def _check_kinds(values: Mapping[str, Any], kinds: Mapping[str, Any], name: str, origin: str) -> None:
-    for key, kind in kinds.items():
-        if not isinstance(values.get(key), kind):
-            found = "missing" if values.get(key) is None else f"of the kind {type(values[key]).__name__}"
-            raise _damaged(origin, name, f"`{key}` is {found}")
+    return _parse_json(content, CARD, origin)
 
 
 def _parse_json(content: bytes | str, name: str, origin: str) -> dict[str, Any]:
@@ -304,7 +272,7 @@ def _parse_tensors(content: bytes, name: str, origin: str) -> tuple[Arrays, dict
         views, metadata = parse_tensors(content)
         return {tensor: np.array(view) for tensor, view in views.items()}, metadata
     except (ValueError, MemoryError) as error:
-        raise _no_tensors(name, origin, error) from error
+        raise _damaged(origin, name, f"it is truncated or no safetensors file ({one_line(error)})") from error
 
 
 def _parse_normalization(content: bytes, origin: str) -> tuple[Arrays, dict[str, Any]]:
@@ -317,10 +285,6 @@ def _not_whole(path: Path, name: str) -> ZooError:
     if path.is_file() and {"data", "policy.pth"} <= Zip(path, main=CONFIG).names:
         return ZooError(f"{one_line(path)} is of Stable-Baselines3; first: zoo import {one_line(path)}")
     return ZooError(f"{one_line(path)} is not a whole agent: {name} is missing")
-
-
-def _no_tensors(name: str, origin: str, error: Exception) -> ZooError:
-    return _damaged(origin, name, f"it is truncated or no safetensors file ({one_line(error)})")
 
 
 def _damaged(origin: str, name: str, problem: str) -> ZooError:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from zoo.config.paths import data_folder
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError, nearest
 from zoo.files.plain_data import parse_json
 from zoo.files.printing import one_line
-
-Which = Literal["best", "last"]
 
 COLLECTION = "trained_agents"
 
@@ -26,12 +22,7 @@ RUN_DEPTH = 6
 KEPT = "agents"
 """The folder of a run in which the agents stand that were kept as it went."""
 
-MOST_LISTED = 30
-"""Kept agents that a message lists."""
-
 _KEPT_NAME = re.compile(r"step-([0-9]+)")
-
-_IN_RUN: dict[Which, tuple[str, ...]] = {"best": ("best_agent", "agent"), "last": ("agent", "best_agent")}
 
 
 @dataclass(frozen=True)
@@ -44,36 +35,37 @@ class FoundAgent:
     run: str | None
 
 
-def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs", which: Which = "best") -> Path:
+def find_agent(algo: str, env: str, *, runs: str | os.PathLike[str] = "runs") -> Path:
     """Return the folder of the newest own run's agent, else the one of ``./trained_agents``, else Zoo's own.
 
-    ``which`` chooses a run's best agent, or the one as training left it. Raises `ZooError` naming what there
-    is instead.
+    Raises `ZooError` naming what there is instead.
     """
-    folder = folder_name(env)
-    there = [agent for agent in list_agents(runs=runs, which=which) if agent.algo == algo]
-    for agent in there:
-        if agent.env == folder:
+    folder, agents = folder_name(env), list_agents(runs=runs)
+    for agent in agents:
+        if (agent.algo, agent.env) == (algo, folder):
             return agent.path
-    raise ZooError(_nothing_found(algo, env, folder, list_agents(runs=runs, which=which)))
+    raise ZooError(_nothing_found(algo, env, folder, agents))
 
 
-def list_agents(*, runs: str | os.PathLike[str] = "runs", which: Which = "best") -> list[FoundAgent]:
+def list_agents(*, runs: str | os.PathLike[str] = "runs") -> list[FoundAgent]:
     """Return all agents in the order of preference: own runs from the newest, then the collections.
 
     Own runs are all below ``runs``, those of sweeps too.
     """
+    root = Path(runs).absolute()
     found = [
-        FoundAgent(agent, run.parent.parent.name, run.parent.name, run.name)
-        for run in _runs(Path(runs).absolute(), RUN_DEPTH)
-        if (agent := _agent_of_run(run, which)) is not None
+        FoundAgent(Path(runs) / agent.relative_to(root), run.parent.parent.name, run.parent.name, run.name)
+        for run in _runs(root, RUN_DEPTH)
+        if (agent := _agent_of_run(run)) is not None
     ]
     found.sort(key=lambda agent: agent.run or "", reverse=True)
     found.sort(key=lambda agent: (agent.algo, agent.env))
-    found = [dataclasses.replace(each, path=_as_given(each.path, Path(runs))) for each in found]
     for collection in _collections():
         found += [
-            FoundAgent(env, algo.name, env.name, None) for algo, env in _pairs(collection) if _is_agent(env)
+            FoundAgent(env, algo.name, env.name, None)
+            for algo in _folders(collection)
+            for env in _folders(algo)
+            if _is_agent(env)
         ]
     return found
 
@@ -88,30 +80,32 @@ def path_of_agent(path: object) -> Path:
     )
 
 
-def resolve_agent(path: str | os.PathLike[str], which: Which = "best") -> Path:
+def resolve_agent(path: str | os.PathLike[str]) -> Path:
     """Return the agent's own folder or zip; the path may also be a zip's without its ending, or a run's.
 
     ``trained_agents/…`` is Zoo's own where the working folder has none. Raises `ZooError` if there is none.
     """
     given = path_of_agent(path).expanduser()
-    if _is_file(given):
+    if given.is_file():
         return given
     own = data_folder(COLLECTION)
     if not os.path.lexists(given) and given.parts[:1] == (COLLECTION,) and own is not None:
         given = own.joinpath(*given.parts[1:])
     if not os.path.lexists(given):
         zipped = given.with_name(f"{given.name}.zip")
-        if _is_file(zipped):
+        if zipped.is_file():
             return zipped
         folder = given.with_suffix("") if given.suffix == ".zip" else given
-        hint = f"; did you mean the folder {one_line(folder)}?" if folder.is_dir() else _hint(given)
+        near = [each.name for each in given.parent.iterdir()] if given.parent.is_dir() else []
+        is_folder = folder.is_dir()
+        hint = f"; did you mean the folder {one_line(folder)}?" if is_folder else nearest(given.name, near)
         raise ZooError(f"there is no agent at {one_line(given)}{hint}; `zoo agents` lists those there are")
     if _is_agent(given):
         return given
-    in_run = _agent_of_run(given, which)
+    in_run = _agent_of_run(given)
     if in_run is not None:
         return in_run
-    if _is_file(given / "run.json"):
+    if (given / "run.json").is_file():
         raise ZooError(f"the run {one_line(given)} has saved no agent yet")
     return given
 
@@ -150,11 +144,8 @@ def kept_agent(path: str | os.PathLike[str], timesteps: int) -> Path:
             f"the run {one_line(run)} has kept no agents as it went:"
             " callbacks.agents.every=STEPS of zoo train keeps some"
         )
-    listed = [str(each) for each in list(agents)[:MOST_LISTED]]
-    more = f", … ({len(agents)} in all, up to {max(agents)})" if len(agents) > MOST_LISTED else ""
-    raise ZooError(
-        f"the run {one_line(run)} has kept no agent of step {timesteps}; it has: {', '.join(listed)}{more}"
-    )
+    listed = ", ".join(map(str, agents))
+    raise ZooError(f"the run {one_line(run)} has kept no agent of step {timesteps}; it has: {listed}")
 
 
 def run_of(agent: Path) -> Path | None:
@@ -183,13 +174,6 @@ def _env_id(agent: FoundAgent) -> str:
     return found if isinstance(found, str) and folder_name(found) == agent.env else agent.env
 
 
-def _hint(missing: Path) -> str:
-    try:
-        return nearest(missing.name, os.listdir(missing.parent))
-    except OSError:
-        return ""
-
-
 def _collections() -> list[Path]:
     """Return the collection in the working folder and Zoo's own, each once."""
     own = data_folder(COLLECTION)
@@ -202,19 +186,10 @@ def _collections() -> list[Path]:
 def _runs(folder: Path, depth: int) -> Iterator[Path]:
     """Give the folders of runs: those with a record, or an agent. There is none inside of another."""
     for entry in _folders(folder):
-        if _is_file(entry / "run.json") or _agent_of_run(entry, "best") is not None:
+        if (entry / "run.json").is_file() or _agent_of_run(entry) is not None:
             yield entry
         elif depth > 1:
             yield from _runs(entry, depth - 1)
-
-
-def _as_given(path: Path, root: Path) -> Path:
-    """Return a path below ``root`` that begins as ``root`` does."""
-    return root / path.relative_to(root.absolute())
-
-
-def _pairs(root: Path) -> list[tuple[Path, Path]]:
-    return [(algo, env) for algo in _folders(root) for env in _folders(algo)]
 
 
 def _folders(parent: Path) -> list[Path]:
@@ -225,16 +200,10 @@ def _folders(parent: Path) -> list[Path]:
         return []
 
 
-def _agent_of_run(run: Path, which: Which) -> Path | None:
-    return next((run / name for name in _IN_RUN[which] if _is_agent(run / name)), None)
+def _agent_of_run(run: Path) -> Path | None:
+    """Return a run's best agent, else the one as training left it."""
+    return next((run / name for name in ("best_agent", "agent") if _is_agent(run / name)), None)
 
 
 def _is_agent(folder: Path) -> bool:
-    return _is_file(folder / "policy.safetensors")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # in a folder that can't be read
-        return False
+    return (folder / "policy.safetensors").is_file()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from zoo.config.fields import build
@@ -74,12 +73,8 @@ def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[EnvStepper]:
     from zoo.envs.video import has_display, render_offscreen
 
     render_offscreen()
-    envs = _make(agent)
-    try:
-        agent.check_spaces(envs)
+    with agent.open_envs() as envs:
         modes = envs.env.metadata.get("render_modes") or []
-    finally:
-        envs.close()
     wants_window = has_display() if settings.render is None else settings.render
     if wants_window and not has_display():
         raise ZooError("there is no display here to open a window on; record=true writes a video")
@@ -88,19 +83,5 @@ def _stage(agent: OpenedAgent, settings: EnjoySettings) -> Iterator[EnvStepper]:
         show(f"no window: {agent.env.id} can't be drawn", flush=True)
     elif settings.render is None and not wants_window:
         show("no window: there is no display here; record=true writes a video", flush=True)
-    envs = _make(agent, "human" if wants_window and can_show else None)
-    try:
+    with agent.open_envs(render_mode="human" if wants_window and can_show else None) as envs:
         yield envs
-    finally:
-        envs.close()
-
-
-def _make(agent: OpenedAgent, render_mode: str | None = None) -> EnvStepper:
-    """Make one environment, in this process: that is where windows are, and one needs no worker."""
-    from zoo.envs.adapter import EnvStepper
-    from zoo.envs.config import in_this_process
-    from zoo.envs.vec_env import make_vec_env
-
-    native = agent.env.vectorization == "native" and render_mode is None
-    config = agent.env if native else in_this_process(agent.env)
-    return EnvStepper(make_vec_env(replace(config, render_mode=render_mode), 1, training=False))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zoo.config.fields import build
 from zoo.config.settings import EvaluateSettings
 from zoo.files.plain_data import plain, with_finite_numbers
 from zoo.files.printing import decimal, show
-from zoo.training.opened_agent import OpenedAgent, open_agent
-
-if TYPE_CHECKING:
-    from zoo.training.evaluation import Evaluation
+from zoo.training.evaluation import Evaluation, evaluate
+from zoo.training.opened_agent import open_agent
 
 SCORES = ("mean_return", "std_return", "iqm_return", "ci95", "mean_length", "n_episodes")
 """What the JSON line holds beside ``algo`` and ``env``; ``success_rate`` too where episodes have goals."""
@@ -24,36 +22,19 @@ def run(config: Mapping[str, Any]) -> None:
     settings = build(EvaluateSettings, config, "")
     agent = open_agent(settings)
     show(agent.introduction(), flush=True)
-    evaluation = _evaluated(agent, settings)
-    show(_table(evaluation))
-    summary = evaluation.summary()
-    names = [*SCORES, "success_rate"] if "success_rate" in summary else SCORES
-    said = {"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in names}}
-    show(json.dumps(with_finite_numbers(plain(said)), allow_nan=False))
-
-
-def _evaluated(agent: OpenedAgent, settings: EvaluateSettings) -> Evaluation:
-    from zoo.envs.adapter import EnvStepper
-    from zoo.envs.config import in_this_process
-    from zoo.envs.vec_env import make_vec_env
-    from zoo.training.evaluation import evaluate
-
-    n_envs = min(settings.n_envs, settings.n_episodes)
-    # Worker processes pay off for several environments only.
-    needs_no_worker = n_envs == 1 and agent.env.vectorization == "workers"
-    env = in_this_process(agent.env) if needs_no_worker else agent.env
-    envs = EnvStepper(make_vec_env(env, n_envs, training=False))
-    try:
-        agent.check_spaces(envs)
-        return evaluate(
+    with agent.open_envs(min(settings.n_envs, settings.n_episodes)) as envs:
+        evaluation = evaluate(
             agent.algorithm,
             envs,
             settings.n_episodes,
             deterministic=settings.deterministic,
             seed=settings.seed,
         )
-    finally:
-        envs.close()
+    show(_table(evaluation))
+    summary = evaluation.summary()
+    names = [*SCORES, "success_rate"] if "success_rate" in summary else SCORES
+    said = {"algo": agent.algo, "env": agent.env.id, **{name: summary[name] for name in names}}
+    show(json.dumps(with_finite_numbers(plain(said)), allow_nan=False))
 
 
 def _table(evaluation: Evaluation) -> str:

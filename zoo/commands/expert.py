@@ -64,34 +64,27 @@ def _show(settings: ExpertSettings, path: str) -> None:
 
 
 def _recorded(agent: OpenedAgent, settings: ExpertSettings) -> ExpertData:
-    from zoo.envs.adapter import EnvStepper
-    from zoo.envs.config import in_this_process
-    from zoo.envs.vec_env import make_vec_env
     from zoo.training.expert_recording import record_expert
     from zoo.training.problems import warnings_in_one_line
 
     n_episodes = settings.n_episodes or USUAL_EPISODES
-    n_envs = min(settings.n_envs, n_episodes)
-    needs_no_worker = n_envs == 1 and agent.env.vectorization == "workers"
-    env = in_this_process(agent.env) if needs_no_worker else agent.env
-    envs = EnvStepper(make_vec_env(env, n_envs, training=False))
     source = {"agent": shown(agent.path), "algo": agent.algo, "timesteps": agent.files.card.get("timesteps")}
-    try:
-        agent.check_spaces(envs)
-        with warnings_in_one_line(), warnings.catch_warnings():
-            data = record_expert(
-                agent.algorithm,
-                envs,
-                n_episodes,
-                deterministic=settings.deterministic,
-                seed=settings.seed,
-                min_return=settings.min_return,
-                successes_only=settings.successes_only,
-                source=source,
-                on_episode=_Told(n_episodes),
-            )
-    finally:
-        envs.close()
+    with (
+        agent.open_envs(min(settings.n_envs, n_episodes)) as envs,
+        warnings_in_one_line(),
+        warnings.catch_warnings(),
+    ):
+        data = record_expert(
+            agent.algorithm,
+            envs,
+            n_episodes,
+            deterministic=settings.deterministic,
+            seed=settings.seed,
+            min_return=settings.min_return,
+            successes_only=settings.successes_only,
+            source=source,
+            on_episode=_Told(n_episodes),
+        )
     data.card["env"] = agent.env.id
     return data
 

@@ -17,7 +17,7 @@ from zoo.files.printing import one_line, show
 
 def run(config: Mapping[str, Any]) -> None:
     """Pull the agent that the config names, and say what would need trust."""
-    from zoo.agents.places import pull
+    from zoo.agents.hub import pull
 
     settings = build(PullSettings, config, "")
     if settings.source is None:

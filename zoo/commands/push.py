@@ -17,7 +17,7 @@ from zoo.training.opened_agent import agent_path
 
 def run(config: Mapping[str, Any]) -> None:
     """Push the agent that the config names."""
-    from zoo.agents.places import chosen_video, newest_video, push
+    from zoo.agents.hub import chosen_video, newest_video, push
 
     settings = build(PushSettings, config, "")
     if settings.to is None:
@@ -31,6 +31,6 @@ def run(config: Mapping[str, Any]) -> None:
     place = push(path, settings.to, private=settings.private, video=video, message=settings.message)
     show(f"agent   {one_line(shown(path))}")
     if video is not None:
-        show(f"video   {one_line(shown(video.path))}")
+        show(f"video   {one_line(shown(video))}")
     show(f"pushed  {place}")
     show(f"get it  zoo pull {shlex.quote(f'from={one_line(settings.to)}')}")

@@ -116,10 +116,8 @@ def _how_to_go_on(result: Result, experiment: Experiment, run: str) -> str:
     anew = _anew(run)
     if result.run.has_checkpoint:
         return f"{anew} init_with=all"
-    if not experiment.n_bytes_removed:
-        return anew
-    size = f"{experiment.n_bytes_removed / 2**20:,.0f} MiB"
-    return f"{anew} (its checkpoint of {size} is removed; callbacks.checkpoint.keep=true keeps it)"
+    kept = experiment.config["callbacks"].get("checkpoint")
+    return f"{anew} (callbacks.checkpoint.keep=true keeps a checkpoint)" if kept else anew
 
 
 def _anew(run: str) -> str:

@@ -23,8 +23,11 @@ class FileLock:
         self.path = path
         self._descriptor: int | None = None
 
-    def acquire(self) -> bool:
-        """Wait for the lock. Raises `ZooError` where its file can't be made."""
+    def acquire(self, *, wait: bool = True) -> bool:
+        """Take the lock, once it is free; return False if another process has it and it shall not ``wait``.
+
+        Without ``wait``, a file system without locks grants it. Raises `ZooError` if its file can't be made.
+        """
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
@@ -32,10 +35,14 @@ class FileLock:
                 f"can't write into {one_line(self.path.parent, 1000)}: {error.strerror}"
             ) from error
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX)
-        except BaseException:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
             os.close(descriptor)
-            raise
+            return False
+        except BaseException as error:
+            if wait or not isinstance(error, OSError):
+                os.close(descriptor)
+                raise
         self._descriptor = descriptor
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -23,6 +23,22 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Give every value inside by its dotted path; an empty mapping is a value."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def value_at(values: Any, path: str) -> Any:
+    """Return the value at a dotted path; None if there is none."""
+    for key in path.split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 def to_yaml(values: Mapping[str, Any]) -> str:

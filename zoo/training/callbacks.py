@@ -344,7 +344,7 @@ class HistogramCallback(Callback):
         self.trackers = trackers
 
     def on_steps(self, algorithm: Training) -> None:
-        self.trackers.histograms(algorithm.get_parameters(), algorithm.num_timesteps)
+        self.trackers.tell("histograms", algorithm.get_parameters(), algorithm.num_timesteps)
 
 
 class VideoCallback(Callback):
@@ -397,6 +397,6 @@ class VideoCallback(Callback):
         else:
             self._is_failing = False
             for each in done.paths:
-                self.trackers.video("eval/video", each, steps)
+                self.trackers.tell("video", "eval/video", each, steps)
         finally:
             algorithm.timings["evaluation"] += time.perf_counter() - started

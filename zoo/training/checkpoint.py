@@ -96,8 +96,6 @@ class CheckpointCallback(Callback):
         self._written = time.monotonic()
         if _is_replayable(algorithm):
             return
-        if self.minutes is not None:
-            refuse_barriers_by_the_clock(f"{self.minutes:g}min")
         tell(
             f"these environments can't be replayed: every {self.every:,} steps a checkpoint resets them,"
             " and cuts their episodes (callbacks.checkpoint=null leaves it out)"
@@ -149,15 +147,6 @@ def _n_bytes(algorithm: Training) -> int:
     return algorithm.team.size * sum(array.nbytes for array in split(algorithm.state())[0].values())
 
 
-def refuse_barriers_by_the_clock(interval: int | str | None) -> None:
-    """Raise `ZooError` for an interval in time, where a checkpoint resets the environments."""
-    if minutes_of(interval) is not None:
-        raise ZooError(
-            f"callbacks.checkpoint.every={interval}: these environments can't be replayed, so a checkpoint"
-            " resets them, and the run would depend on the clock; give a number of environment steps"
-        )
-
-
 def refuse_unfit_barriers(
     algorithm: Algorithm[Any], config: Mapping[str, Any], before: Mapping[str, Any] | None
 ) -> None:
@@ -171,7 +160,11 @@ def refuse_unfit_barriers(
         None if each is None else (each["callbacks"].get("checkpoint") or {}).get("every")
         for each in (before, config)
     )
-    refuse_barriers_by_the_clock(now)
+    if minutes_of(now) is not None:
+        raise ZooError(
+            f"callbacks.checkpoint.every={now}: these environments can't be replayed, so a checkpoint"
+            " resets them, and the run would depend on the clock; give a number of environment steps"
+        )
     if before is not None and was != now:
         raise ZooError(
             "these environments can't be replayed, so checkpoints reset them, and the run depends on"
@@ -227,23 +220,16 @@ def restore(checkpoint: Checkpoint, algorithm: Algorithm[Any], callbacks: Iterab
     """Bring algorithm, callbacks and their files back to where they were at the checkpoint.
 
     Then ``algorithm.learn(algorithm.total_timesteps - algorithm.num_timesteps, callbacks,
-    reset_num_timesteps=False)`` goes on as if nothing had happened. Raises `ZooError` if the checkpoint is
-    not one of this algorithm and these callbacks.
+    reset_num_timesteps=False)`` goes on as if nothing had happened.
     """
     there = dict(named(callbacks))
-    missing = [name for name in checkpoint.callbacks if name not in there]
-    if missing:
-        what = one_line(", ".join(missing))
-        raise ZooError(f"the checkpoint holds the state of {what}, which this run does not have")
     algorithm.is_half_restored = True
-    with misfits_told("the checkpoint does not fit this algorithm"):
-        algorithm.load_state(checkpoint.algorithm)
-    with misfits_told("the checkpoint does not fit the callbacks of this run"):
-        for name, state in checkpoint.callbacks.items():
-            there[name].load_state(state)
-        monitor = algorithm.envs.monitor if algorithm.envs is not None else None
-        if checkpoint.monitor is not None and monitor is not None:
-            monitor.truncate(checkpoint.monitor)
+    algorithm.load_state(checkpoint.algorithm)
+    for name, state in checkpoint.callbacks.items():
+        there[name].load_state(state)
+    monitor = algorithm.envs.monitor if algorithm.envs is not None else None
+    if checkpoint.monitor is not None and monitor is not None:
+        monitor.truncate(checkpoint.monitor)
     algorithm.is_half_restored = False
 
 
@@ -270,17 +256,6 @@ def check_workers(folder: Path, n_workers: int) -> None:
         raise ZooError(f"the checkpoint is of workers={n_written}, and can't go on with workers={n_workers}")
 
 
-@contextlib.contextmanager
-def misfits_told(what: str) -> Iterator[None]:
-    """Turn what a state of the wrong form leads to into one message."""
-    try:
-        yield
-    except ZooError:
-        raise
-    except Exception as error:
-        raise ZooError(f"{what}: {type(error).__name__}: {one_line(error)}") from error
-
-
 # -- of one worker ----------------------------------------------------------------------------------------
 
 
@@ -298,9 +273,7 @@ def write_share(folder: Path, algorithm: Training) -> Record:
 def restore_share(folder: Path, algorithm: Algorithm[Any], rank: int) -> str | None:
     """Bring back one that is not the first of its workers; return what went wrong, if anything did."""
     try:
-        state = read_files_of_worker(folder, rank)
-        with misfits_told("the checkpoint does not fit this algorithm"):
-            algorithm.load_state(state)
+        algorithm.load_state(read_files_of_worker(folder, rank))
     except ZooError as error:
         return str(error)
     return None
@@ -406,26 +379,22 @@ def kept_bytes(keep: bool | str) -> float:
     return math.inf if keep else 0
 
 
-def drop(folder: Path, most_bytes: float) -> int:
+def drop(folder: Path, most_bytes: float) -> None:
     """Remove the checkpoints of a finished run, but for a last one that takes no more than ``most_bytes``.
 
-    The one before stays where only that one serves for more steps. Return what was removed though it might
-    have been kept: bytes.
+    The one before stays where only that one serves for more steps.
     """
     if most_bytes == math.inf:
-        return 0
-    left = 0
+        return
     if most_bytes:
         with contextlib.suppress(ZooError, OSError):
             if not _read_record(folder / NEWEST).get("cut_short"):
                 (folder / PREVIOUS).unlink(missing_ok=True)
                 _remove_leftovers(folder)
             ours = {NEWEST, PREVIOUS, *_files_in_use(folder)}
-            left = sum(path.stat().st_size for path in folder.iterdir() if path.name in ours)
-        if left <= most_bytes:
-            return 0
+            if sum(path.stat().st_size for path in folder.iterdir() if path.name in ours) <= most_bytes:
+                return
     remove_files(folder)
-    return left
 
 
 def remove_files(folder: Path) -> None:
@@ -441,9 +410,13 @@ def _write_share(folder: Path, timesteps: int, state: State) -> Record:
     """Write a worker's state, and return its plain values and where its arrays stand."""
     arrays, values = split(state)
     names = {place: part.name for place, part in lasting_parts(state).items()}
-    outside, inside = _in_parts(arrays, names)
+    inside = {}
+    for place in names:
+        below = f"{place}{SEPARATOR}"
+        found = [path for path in arrays if path.startswith(below)]
+        inside[place] = {path.removeprefix(below): arrays.pop(path) for path in found}
     tensors = f"{timesteps}-{secrets.token_hex(4)}.safetensors"
-    checksum = write_tensors(folder / tensors, outside)
+    checksum = write_tensors(folder / tensors, arrays)
     written = {part["name"]: part for part in _parts_in_use(folder)}
     parts = {}
     for place, rows in inside.items():
@@ -453,16 +426,6 @@ def _write_share(folder: Path, timesteps: int, state: State) -> Record:
             part = {"name": names[place], "checksum": write_tensors(path, rows), "bytes": path.stat().st_size}
         parts[place] = part
     return {"tensors": tensors, "tensors_checksum": checksum, "parts": parts, "algorithm": values}
-
-
-def _in_parts(arrays: Arrays, places: Iterable[str]) -> tuple[Arrays, dict[str, Arrays]]:
-    """Return the arrays outside of these places of a tree, and those inside of each, by their path there."""
-    outside = dict(arrays)
-    inside = {}
-    for place in places:
-        below = f"{place}{SEPARATOR}"
-        inside[place] = {path[len(below) :]: outside.pop(path) for path in arrays if path.startswith(below)}
-    return outside, inside
 
 
 def _read_share(folder: Path, share: Record) -> State:

@@ -29,9 +29,6 @@ from zoo.training.problems import tell
 LONG_EPISODE = 100_000
 """Steps after which an episode that does not end is spoken of."""
 
-AN_EVALUATION = "an evaluation"
-"""What episodes are called in messages, unless they are played for something else."""
-
 Env = (
     str
     | EnvConfig
@@ -224,7 +221,6 @@ def playing(
     n_envs: int,
     deterministic: bool,
     seed: int | Sequence[int] | None,
-    kind: str = AN_EVALUATION,
 ) -> Iterator[Play]:
     """Give a model in environments that were reset; those that were made here are closed at the end.
 
@@ -236,7 +232,7 @@ def playing(
     envs = env if isinstance(env, EnvStepper) else EnvStepper(env)
     generators = getattr(model, "generators", None)
     try:
-        play = Play(model, Interaction(envs), deterministic, kind)
+        play = Play(model, Interaction(envs), deterministic)
         play.interaction.reset(seeds_of(seed, envs.num_envs))
         with nullcontext() if generators is None else generators.predicting_from(seed):
             yield play
@@ -245,11 +241,11 @@ def playing(
             envs.close()
 
 
-def refuse_not_finite(episode: EpisodeRecord, kind: str = AN_EVALUATION) -> None:
-    """Raise `NotFiniteError` for an episode whose return is not; ``kind`` says what it was played for."""
+def refuse_not_finite(episode: EpisodeRecord) -> None:
+    """Raise `NotFiniteError` for an episode whose return is not."""
     if not math.isfinite(episode.episode_return):
         raise NotFiniteError(
-            f"{kind} episode returned {episode.episode_return}: environment {episode.env_index}"
+            f"an evaluation episode returned {episode.episode_return}: environment {episode.env_index}"
             f" gave a reward that is not finite within {episode.length} steps"
         )
 
@@ -257,10 +253,8 @@ def refuse_not_finite(episode: EpisodeRecord, kind: str = AN_EVALUATION) -> None
 class Play:
     """A model in environments, of which it sees everything raw."""
 
-    def __init__(
-        self, model: Predictor, interaction: Interaction, deterministic: bool, kind: str = AN_EVALUATION
-    ) -> None:
-        self.model, self.interaction, self.deterministic, self.kind = model, interaction, deterministic, kind
+    def __init__(self, model: Predictor, interaction: Interaction, deterministic: bool) -> None:
+        self.model, self.interaction, self.deterministic = model, interaction, deterministic
         self.state: Any = None
         self.n_steps = 0
         self.told_of_length = False
@@ -269,8 +263,14 @@ class Play:
         """Act once in all environments."""
         experience = self.interaction.step(self._act)
         self.n_steps += 1
-        if self.n_steps % LONG_EPISODE == 0:
-            self._tell_of_length()
+        if self.n_steps % LONG_EPISODE == 0 and not self.told_of_length:
+            longest = self.interaction.envs.longest_unfinished_episode()
+            if longest >= LONG_EPISODE:
+                self.told_of_length = True
+                tell(
+                    f"an evaluation episode has not ended after {longest:,} steps;"
+                    " a time limit ends it: env.max_episode_steps"
+                )
         return experience
 
     def _act(self, seen: Seen) -> dict[str, Any]:
@@ -282,15 +282,6 @@ class Play:
             deterministic=self.deterministic,
         )
         return {"actions": actions}
-
-    def _tell_of_length(self) -> None:
-        longest = self.interaction.envs.longest_unfinished_episode()
-        if longest >= LONG_EPISODE and not self.told_of_length:
-            self.told_of_length = True
-            tell(
-                f"{self.kind} episode has not ended after {longest:,} steps;"
-                " a time limit ends it: env.max_episode_steps"
-            )
 
 
 def seeds_of(seed: int | Sequence[int] | None, n: int) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from zoo.errors import ZooError
 from zoo.training.callbacks import EvalCallback
 from zoo.training.checkpoint import CheckpointCallback, drop, go_back, kept_bytes, refuse_unfit_barriers
 from zoo.training.loggers import Ending, LoggingCallback
-from zoo.training.problems import tell, warnings_in_one_line
+from zoo.training.problems import tell, told, warnings_in_one_line
 from zoo.training.resume import begun_once, extended, unfinished_run, what_follows_the_length, write_extended
 from zoo.training.run_folder import FINISHED, RunFolder
 from zoo.training.signals import stop_on_signals
@@ -122,8 +122,6 @@ class Experiment:
         """Whether it was still being pretrained."""
         self.n_timesteps_before: int | None = None
         """Those that a run was to have which goes on; None for a new one."""
-        self.n_bytes_removed = 0
-        """What the checkpoint of a finished run took that was too large to be kept unasked."""
         self.changed_settings: list[str] = []
         self._closing = contextlib.ExitStack()
         self._crew: Crew | None = None
@@ -180,7 +178,7 @@ class Experiment:
     def learn(self) -> None:
         """Train for the steps of the config that are left: none, if the last update went beyond them."""
         steps = max(0, self.config["n_timesteps"] - self.algorithm.num_timesteps)
-        with warnings_in_one_line(), self._causes_told():
+        with warnings_in_one_line():
             if self.algorithm.team.workers is not None:
                 self.algorithm.team.workers.order(LEARN, steps=steps)
             self.algorithm.learn(steps, self.callbacks, reset_num_timesteps=False)
@@ -209,10 +207,8 @@ class Experiment:
 
     def result(self) -> Result:
         """Return what came out so far."""
-        evaluation = self._evaluation
-        if evaluation is None:
-            return Result(self.run, self.algorithm, None, None)
-        return Result(self.run, self.algorithm, evaluation.last, evaluation.best_mean)
+        last, best = (getattr(self._evaluation, name, None) for name in ("last", "best_mean"))
+        return Result(self.run, self.algorithm, last, best)
 
     @property
     def is_finished(self) -> bool:
@@ -249,19 +245,17 @@ class Experiment:
                 agent=result.agent if result.agent.exists() else None,
             )
             for each in self._logging:
-                each.conclude(ending)
+                each.trackers.tell("conclude", ending)
 
     def _sync_logs(self) -> None:
         """See to it that the last rows are on the disk before the run is recorded as finished."""
-        try:
+        with told("the last rows of the logs may not be on the disk"):
             self.run.sync_logs()
-        except OSError as error:
-            tell(f"the last rows of the logs may not be on the disk: {error}")
 
     def _drop_checkpoints(self) -> None:
         """Remove those of a run that is recorded as finished, unless the config keeps them."""
         if self.is_finished:
-            self.n_bytes_removed = drop(self.run.checkpoint, self._kept_bytes) or self.n_bytes_removed
+            drop(self.run.checkpoint, self._kept_bytes)
 
     @property
     def _kept_bytes(self) -> float:
@@ -304,13 +298,15 @@ class Experiment:
         refuse_unfit_barriers(self.algorithm, config, before)
         if run is None:
             with begun_once(config) if is_seed_given else contextlib.nullcontext():
-                run = _new_run(config)
+                names = asked_for(config["algo"]), config["env"]["id"]
+                run = RunFolder.create(config["runs_dir"], *names, config["seed"])
+                run.write_config(as_written(config))
             closing.callback(run.close)
         self.run = run
         goes_further = has_checkpoint and self.is_extended
         if goes_further:
             config = self.config = extended(self.algorithm, run, config, self.n_timesteps_before)
-        with _no_folder_after_a_mistake(run, is_new=not self.is_resumed):
+        try:
             self.callbacks = make_callbacks(config, run, env)
             closing.callback(_close_all, self.callbacks)
             watch_episodes(self.algorithm, run, env, closing, n_workers=n_workers)
@@ -322,6 +318,10 @@ class Experiment:
                 self.algorithm.join(crew.start(config, on_gpus=on_gpus))
                 closing.callback(self.algorithm.leave)
                 closing.callback(crew.close)
+        except ZooError:
+            if not self.is_resumed:
+                shutil.rmtree(run.path)  # no folder is left after a mistake
+            raise
         if has_checkpoint:
             with self._causes_told():
                 go_back(self.algorithm, run.checkpoint, self.callbacks, for_more_steps=goes_further)
@@ -351,22 +351,6 @@ def _plain(config: Mapping[str, Any]) -> Config:
     from omegaconf import OmegaConf
 
     return resolved(OmegaConf.create(dict(config)))
-
-
-def _new_run(config: Config) -> RunFolder:
-    run = RunFolder.create(config["runs_dir"], asked_for(config["algo"]), config["env"]["id"], config["seed"])
-    run.write_config(as_written(config))
-    return run
-
-
-@contextlib.contextmanager
-def _no_folder_after_a_mistake(run: RunFolder, *, is_new: bool) -> Iterator[None]:
-    try:
-        yield
-    except ZooError:
-        if is_new:
-            shutil.rmtree(run.path)
-        raise
 
 
 def _close_all(callbacks: list[Callback]) -> None:

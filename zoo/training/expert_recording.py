@@ -29,14 +29,8 @@ from zoo.memory.expert_data import (
 from zoo.training.evaluation import Env, Predictor, playing, refuse_not_finite
 from zoo.version import __version__
 
-TOLERANCE = 1e-3
-"""By what share of the sum of its rewards' sizes a return may differ from their sum: they are rounded."""
-
 TRIES = 10
 """Episodes that are played for each that is wanted, before those that were good enough have to do."""
-
-RECORDED = "a recorded"
-"""What its episodes are called in messages."""
 
 
 def record_expert(
@@ -60,7 +54,7 @@ def record_expert(
     first of each environment, then the second of each. ``on_episode`` is told each, and whether it was kept.
 
     Rewards are those that the environment gives, as its wrappers leave them; a return is their sum, also the
-    one that ``min_return`` is held against. `ZooWarning` tells where wrappers have changed it.
+    one that ``min_return`` is held against.
 
     At most ten times as many episodes are played as are wanted. Raises `ZooError` if none was good enough;
     `ZooWarning` warns of fewer than are wanted. A ``seed`` of None is drawn, and stands in the card.
@@ -70,24 +64,19 @@ def record_expert(
     name = env.id if isinstance(env, EnvConfig) else env if isinstance(env, str) else None
     seed = random_seed() if seed is None else seed
     model: Any = expert
-    with playing(
-        model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed, kind=RECORDED
-    ) as play:
+    with playing(model, env, n_episodes, n_envs=n_envs, deterministic=deterministic, seed=seed) as play:
         envs = play.interaction.envs
         if not hasattr(expert, "predict"):
             play.model = _Function(expert, envs.action_space)  # type: ignore[assignment]
         recorder = _Recorder(envs, n_episodes, min_return, successes_only, on_episode)
         while recorder.is_recording:
             recorder.add(play.step())
-    return recorder.data({**_card(name, source, expert), "deterministic": deterministic, "seed": seed})
-
-
-def _card(env: str | None, source: Mapping[str, Any] | None, expert: Any) -> dict[str, Any]:
     if source is None:
         source = {
             "expert": getattr(expert, "name", None) or getattr(expert, "__name__", type(expert).__name__)
         }
-    return {"env": env, "source": dict(source), "zoo": __version__}
+    card = {"env": name, "source": dict(source), "zoo": __version__}
+    return recorder.data({**card, "deterministic": deterministic, "seed": seed})
 
 
 class _Function:
@@ -153,7 +142,6 @@ class _Recorder:
         self._turns = [0] * envs.num_envs
         self._kept: list[_Kept] = []
         self._played: list[EpisodeRecord] = []
-        self._told_of_wrappers = False
 
     @property
     def is_recording(self) -> bool:
@@ -162,9 +150,13 @@ class _Recorder:
 
     def add(self, experience: Experience) -> None:
         """Take one step of all environments, and the episodes that it ended."""
-        outcome = experience.outcome
-        columns = {"observations": experience.observations, "actions": self._flat(experience)}
-        columns["rewards"] = outcome.rewards
+        outcome, space = experience.outcome, self.envs.action_space
+        actions: Any = experience.columns["actions"]
+        columns = {
+            "observations": experience.observations,
+            "actions": dict(leaves(space, actions)) if is_composite(space) else np.asarray(actions),
+            "rewards": outcome.rewards,
+        }
         if "action_masks" in experience.columns:
             columns["action_masks"] = experience.columns["action_masks"]
         for index, steps in enumerate(self._steps):
@@ -209,19 +201,13 @@ class _Recorder:
     def _goes_on(self, index: int) -> bool:
         return bool(self._wanted[index] > 0 and self._tries[index] > 0)
 
-    def _flat(self, experience: Experience) -> Column:
-        space = self.envs.action_space
-        actions = experience.columns["actions"]
-        return dict(leaves(space, actions)) if is_composite(space) else np.asarray(actions)
-
     def _end(self, episode: EpisodeRecord, terminated: bool) -> None:
         index = episode.env_index
         if not self._goes_on(index):
             return
         rewards = np.array([step["rewards"] for step in self._steps[index]], np.float64)
-        self._tell_of_wrappers(episode.episode_return, rewards)
         episode = replace(episode, episode_return=float(rewards.sum()))
-        refuse_not_finite(episode, RECORDED)
+        refuse_not_finite(episode)
         is_kept = self._is_good(episode)
         self._played.append(episode)
         self._tries[index] -= 1
@@ -248,19 +234,6 @@ class _Recorder:
         if not all("is_success" in episode.info for episode in episodes):
             return None
         return np.array([bool(episode.info["is_success"]) for episode in episodes])
-
-    def _tell_of_wrappers(self, raw_return: float, rewards: np.ndarray) -> None:
-        """Warn once where the rewards that are recorded do not add up to what evaluations tell."""
-        total, size = rewards.sum(), np.abs(rewards).sum()
-        if self._told_of_wrappers or not abs(total - raw_return) > TOLERANCE * (1.0 + size):
-            return
-        self._told_of_wrappers = True
-        warnings.warn(
-            f"the environment's wrappers change its rewards: returns recorded here, which min_return is held"
-            f" against, are sums of what they give ({total:g}), not the raw {raw_return:g}",
-            ZooWarning,
-            stacklevel=5,
-        )
 
 
 def _stacked(steps: list[Column]) -> Column:

@@ -17,7 +17,7 @@ from zoo.config.own_modules import own_class
 from zoo.config.sections import ALGO_LABELS
 from zoo.config.settings import OwnCallbackSettings
 from zoo.envs.adapter import EnvStepper
-from zoo.envs.config import EnvConfig, env_config
+from zoo.envs.config import EnvConfig
 from zoo.envs.goals import is_goal_space
 from zoo.envs.monitor import EpisodeMonitor
 from zoo.envs.vec_env import make_vec_env
@@ -36,7 +36,6 @@ from zoo.training.callbacks import (
     VideoCallback,
 )
 from zoo.training.checkpoint import CheckpointCallback
-from zoo.training.evaluation import Env
 from zoo.training.loggers import (
     ConsoleLogger,
     CsvLogger,
@@ -107,13 +106,8 @@ def _check_dataset(found: type[Algorithm[Any]], dataset: str | None, cloned: str
             f" pretrain.dataset={dataset} lets it start as the clone of an expert"
         )
     if dataset is None and found.learns_from_experts:
-        if cloned is not None:
-            raise ZooError(
-                f"{found.name} learns from expert data: dataset={cloned}; pretrain.dataset is what other"
-                " algorithms begin with"
-            )
         raise ZooError(
-            f"{found.name} learns from expert data: dataset=PATH"
+            f"{found.name} learns from expert data: dataset={cloned or 'PATH'}"
             " (zoo expert agent=… records what an agent does)"
         )
 
@@ -138,11 +132,10 @@ def watch_episodes(
 # -- callbacks --------------------------------------------------------------------------------------------
 
 
-def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: Env) -> list[Callback]:
+def make_callbacks(config: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) -> list[Callback]:
     """Return the callbacks of a run, in the order in which they are called.
 
-    ``config`` is the checked config of ``zoo train``; ``eval_env`` an id, a config or environments to
-    evaluate in, others than those of the training. Raises `ZooError` for settings that don't go together.
+    ``config`` is the checked config of ``zoo train``. Raises `ZooError` for settings that don't go together.
     """
     trackers = Trackers(_outputs(config, run), run.path, as_written(config))
     config = with_intervals(config)
@@ -198,15 +191,14 @@ def _is_ours(values: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
     return values is not None and "_target_" not in values
 
 
-def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: Env) -> list[Callback]:
+def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: EnvConfig) -> list[Callback]:
     """Return the evaluation and what ends a run by it, or by the number of episodes."""
     callbacks: list[Callback] = []
     if "eval" in chosen:
         values = chosen["eval"]
         # The environment was checked before the training began.
-        env = dataclasses.replace(eval_env, check=False) if isinstance(eval_env, EnvConfig) else eval_env
         evaluation = EvalCallback(
-            env,
+            dataclasses.replace(eval_env, check=False),
             every=values["every"],
             n_eval_episodes=values["n_episodes"],
             deterministic=values["deterministic"],
@@ -231,11 +223,9 @@ def _evaluation(chosen: Mapping[str, Any], run: RunFolder, eval_env: Env) -> lis
     return callbacks
 
 
-def _video(values: Mapping[str, Any], run: RunFolder, env: Env, trackers: Trackers) -> VideoCallback:
-    if not isinstance(env, EnvConfig | str):
-        raise ZooError("`callbacks.video` needs an environment that it can make itself, by its id or config")
+def _video(values: Mapping[str, Any], run: RunFolder, env: EnvConfig, trackers: Trackers) -> VideoCallback:
     return VideoCallback(
-        env_config(env),
+        env,
         run.videos,
         every=values["every"],
         length=values["length"],

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.agents.agent_folder import AgentFiles, read_as_data
+from zoo.agents.agent_folder import AgentFiles, check_tensors, read_as_data
 from zoo.agents.finding import resolve_agent, run_of
 from zoo.algorithms.resuming import Tensors
 from zoo.config.environment_values import as_written
 from zoo.envs.spaces import interfaces_differ, space_from_dict
 from zoo.errors import ZooError
+from zoo.files.plain_data import value_at
 from zoo.files.printing import one_line
-from zoo.training.checkpoint import Checkpoint, check_workers, has_checkpoint, misfits_told, read_checkpoint
+from zoo.training.checkpoint import Checkpoint, check_workers, has_checkpoint, read_checkpoint
 from zoo.training.run_folder import CHECKPOINT_FOLDER
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ def take_from(algorithm: Algorithm[Any], source: str, config: Mapping[str, Any])
         _take_memory(algorithm, checkpoint, files.config, config, where)  # type: ignore[arg-type]
     return [
         *differences(files.config, algorithm, config),
-        *differing_precision(algorithm, checkpoint),
         *_begins_anew(config, files.config, what),
     ]
 
@@ -104,22 +104,14 @@ def _last_checkpoint(
 
 def _take_tensors(algorithm: Algorithm[Any], checkpoint: Checkpoint, where: str) -> None:
     """Take networks, optimizer and running statistics."""
-    found, tensors = checkpoint.algorithm["tensors"], algorithm.tensors()
-    for name, tensor in tensors.items():
-        if name in found and tuple(found[name].shape) != tuple(tensor.shape):
-            sizes = f"{list(found[name].shape)}, this run's {list(tensor.shape)}"
-            raise ZooError(
-                f"{where}: its networks are others: {name} has the shape {sizes};"
-                " policy.* says which, or algo.*"
-            )
-    if found.keys() != tensors.keys():
-        one = sorted(found.keys() ^ tensors.keys())[0]
-        whose = "it alone has" if one in found else "only this run has"
-        raise ZooError(f"{where}: its optimizer, or what it learns, is another: {whose} {one_line(one)}")
-    with misfits_told(f"{where}: its checkpoint does not fit"):
-        Tensors(algorithm.program.state, algorithm.policy).load_state(found)
-        if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
-            algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
+    found = checkpoint.algorithm["tensors"]
+    try:
+        check_tensors({name: tuple(tensor.shape) for name, tensor in algorithm.tensors().items()}, found)
+    except ZooError as error:
+        raise ZooError(f"{where}: its networks or its optimizer are others: {error}") from error
+    Tensors(algorithm.program.state, algorithm.policy).load_state(found)
+    if algorithm.normalizer is not None and checkpoint.algorithm["normalizer"]:
+        algorithm.normalizer.load_state(checkpoint.algorithm["normalizer"])
 
 
 def _take_memory(
@@ -133,22 +125,15 @@ def _take_memory(
     if config.get("workers", 1) > 1:
         raise ZooError(f"{where}: each of workers={config['workers']} has a memory; init_with=optimizer")
     for path in OF_THE_MEMORY:
-        was, now = (_at(values, path) for values in (trained, config))
+        was, now = (value_at(values, path) for values in (trained, config))
         if path == "memory.prioritized":
             was, now = (None if each is None else "prioritized" for each in (was, now))
         if was != now:
             raise ZooError(f"{where}: its replay memory is of {path}={was}, not {now}; init_with=optimizer")
-    with misfits_told(f"{where}: its replay memory does not fit (init_with=optimizer goes without)"):
-        memory = checkpoint.algorithm["memory"]
-        segments = {first: dict(rows) for first, rows in memory["segments"].items()}  # without their names
-        algorithm.memory.load_state({**memory, "segments": segments})
+    memory = checkpoint.algorithm["memory"]
+    segments = {first: dict(rows) for first, rows in memory["segments"].items()}  # without their names
+    algorithm.memory.load_state({**memory, "segments": segments})
     algorithm.memory.cut()
-
-
-def _at(values: Mapping[str, Any], path: str) -> Any:
-    for key in path.split("."):
-        values = (values or {}).get(key)  # type: ignore[assignment]
-    return values
 
 
 def _begins_anew(config: Mapping[str, Any], trained: Mapping[str, Any], what: str) -> Iterator[str]:
@@ -158,13 +143,6 @@ def _begins_anew(config: Mapping[str, Any], trained: Mapping[str, Any], what: st
         yield f"algo.learning_starts={starts}: steps at random come first again; 0 leaves them out"
     if eps and eps == trained["algo"].get("exploration_initial_eps"):
         yield f"algo.exploration_initial_eps={eps}: it explores as at a start; a lower share explores less"
-
-
-def differing_precision(algorithm: Algorithm[Any], checkpoint: Checkpoint) -> Iterator[str]:
-    """Give the precision, which only the checkpoint tells, where it differs."""
-    was, now = _at(checkpoint.algorithm, "runtime.precision"), algorithm.runtime.precision
-    if was not in (None, now):
-        yield f"precision: {one_line(was)} → {now}"
 
 
 def _check_spaces(algorithm: Algorithm[Any], files: AgentFiles, agent: str) -> None:

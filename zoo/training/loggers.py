@@ -21,7 +21,6 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.printing import csv_lines, decimal, duration, one_line, show
-from zoo.files.zips import move_aside
 from zoo.training.problems import tell
 
 STEPS = "time/total_timesteps"
@@ -158,10 +157,7 @@ def formatted(value: float) -> str:
 
 
 class CsvLogger(Logger):
-    """Appends one row a report to a CSV file, with a column for every scalar that has ever come.
-
-    A file that can't be read is moved aside, and another one begun.
-    """
+    """Appends one row a report to a CSV file, with a column for every scalar that has ever come."""
 
     keeps_trying = True
 
@@ -191,9 +187,6 @@ class CsvLogger(Logger):
     def load_state(self, values: dict[str, Any]) -> None:
         columns, n_rows = values["columns"], values["rows"]
         rows = self._rows(columns, n_rows) if n_rows else []
-        if len(rows) < n_rows:
-            reports = f"{len(rows)} of the {n_rows} reports"
-            tell(f"{self.path} holds {reports} before the checkpoint; the run goes on")
         if columns:
             self._rewrite(columns, rows)
         else:
@@ -209,23 +202,18 @@ class CsvLogger(Logger):
         return self._columns
 
     def _rows(self, columns: Sequence[str] = (STEPS,), limit: int | None = None) -> list[dict[str, str]]:
-        """Return the first whole rows of the file, by ``columns`` and others; none, if it can't be read."""
+        """Return the first whole rows of the file, by ``columns`` and others. Raises `ZooError`."""
         try:
             with open(self.path, "rb") as file:
                 lines = list(itertools.islice(file, None if limit is None else limit + 1))
             table = csv.DictReader(line.decode() for line in lines if line.endswith(b"\n"))
             rows = list(table)
-            if not set(columns) <= set(table.fieldnames or columns):
-                raise ValueError("columns are missing")
-            for number, row in enumerate(rows, start=1):
-                if None in row or None in row.values() or any("\0" in value for value in row.values()):
-                    raise ValueError(f"row {number} is not one of values for the columns")
         except FileNotFoundError:
             return []
         except (ValueError, csv.Error) as error:
-            aside = move_aside(self.path)
-            tell(f"{self.path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
-            return []
+            raise ZooError(f"{self.path} is damaged: {one_line(error)}") from error
+        if not set(columns) <= set(table.fieldnames or columns) or any(None in row for row in rows):
+            raise ZooError(f"{self.path} is damaged: its columns are not those of a run")
         return rows
 
     def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -256,61 +244,8 @@ class Trackers:
         self._failing: set[int] = set()
         self._off: set[int] = set()
 
-    def write(self, report: Report) -> None:
-        """Hand on a report."""
-        self._each("write", report)
-
-    def video(self, name: str, path: Path, timesteps: int) -> None:
-        """Hand on a video."""
-        self._each("video", name, path, timesteps)
-
-    def histograms(self, tensors: Mapping[str, Any], timesteps: int) -> None:
-        """Hand on the policy's parameters."""
-        self._each("histograms", tensors, timesteps)
-
-    def flush(self) -> None:
-        """Let nothing wait."""
-        self._each("flush")
-
-    def conclude(self, ending: Ending) -> None:
-        """Hand on how the run ended."""
-        self._each("conclude", ending)
-
-    def close(self) -> None:
-        """Close all, also those that were switched off."""
-        self._off.clear()
-        self._each("close")
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of each, by name. Raises `OSError` where a log does not reach the disk."""
-        states = {}
-        for number, (name, output) in enumerate(self._named()):
-            if number in self._off:
-                continue
-            try:
-                states[name] = output.state()
-            except Exception as error:
-                if output.keeps_trying:
-                    raise
-                self._complain(number, error)
-        return states
-
-    def load_state(self, states: Mapping[str, Any]) -> None:
-        """Let each go back to where it was, also in its files."""
-        for number, (name, output) in enumerate(self._named()):
-            if name in states:
-                try:
-                    output.load_state(states[name])
-                except Exception as error:
-                    if output.keeps_trying:
-                        raise
-                    self._complain(number, error)
-
-    def _named(self) -> Iterator[tuple[str, Logger]]:
-        """Give each a name: that of its class, and a number if it is not the first of its class."""
-        return named(self.outputs)  # type: ignore[arg-type, return-value]
-
-    def _each(self, method: str, *arguments: Any) -> None:
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of `Logger` on each."""
         for number, output in enumerate(self.outputs):
             if number in self._off:
                 continue
@@ -325,27 +260,52 @@ class Trackers:
                 if method == "write":
                     self._failing.discard(number)
 
+    def close(self) -> None:
+        """Close all, also those that were switched off."""
+        self._off.clear()
+        self.tell("close")
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of each, by name. Raises `OSError` where a log does not reach the disk."""
+        states = {}
+        for number, (name, output) in enumerate(named(self.outputs)):  # type: ignore[arg-type]
+            if number not in self._off:
+                with self._told(number):
+                    states[name] = output.state()
+        return states
+
+    def load_state(self, states: Mapping[str, Any]) -> None:
+        """Let each go back to where it was, also in its files."""
+        for number, (name, output) in enumerate(named(self.outputs)):  # type: ignore[arg-type]
+            if name in states:
+                with self._told(number):
+                    output.load_state(states[name])
+
+    @contextlib.contextmanager
+    def _told(self, number: int) -> Iterator[None]:
+        """Switch off a tracker that raises, unless it ``keeps_trying``: its error is the checkpoint's."""
+        try:
+            yield
+        except Exception as error:
+            if self.outputs[number].keeps_trying:
+                raise
+            self._complain(number, error)
+
     def _complain(self, number: int, error: Exception) -> None:
         output = self.outputs[number]
         is_passing = output.keeps_trying and isinstance(error, OSError | ZooError)
         if number not in self._failing:
-            off, waits = (
-                "it is switched off, and the run goes on",
-                "the run goes on, and logs again when it can",
-            )
-            tell(f"{_reason(output, error)}; {waits if is_passing else off}")
+            follows = "it is switched off, and the run goes on"
+            if is_passing:
+                follows = "the run goes on, and logs again when it can"
+            kind = "" if isinstance(error, OSError | ZooError) else f"{type(error).__name__}: "
+            reason = one_line(f"{type(output).__name__}: {kind}{error}", 500)
+            tell(f"{reason}; {follows}")
             if os.environ.get("ZOO_DEBUG") == "1":
                 traceback.print_exception(error)
         self._failing.add(number)
         if not is_passing:
             self._off.add(number)
-
-
-def _reason(output: Logger, error: Exception) -> str:
-    if isinstance(error, ZooError):
-        return one_line(error, 500)
-    kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
-    return one_line(f"{type(output).__name__}: {kind}{error}", 500)
 
 
 class LoggingCallback(Callback):
@@ -363,11 +323,6 @@ class LoggingCallback(Callback):
         self._reported_before: int | None = None
         self._longest = 0
 
-    @property
-    def outputs(self) -> Sequence[Logger]:
-        """Where the reports go."""
-        return self.trackers.outputs
-
     def on_training_start(self, algorithm: Training) -> None:
         self._started = self._reported = time.perf_counter()
         self._compiled_before = algorithm.runtime.compile_clock.seconds
@@ -379,7 +334,7 @@ class LoggingCallback(Callback):
     def on_steps(self, algorithm: Training) -> None:
         """Report; evaluations at steps before come first, each as a row of its own."""
         self._write_rows(algorithm, before=algorithm.num_timesteps)
-        self.trackers.write(self._report(algorithm))
+        self.trackers.tell("write", self._report(algorithm))
 
     def on_training_end(self, algorithm: Training) -> None:
         """Report what came since the last report, an evaluation after the training too; close the outputs."""
@@ -389,13 +344,9 @@ class LoggingCallback(Callback):
         now = time.perf_counter()
         self._elapsed_before += now - self._started
         self._started = now
-        self.trackers.flush()
+        self.trackers.tell("flush")
         if not self.stays_open:
             self.close()
-
-    def conclude(self, ending: Ending) -> None:
-        """Tell the outputs how the run ended."""
-        self.trackers.conclude(ending)
 
     def close(self) -> None:
         self.trackers.close()
@@ -410,34 +361,28 @@ class LoggingCallback(Callback):
 
     def _write_rows(self, algorithm: Training, *, before: int) -> None:
         for timesteps, scalars in algorithm.read_rows(before).items():
-            self.trackers.write(Report(timesteps, {STEPS: timesteps, **scalars}))
+            self.trackers.tell("write", Report(timesteps, {STEPS: timesteps, **scalars}))
 
     def _report(self, algorithm: Training) -> Report:
         now = time.perf_counter()
         seconds = now - self._started
-        self._longest = max(self._longest, _longest_unfinished(algorithm))
+        if algorithm.envs is not None:
+            self._longest = max(self._longest, algorithm.envs.longest_unfinished_episode())
         scalars = rollout_scalars(algorithm.recent_episodes)
         scalars["time/episodes"] = algorithm.n_episodes
-        scalars["time/fps"] = self._speed(algorithm, seconds)
+        compiling = algorithm.runtime.compile_clock.seconds - self._compiled_before
+        n_steps = algorithm.num_timesteps - self._first_step
+        scalars["time/fps"] = round(n_steps / max(seconds - compiling, 1e-9), 1)
         scalars["time/time_elapsed"] = round(self._elapsed_before + seconds, 3)
         scalars[STEPS] = algorithm.num_timesteps
         scalars["train/n_updates"] = algorithm.n_updates
         scalars.update(algorithm.read_metrics())
-        spent = self._spent(algorithm, now - self._reported)
+        spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
+        spent["other"] = max(0.0, now - self._reported - sum(spent.values()))
         report = Report(algorithm.num_timesteps, scalars, spent, self._note(algorithm))
         self._reported, self._reported_step = now, algorithm.num_timesteps
         self._timings = dict(algorithm.timings)
         return report
-
-    def _speed(self, algorithm: Training, seconds: float) -> float:
-        """Return the steps per second so far, without what was compiled meanwhile: that is done once."""
-        compiling = algorithm.runtime.compile_clock.seconds - self._compiled_before
-        return round((algorithm.num_timesteps - self._first_step) / max(seconds - compiling, 1e-9), 1)
-
-    def _spent(self, algorithm: Training, seconds: float) -> dict[str, float]:
-        """Return what the last ``seconds`` were spent on."""
-        spent = {name: total - self._timings.get(name, 0.0) for name, total in algorithm.timings.items()}
-        return {**spent, "other": max(0.0, seconds - sum(spent.values()))}
 
     def _note(self, algorithm: Training) -> str | None:
         if algorithm.n_episodes or not self._longest:  # without a step there is nothing to wait for
@@ -464,10 +409,6 @@ def rollout_scalars(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
         name = "rollout/success_rate" if key == "is_success" else f"rollout/{key}_mean"
         scalars[name] = float(np.mean(numbers))
     return scalars
-
-
-def _longest_unfinished(algorithm: Training) -> int:
-    return 0 if algorithm.envs is None else algorithm.envs.longest_unfinished_episode()
 
 
 class ProgressBarCallback(Callback):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from zoo.config.paths import search_folders, shown
 from zoo.config.sections import asked_for
 from zoo.config.settings import ActingAgent
 from zoo.errors import ZooError, nearest
+from zoo.files.plain_data import flat
 from zoo.files.printing import one_line
 
 if TYPE_CHECKING:
@@ -51,8 +53,28 @@ class OpenedAgent:
             f"       {name}, trained for {steps(card)} steps, seed {seed}, return {score(card)}",
         ]
         if self.changes:
-            lines.append(f"       plays with {', '.join(_as_typed(self.changes, 'env'))}")
+            typed = [f"{path}={one_line(value)}" for path, value in flat({"env": self.changes})]
+            lines.append(f"       plays with {', '.join(typed)}")
         return "\n".join(lines)
+
+    @contextmanager
+    def open_envs(self, n_envs: int = 1, render_mode: str | None = None) -> Iterator[EnvStepper]:
+        """Give environments that fit the agent, until the block ends. Raises `ZooError`.
+
+        A single one is in this process: that is where windows are, and it needs no worker.
+        """
+        from zoo.envs.adapter import EnvStepper
+        from zoo.envs.config import in_this_process
+        from zoo.envs.vec_env import make_vec_env
+
+        is_native = self.env.vectorization == "native" and render_mode is None
+        env = self.env if n_envs > 1 or is_native else in_this_process(self.env)
+        envs = EnvStepper(make_vec_env(replace(env, render_mode=render_mode), n_envs, training=False))
+        try:
+            self.check_spaces(envs)
+            yield envs
+        finally:
+            envs.close()
 
     def check_spaces(self, envs: EnvStepper) -> None:
         """Raise `ZooError` if the environment shows or takes something else than the agent has learned."""
@@ -161,15 +183,6 @@ def _laid_over(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
             change = _laid_over(before, change)
         merged[key] = change
     return merged
-
-
-def _as_typed(values: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Give each value as the command line sets it."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _as_typed(value, f"{where}.{key}")
-        else:
-            yield f"{where}.{key}={one_line(value)}"
 
 
 def _without_module(env_id: str) -> str:

@@ -11,10 +11,9 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.bc import Epoch, PretrainConfig, Pretraining
 from zoo.algorithms.callback import PREEMPTED
 from zoo.config.fields import build
-from zoo.errors import ZooError
 from zoo.files.atomic import write_text
 from zoo.files.printing import csv_lines, one_line
-from zoo.training.checkpoint import misfits_told, read_files, remove_files, write_files
+from zoo.training.checkpoint import read_files, remove_files, write_files
 from zoo.training.problems import tell, told, warnings_in_one_line
 from zoo.training.run_folder import RunFolder
 from zoo.training.signals import stop_on_signals
@@ -33,7 +32,8 @@ def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run:
     with warnings_in_one_line():
         pretraining = Pretraining(algorithm, config.dataset, config)
     if run.has_pretraining:
-        _go_back(pretraining, run)
+        pretraining.load_state(read_files(run.pretraining)[1])
+        tell(f"pretraining goes on after epoch {len(pretraining.epochs)} of {config.n_epochs}")
     every = max(1, config.n_epochs // 10)
 
     def note(epoch: Epoch) -> bool:
@@ -41,7 +41,7 @@ def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run:
             logger.info("pretraining, %s", _told(epoch))
         return algorithm.stop_reason == PREEMPTED
 
-    with stop_on_signals(algorithm, after="this epoch of pretraining"):
+    with stop_on_signals(algorithm):
         pretraining.run(note)
         if algorithm.stop_reason != PREEMPTED:
             pretraining.take_over()
@@ -51,18 +51,6 @@ def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run:
         return
     remove_files(run.pretraining)
     logger.info("pretrained from %s: %s", one_line(config.dataset), _told(pretraining.epochs[-1]))
-
-
-def _go_back(pretraining: Pretraining, run: RunFolder) -> None:
-    """Go back to where a signal has ended it; what is damaged is told, and begins again."""
-    try:
-        _, state = read_files(run.pretraining)
-    except ZooError as error:
-        tell(f"where the pretraining was can't be read: {error}; it begins again")
-        return
-    with misfits_told(f"the pretraining in {run.pretraining} does not fit this run"):
-        pretraining.load_state(state)
-    tell(f"pretraining goes on after epoch {len(pretraining.epochs)} of {pretraining.config.n_epochs}")
 
 
 def _keep(pretraining: Pretraining, run: RunFolder) -> None:

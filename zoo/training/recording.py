@@ -7,9 +7,6 @@ import datetime
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from gymnasium.vector import VectorEnv
 
 from zoo.agents.finding import run_of
 from zoo.envs.adapter import EnvStepper
@@ -19,7 +16,7 @@ from zoo.envs.sync_vec_env import InProcessVectorEnv
 from zoo.envs.vec_env import make_vec_env
 from zoo.envs.video import FASTEST_GIF, Canvas, Filmed, ffmpeg, filming, render_offscreen, rgb_image
 from zoo.errors import ZooError
-from zoo.training.evaluation import Predictor, evaluate
+from zoo.training.evaluation import EvaluationCancelledError, Predictor, evaluate
 
 
 @dataclass(frozen=True)
@@ -63,8 +60,7 @@ def record(
     with camera(env, paths, look, length=length) as (envs, filmed):
         if check is not None:
             check(envs)
-        ends = (_FilmIsLongEnoughError, KeyboardInterrupt) if cancelled is None else (_FilmIsLongEnoughError,)
-        with contextlib.suppress(*ends):
+        try:
             evaluate(
                 model,
                 envs,
@@ -72,19 +68,15 @@ def record(
                 deterministic=deterministic,
                 seed=seed,
                 on_episode=on_episode,
-                cancelled=lambda: _is_over(filmed, cancelled),
+                cancelled=lambda: filmed.is_complete or (cancelled is not None and cancelled()),
             )
+        except EvaluationCancelledError:
+            if not filmed.is_complete:
+                raise
+        except KeyboardInterrupt:
+            if cancelled is not None:
+                raise
     return Recording(paths if filmed.film.n_frames else [], filmed.film.n_frames)
-
-
-class _FilmIsLongEnoughError(Exception):
-    """Ends the play that is filmed."""
-
-
-def _is_over(filmed: Filmed, cancelled: Callable[[], bool] | None) -> bool:
-    if filmed.is_complete:
-        raise _FilmIsLongEnoughError
-    return cancelled is not None and cancelled()
 
 
 @contextlib.contextmanager
@@ -100,7 +92,11 @@ def camera(
     canvas = Canvas(look.size, overlay=look.overlay)
     with drawn_env(env) as drawn:
         rate = look.frames_per_second or drawn.metadata.get("render_fps")
-        _refuse_fast_gif(look.frames_per_second, paths)
+        wanted = look.frames_per_second or 0
+        if wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
+            raise ZooError(
+                f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
+            )
         with filming(paths, rate) as film:
             filmed = Filmed(drawn.envs[0], film, canvas, length)
             yield EnvStepper(InProcessVectorEnv([lambda: filmed], mask_actions=env.mask_actions)), filmed
@@ -119,22 +115,19 @@ def drawn_env(env: EnvConfig) -> Iterator[InProcessVectorEnv]:
 
 
 def _made_to_be_drawn(env: EnvConfig) -> InProcessVectorEnv:
-    plain = replace(in_this_process(env), render_mode=None, check=False)
+    plain = replace(in_this_process(env), render_mode="rgb_array", check=False)
     try:
-        envs = make_vec_env(replace(plain, render_mode="rgb_array"), training=False)
+        envs = make_vec_env(plain, training=False)
     except ZooError:
-        with contextlib.closing(make_vec_env(plain, training=False)) as undrawn:
-            if "rgb_array" in _render_modes(undrawn):
+        with contextlib.closing(make_vec_env(replace(plain, render_mode=None), training=False)) as envs:
+            if "rgb_array" in (envs.metadata.get("render_modes") or ()):
                 raise
-        raise ZooError(_no_images(env)) from None
-    if not isinstance(envs, InProcessVectorEnv) or "rgb_array" not in _render_modes(envs):
+    if not isinstance(envs, InProcessVectorEnv) or "rgb_array" not in (
+        envs.metadata.get("render_modes") or ()
+    ):
         envs.close()
-        raise ZooError(_no_images(env))
+        raise ZooError(f"can't film {env.id}: it renders no images (render_mode='rgb_array')")
     return envs
-
-
-def _no_images(env: EnvConfig) -> str:
-    return f"can't film {env.id}: it renders no images (render_mode='rgb_array')"
 
 
 def check_camera(env: EnvConfig) -> None:
@@ -168,17 +161,6 @@ def drawing_explained(env_id: str) -> Iterator[None]:
         if type(cause).__module__.startswith("pygame"):
             raise ZooError(f"can't open a window: {cause}; render=false plays without one") from error
         raise
-
-
-def _render_modes(envs: VectorEnv[Any, Any, Any]) -> Sequence[str]:
-    return envs.metadata.get("render_modes") or ()
-
-
-def _refuse_fast_gif(wanted: float | None, paths: Sequence[Path]) -> None:
-    if wanted is not None and wanted > FASTEST_GIF and any(path.suffix == ".gif" for path in paths):
-        raise ZooError(
-            f"`fps={wanted:g}`: a GIF shows at most {FASTEST_GIF} images a second; format=mp4 shows more"
-        )
 
 
 def video_path(

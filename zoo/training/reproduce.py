@@ -15,6 +15,7 @@ from zoo.config.composing import compose
 from zoo.config.environment_values import resolved_values
 from zoo.config.validation import checked
 from zoo.errors import ZooError
+from zoo.files.plain_data import flat
 from zoo.files.printing import one_line
 from zoo.files.tensors import Arrays, parse_tensors
 from zoo.files.zips import UNREADABLE
@@ -86,7 +87,8 @@ def reproduce(path: Path, *, until: int | None = None, runs_dir: str = "runs") -
     checkpoint = read_checkpoint(run.checkpoint) if until is not None and run.has_checkpoint else None
     watch = _Watch(until, checkpoint)
     with Experiment(_again(config, runs_dir)) as experiment:
-        experiment.callbacks += [watch, _Mark(experiment.run, path)]
+        experiment.callbacks.append(watch)
+        experiment.run.update_record(reproduces=str(path.absolute()))  # the two count as one run
         result = experiment.run_through()
     done = Reproduction(path, result.run.path, experiment.algorithm.num_timesteps, result.is_complete)
     if not result.is_complete:
@@ -131,22 +133,9 @@ class _Watch(Callback):
         return Comparison(None, f"the run's checkpoint is of step {self.checkpoint.timesteps:,}")
 
 
-class _Mark(Callback):
-    """Records of which run the new one is a repetition: the two are one where runs are counted."""
-
-    def __init__(self, run: RunFolder, path: Path) -> None:
-        self.run, self.path = run, path
-
-    def on_training_start(self, algorithm: Training) -> None:
-        self.run.update_record(reproduces=str(self.path.absolute()))
-
-
 def _config(run: RunFolder) -> dict[str, Any]:
     """Return the run's config, checked. Raises `ZooError` for one that is damaged."""
     config = resolved_values(run.read_config())
-    for section in ("algo", "env", "policy", "callbacks", "logger"):
-        if not isinstance(config.get(section), Mapping):
-            raise ZooError(f"{one_line(run.path)} is not a run: its config has no section `{section}`")
     usual = compose("train", ["algo=ppo2", "env=CartPole-v1", "tuned=none"])  # of settings that are newer
     return checked("train", {**{str(key): usual[key] for key in usual if key != "memory"}, **config})
 
@@ -183,20 +172,15 @@ def _left_by(run: RunFolder, *, agents: bool) -> _Left:
     folders = (run.agent, run.best_agent) if agents else ()
     names = ("policy.safetensors", "normalization.safetensors")
     files = [path for folder in folders for name in names if (path := folder / name).exists()]
-    path = run.path
     try:
-        tensors = {}
-        for path in files:
-            tensors[str(path.relative_to(run.path))] = parse_tensors(path.read_bytes())[0]
-        path = run.evaluations
-        evaluations = {steps: each.as_lists() for steps, each in read_evaluations(path)}
+        tensors = {str(path.relative_to(run.path)): parse_tensors(path.read_bytes())[0] for path in files}
+        evaluations = {steps: each.as_lists() for steps, each in read_evaluations(run.evaluations)}
         episodes = {}
         for path in sorted(run.monitor.glob("*.monitor.csv")):
-            lines = path.read_text(encoding="utf-8").split("\n")[1:-1]
-            rows = csv.DictReader(lines)
+            rows = csv.DictReader(path.read_text(encoding="utf-8").split("\n")[1:-1])
             episodes[path.name] = [{key: each for key, each in row.items() if key != "t"} for row in rows]
     except UNREADABLE as error:
-        raise ZooError(f"can't read {one_line(path)}: {one_line(error)}") from error
+        raise ZooError(f"what {one_line(run.path)} has left can't be read: {one_line(error)}") from error
     return _Left(tensors, evaluations, episodes)
 
 
@@ -216,23 +200,18 @@ def _compared_arrays(theirs: Mapping[str, Any], ours: Mapping[str, Any], where: 
     if theirs.keys() != ours.keys():
         return Comparison(False, f"other tensors {where}")
     pairs = [(np.asarray(theirs[name]), np.asarray(ours[name])) for name in theirs]
-    different = [(a, b) for a, b in pairs if a.dtype != b.dtype or not _same_bits(a, b)]
+    different = [
+        (a, b) for a, b in pairs if (a.dtype, a.shape, a.tobytes()) != (b.dtype, b.shape, b.tobytes())
+    ]
     if not different:
         return Comparison(True, f"all {len(theirs)} tensors {where}")
-    distance = max(_distance(*pair) for pair in different)
+    distance = max(
+        float(np.abs(a.astype(np.float64) - b).max(initial=0.0)) if a.shape == b.shape else np.inf
+        for a, b in different
+    )
     return Comparison(
         False, f"{len(different)} of {len(theirs)} tensors differ {where}, by up to {distance:.3g}"
     )
-
-
-def _same_bits(first: np.ndarray, second: np.ndarray) -> bool:
-    return first.shape == second.shape and first.tobytes() == second.tobytes()
-
-
-def _distance(first: np.ndarray, second: np.ndarray) -> float:
-    if first.shape != second.shape:
-        return float("inf")
-    return float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max(initial=0.0))
 
 
 def _compare_evaluations(
@@ -275,11 +254,5 @@ def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    for name in ENVIRONMENT:
-        value = record.get(name)
-        inside = value if isinstance(value, Mapping) else {"": value}
-        for key, each in inside.items():
-            if each is not None:
-                facts[f"{name}.{key}" if key else name] = one_line(each)
-    return facts
+    facts = flat({name: record.get(name) for name in ENVIRONMENT})
+    return {path: one_line(value) for path, value in facts if value is not None}

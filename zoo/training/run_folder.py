@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import os
 import platform
 import shlex
@@ -12,9 +11,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from zoo.agents.card import versions
 from zoo.agents.finding import KEPT
@@ -22,12 +21,11 @@ from zoo.algorithms.callback import PREEMPTED
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
 from zoo.files import atomic
+from zoo.files.file_lock import FileLock
 from zoo.files.free_memory import usable_cores
 from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
-from zoo.files.zips import move_aside
 from zoo.training.checkpoint import has_checkpoint
-from zoo.training.problems import tell
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -68,7 +66,7 @@ class RunFolder:
         self.videos = self.path / "videos"
         self.status: str | None = None
         """What this process has last written of ``status`` into the record."""
-        self._lock: BinaryIO | None = None
+        self._lock = FileLock(self.lock)
 
     @classmethod
     def create(cls, root: str | os.PathLike[str], algo: str, env: str, seed: int) -> RunFolder:
@@ -94,12 +92,7 @@ class RunFolder:
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
-        try:
-            record = run.read_record() if is_recorded else {}
-        except ZooError:
-            if not run.has_checkpoint:
-                raise
-            record = {}
+        record = run.read_record() if is_recorded else {}
         if record.get("status") == FINISHED:
             run._refuse_what_is_done(record, for_more_steps=for_more_steps)
         run._take_lock()
@@ -152,22 +145,17 @@ class RunFolder:
 
     def close(self) -> None:
         """Let other processes take up the run."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
-    def start(self, *, seed: int, command: Sequence[str] | None = None, job: str | None = None) -> None:
-        """Record that the run is going on: who, where, with what. ``command`` is `sys.argv` if not given.
-
-        ``job`` is the job that the run belongs to, by whatever name it will be asked for.
-        """
+    def start(self, *, seed: int, job: str | None = None) -> None:
+        """Record that the run is going on: who, where, with what; and the ``job`` that it belongs to."""
         earlier = self._record_so_far()
         now = _now()
         again = {"resumed": [*earlier.get("resumed", []), now]} if earlier else {}
         self.status = "running"
         self.update_record(
             status=self.status,
-            command=shlex.join(sys.argv if command is None else command),
+            command=shlex.join(sys.argv),
             seed=seed,
             job=job or earlier.get("job"),
             host=platform.node(),
@@ -194,9 +182,7 @@ class RunFolder:
         atomic.sync(self.path)
 
     @contextlib.contextmanager
-    def tracked(
-        self, algorithm: Algorithm[Any], *, command: Sequence[str] | None = None, job: str | None = None
-    ) -> Iterator[None]:
+    def tracked(self, algorithm: Algorithm[Any], *, job: str | None = None) -> Iterator[None]:
         """Record the run's start, and its end as the block leaves it.
 
         The status is ``failed`` if the block raises, ``preempted`` if a signal ended the training, else
@@ -214,7 +200,7 @@ class RunFolder:
             }
 
         try:
-            self.start(seed=algorithm.seed, command=command, job=job)
+            self.start(seed=algorithm.seed, job=job)
             yield
             self.end("preempted" if algorithm.stop_reason == PREEMPTED else FINISHED, **reached())
         except BaseException as error:
@@ -242,17 +228,8 @@ class RunFolder:
             )
 
     def _record_so_far(self) -> dict[str, Any]:
-        """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
-        if not self.record.exists():
-            return {}
-        try:
-            return self.read_record()
-        except ZooError as error:
-            if isinstance(error.__cause__, OSError):
-                raise
-            aside = move_aside(self.record)
-            tell(f"{self.record} is damaged ({error.__cause__}): it is {aside.name} now; another one begins")
-            return {}
+        """Return what ``run.json`` says, if there is one."""
+        return self.read_record() if self.record.exists() else {}
 
     def _take_lock(self) -> None:
         """Hold a lock for as long as this process lives.
@@ -260,17 +237,8 @@ class RunFolder:
         It is a record lock: worker processes don't inherit it, so one that outlives its parent for a moment
         does not hold it.
         """
-        try:
-            descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ZooError(f"can't write in {self.path}: {error.strerror or error}") from error
-        self._lock = os.fdopen(descriptor, "r+b", buffering=0)
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
-            raise StillGoingError(f"the run in {self.path} is still going on in another process") from error
-        except OSError:  # a file system without locks
-            return
+        if not self._lock.acquire(wait=False):
+            raise StillGoingError(f"the run in {self.path} is still going on in another process")
 
 
 def _made_anew(parent: Path, name: str) -> Path:

@@ -22,11 +22,8 @@ def stop_on_signals(
     *,
     leads: bool = True,
     forward: Callable[[int], None] | None = None,
-    after: str = "this update",
 ) -> Iterator[None]:
-    """Within the block, SIGINT (Ctrl-C) and SIGTERM end `Algorithm.learn` after the update under way.
-
-    That is, they make PREEMPTED its ``stop_reason``, and say ``after`` what whoever heeds it ends.
+    """Let SIGINT (Ctrl-C) and SIGTERM within the block end learning: ``stop_reason`` is then PREEMPTED.
 
     So do, in a Slurm job, SIGUSR1 and SIGUSR2, by which `sbatch --signal` announces the end of the time. A
     second Ctrl-C raises `KeyboardInterrupt` at once, and so does an environment that does not come back.
@@ -51,7 +48,7 @@ def stop_on_signals(
         if forward is not None:
             forward(number)
         is_compiling = algorithm.runtime.compile_clock.is_running
-        what = f"{after}, once it is compiled" if is_compiling else after
+        what = "this update, once it is compiled" if is_compiling else "this update"
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         # Unlike print, this is safe wherever the signal interrupted the program.
         with contextlib.suppress(OSError):

@@ -13,8 +13,6 @@ FIRST_PORT, N_PORTS = 15_000, 16_000
 
 LOOPBACK = "127.0.0.1"
 
-_STEP = ("CLUSTER_NAME", "JOB_ID", "STEP_ID", "RESTART_COUNT")
-
 
 @dataclass(frozen=True)
 class Task:
@@ -31,8 +29,6 @@ class Task:
     address: str
     port: int
     gpus_here: int | None = None
-    step: str = ""
-    """The step of the job, which no other has."""
 
 
 def slurm_task() -> Task | None:
@@ -52,7 +48,6 @@ def slurm_task() -> Task | None:
             n_here=tasks_on_nodes(os.environ["SLURM_STEP_TASKS_PER_NODE"])[node],
             address=asked("MASTER_ADDR") or address,
             port=int(asked("MASTER_PORT") or FIRST_PORT + number % N_PORTS),
-            step=" ".join(asked(f"SLURM_{name}", "") for name in _STEP),
             gpus_here=int(asked("SLURM_GPUS_ON_NODE") or 0) or None,
         )
     except (LookupError, ValueError) as error:

@@ -11,8 +11,7 @@ import re
 import secrets
 import socket
 import time
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from zoo.config.resuming import SHOWN_ONLY
 from zoo.envs.video import small_gif
 from zoo.errors import ZooError, install_command
 from zoo.files import atomic
-from zoo.files.plain_data import parse_json, to_json, to_yaml
+from zoo.files.plain_data import flat, parse_json, to_json, to_yaml
 from zoo.training.loggers import STEPS, Ending, Logger, Report
 
 FINAL, BEST = "final/mean_return", "final/best_mean_return"
@@ -47,7 +46,7 @@ class TensorBoardLogger(Logger):
     """Writes for TensorBoard into ``folder``, one event file a process.
 
     With a ``config`` its values are the run's hyperparameters, by their paths, beside the final scores; as a
-    whole it is shown as text, once more where a resumed run has another one.
+    whole it is shown as text, once more where a run is resumed.
 
     No file says which hyperparameters and scores there are in all, as ``SummaryWriter.add_hparams`` does: of
     several runs TensorBoard would show those of an arbitrary one. And its writer's thread would print a
@@ -62,7 +61,6 @@ class TensorBoardLogger(Logger):
         self._writer: Any = None
         self._timesteps = 0
         self._purge_step: int | None = None
-        self._shown_config: str | None = None
 
     def write(self, report: Report) -> None:
         self._add_scalars(report.scalars, report.timesteps)
@@ -104,12 +102,11 @@ class TensorBoardLogger(Logger):
     def state(self) -> dict[str, Any]:
         if self._writer is not None:
             os.fsync(self._file.fileno())
-        return {"timesteps": self._timesteps, CONFIG: self._shown_config}
+        return {"timesteps": self._timesteps}
 
     def load_state(self, values: dict[str, Any]) -> None:
         self._timesteps = values["timesteps"]
         self._purge_step = values["timesteps"] + 1
-        self._shown_config = values.get(CONFIG)
 
     def _add_scalars(self, scalars: Mapping[str, float], timesteps: int) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -149,27 +146,15 @@ class TensorBoardLogger(Logger):
             return
         settings = {
             name: json.dumps(each) if isinstance(each, bool | list) else each
-            for name, each in flat(self.config)
+            for name, each in flat(
+                {key: each for key, each in self.config.items() if key not in NOT_COMPARED}
+            )
+            if each is not None and each != {}
         }
         _, start, _ = hparams(settings, {})
         self._write(Event(summary=start))
         shown = to_yaml({key: value for key, value in self.config.items() if key not in SHOWN_ONLY})
-        checksum = f"{zlib.crc32(shown.encode()):08x}"
-        if checksum != self._shown_config:
-            self._shown_config = checksum
-            self._write(Event(step=self._purge_step or 0, summary=text(CONFIG, f"```yaml\n{shown}```")))
-
-
-def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Give the settings of a run by their paths, as the command line names them; what is null is left out."""
-    for key, value in config.items():
-        path = f"{above}{key}"
-        if path in NOT_COMPARED or value is None or value == {}:
-            continue
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{path}.")
-        else:
-            yield path, value
+        self._write(Event(step=self._purge_step or 0, summary=text(CONFIG, f"```yaml\n{shown}```")))
 
 
 class WandbLogger(Logger):
@@ -208,9 +193,17 @@ class WandbLogger(Logger):
         if self._run is None:
             self._open()
             self._fill_in(report.timesteps)
+        import wandb
+
         videos, self._videos = self._videos, {}
-        media = {name: self._media(*video) for name, video in videos.items() if Path(video[0]).is_file()}
-        row = {**report.scalars, **media}
+        row = {
+            **report.scalars,
+            **{
+                name: wandb.Video(path, caption=f"after {timesteps:,} steps", format="mp4")
+                for name, (path, timesteps) in videos.items()
+                if Path(path).is_file()
+            },
+        }
         if self._row is not None and self._row[0] == report.timesteps:
             row = {**self._row[1], **row}
         else:
@@ -315,11 +308,6 @@ class WandbLogger(Logger):
             values["step"] = step
         if values != self._kept():
             atomic.write_text(self.folder / ID_FILE, to_json(values))
-
-    def _media(self, path: str, timesteps: int) -> Any:
-        import wandb
-
-        return wandb.Video(path, caption=f"after {timesteps:,} steps", format="mp4")
 
     def _send_agent(self, agent: Path, scores: Mapping[str, Any]) -> None:
         import wandb

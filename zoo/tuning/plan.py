@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from zoo.config.sections import SECTIONS
 from zoo.config.settings import TrainSettings
 from zoo.envs.registry import folder_name
 from zoo.errors import ZooError
+from zoo.files.plain_data import flat
 from zoo.tuning.objective import TO_THRESHOLD, Objective
 from zoo.tuning.samplers import make_pruner, make_sampler, require_sampler
 from zoo.tuning.space import Config, Space
@@ -96,8 +97,9 @@ class Plan:
         """Return what two commands on one study have to agree in, by name, as JSON has it."""
         base = {
             path: each
-            for path, each in _leaves(as_written(self.base), "")
+            for path, each in flat(as_written(self.base))
             if path not in self.space.dimensions
+            and not any(f"{path}.".startswith(f"{free}.") for free in FREE)
         }
         settings = {
             **base,
@@ -144,14 +146,3 @@ def _checked_name(name: str) -> str:
     if not re.fullmatch(r"\w[\w.-]{0,99}", name):
         raise ZooError(f"`study={name}` is not a name; expected letters, digits, dots and dashes")
     return name
-
-
-def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        path = f"{prefix}{key}"
-        if path in FREE:
-            continue
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}.")
-        else:
-            yield path, value

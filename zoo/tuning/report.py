@@ -18,11 +18,11 @@ from optuna.trial import FrozenTrial, TrialState
 from zoo.config.composing import compose
 from zoo.config.environment_values import without_variables
 from zoo.files import atomic
-from zoo.files.plain_data import to_yaml
+from zoo.files.plain_data import to_yaml, value_at
 from zoo.files.printing import csv_lines, one_line
 from zoo.tuning.plan import Plan
 from zoo.tuning.reevaluate import Ranked, best_trials, ranking, values_of
-from zoo.tuning.space import put_at, value_at
+from zoo.tuning.space import put_at
 from zoo.tuning.study import DIED, REASON, SharedStudy, counted, goes_on_from, quiet_optuna
 
 ROWS_SHOWN = 10

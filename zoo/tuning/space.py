@@ -20,6 +20,7 @@ from zoo.config.composing import SEARCHABLE
 from zoo.config.fields import build, hyperparameter
 from zoo.config.validation import checked
 from zoo.errors import ZooError, nearest
+from zoo.files.plain_data import value_at
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -440,14 +441,6 @@ def _looked_up(path: str, values: Values, base: Config) -> Any:
     value = values[path] if path in values else value_at(base, path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ZooError(f"`at_most` names {path}, which is {value!r}, not a number")
-    return value
-
-
-def value_at(config: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a place of a config; None if there is none."""
-    value: Any = config
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 

@@ -1,7 +1,4 @@
-"""Where agents go to and come from: a folder, a zip, or a repository on the Hugging Face Hub.
-
-Messages of the Hub are told in words of our own: a library's may hold addresses, headers and tokens.
-"""
+"""Where agents go to and come from: a folder, a zip, or a repository on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -11,12 +8,9 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from zoo.agents.agent_folder import (
-    AGENT_FILES,
     CARD,
     CONFIG,
     NORMALIZATION,
@@ -90,7 +84,7 @@ class Hub:
 
     @contextlib.contextmanager
     def _explained(self, what: str, repository: str, revision: str | None = None) -> Iterator[None]:
-        """Say in one line what the library's errors mean."""
+        """Say in one line what the library's errors mean; theirs may hold addresses, headers and tokens."""
         from huggingface_hub import errors
 
         problems = {
@@ -105,38 +99,18 @@ class Hub:
         except ZooError:
             raise
         except Exception as error:
+            name, status = (
+                type(error).__name__,
+                getattr(getattr(error, "response", None), "status_code", None),
+            )
             problem = next((said for kind, said in problems.items() if isinstance(error, kind)), None)
-            if problem is None and isinstance(error, errors.HfHubHTTPError):
-                problem = _of_status(error)
-            if problem is None and isinstance(error, ValueError):
-                problem = one_line(error)
-            if problem is None and _is_of_the_network(error):
-                problem = f"the Hub can't be reached ({type(error).__name__})"
+            if problem is None and status in (401, 403):
+                problem = f"the Hub does not let you; {LOGIN}, with a token that may write"
             if problem is None:
-                raise
-            raise ZooError(f"{what}: {problem}") from _bare(error)
-
-
-def _of_status(error: Any) -> str:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status == 401:
-        return f"the Hub does not know you; {LOGIN}"
-    if status == 403:
-        return "your token does not allow it; it needs the right to write to this repository"
-    return f"the Hub answered with status {status}" if status is not None else "the Hub did not answer"
-
-
-def _is_of_the_network(error: Exception) -> bool:
-    """Whether an error is of a connection: the library's own kinds have changed from release to release."""
-    modules = {each.__module__.partition(".")[0] for each in type(error).__mro__}
-    return isinstance(error, OSError) or bool(
-        modules & {"httpx", "httpx2", "httpcore", "httpcore2", "requests"}
-    )
-
-
-def _bare(error: Exception) -> Exception:
-    """Return an error without what it came from: `ZOO_DEBUG=1` prints those, with headers in them."""
-    return type("HubError", (Exception,), {})(type(error).__name__)
+                problem = (
+                    f"the Hub can't be reached ({name})" if status is None else f"the Hub answered {status}"
+                )
+            raise ZooError(f"{what}: {problem}") from None
 
 
 VIDEO_ENDINGS = (".mp4", ".gif")
@@ -144,35 +118,21 @@ VIDEO_ENDINGS = (".mp4", ".gif")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-@dataclass(frozen=True)
-class Video:
-    """A video that was read, and where it was."""
-
-    path: Path
-    content: bytes
-
-    @property
-    def name(self) -> str:
-        """What it is called beside an agent."""
-        return f"replay{self.path.suffix.lower()}"
-
-
-def chosen_video(path: Path) -> Video:
-    """Read the video that the user named. Raises `ZooError`."""
+def chosen_video(path: Path) -> Path:
+    """Return the video that the user named. Raises `ZooError` if it is none."""
     if path.suffix.lower() not in VIDEO_ENDINGS:
         raise ZooError(f"video={one_line(path)}: expected a file that ends in {' or '.join(VIDEO_ENDINGS)}")
     if not path.is_file():
         raise ZooError(f"there is no video at {one_line(path)}")
-    return Video(path, path.read_bytes())
+    return path
 
 
-def newest_video(agent: Path) -> Video | None:
-    """Read the newest video of the run that the agent stands in, None if there is none."""
+def newest_video(agent: Path) -> Path | None:
+    """Return the newest video of the run that the agent stands in, None if there is none."""
     videos = [path for path in (agent.parent / "videos").rglob("*") if path.suffix in VIDEO_ENDINGS]
     if not videos or not (agent.parent / "run.json").is_file():
         return None
-    newest = max(videos, key=lambda path: (path.stat().st_mtime, path))
-    return Video(newest, newest.read_bytes())
+    return max(videos, key=lambda path: (path.stat().st_mtime, path))
 
 
 def is_repository(place: str) -> bool:
@@ -183,34 +143,34 @@ def is_repository(place: str) -> bool:
 
 
 def push(
-    agent: Path, to: str, *, private: bool = False, video: Video | None = None, message: str | None = None
+    agent: Path, to: str, *, private: bool = False, video: Path | None = None, message: str | None = None
 ) -> str:
     """Give the agent at ``agent`` to a place, with its page and its video; return where it is then.
 
     Raises `ZooError`.
     """
     files = read_as_data(agent)
-    if not is_repository(to):
-        return _push_to_path(files, Path(to).expanduser(), video)
-    with tempfile.TemporaryDirectory() as folder:
-        staged = write_agent(Path(folder, "agent"), files)
-        name = None if video is None else video.name
-        (staged / README).write_text(model_card(files.card, files.config, name), encoding="utf-8")
-        contents = {each: (staged / each).read_bytes() for each in AGENT_FILES if (staged / each).is_file()}
-        if video is not None:
-            contents[video.name] = video.content
+    if is_repository(to):
+        with tempfile.TemporaryDirectory() as folder:
+            staged = _written(Path(folder, "agent"), files, video, has_page=True)
+            contents = {each.name: each.read_bytes() for each in staged.iterdir()}
         title = f"{asked_for(files.config['algo'])} on {(files.config.get('env') or {}).get('id', '?')}"
         return Hub().push(to, contents, private=private, message=message or f"Agent: {one_line(title)}")
-
-
-def _push_to_path(files: AgentFiles, path: Path, video: Video | None) -> str:
+    path = Path(to).expanduser()
     if video is not None and path.suffix == ".zip":
         raise ZooError("a zip of an agent takes no video; push to a folder, or leave video= out")
+    return one_line(_written(path, files, video, has_page=video is not None), 1000)
+
+
+def _written(path: Path, files: AgentFiles, video: Path | None, *, has_page: bool) -> Path:
+    """Write an agent, with the Hub's page in the place of its README and a video beside it."""
     written = write_agent(path, files)
-    if video is not None:
-        (written / README).write_text(model_card(files.card, files.config, video.name), encoding="utf-8")
-        write_bytes(written / video.name, video.content)
-    return one_line(written, 1000)
+    name = None if video is None else f"replay{video.suffix.lower()}"
+    if has_page:
+        (written / README).write_text(model_card(files.card, files.config, name), encoding="utf-8")
+    if video is not None and name is not None:
+        write_bytes(written / name, video.read_bytes())
+    return written
 
 
 def pull(source: str, to: str | None = None, *, revision: str | None = None) -> tuple[Path, AgentFiles]:

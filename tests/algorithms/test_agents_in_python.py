@@ -283,22 +283,6 @@ def test_a_model_keeps_its_number_of_environments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "env", "options", "message"),
-    [
-        (DQN, "CartPole-v1", {"dueling": False}, r"dueling=False \(the agent has True\)"),
-        (QRDQN, "CartPole-v1", {"n_quantiles": 7}, r"n_quantiles=7 \(the agent has 200\)"),
-    ],
-)
-def test_a_hyperparameter_that_makes_other_networks_is_named(
-    algorithm: Any, env: str, options: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    path = algorithm({"net_arch": [8]}, env, buffer_size=200, seed=0).save(tmp_path / "agent")
-    with pytest.raises(ZooError, match=message) as refused:
-        zoo.load(path, **options)
-    assert "parameters fit other networks" in str(refused.value)
-
-
-@pytest.mark.parametrize(
     "env",
     [
         "CartPole-v1",
@@ -318,11 +302,6 @@ def test_environments_come_in_every_form(env: Any) -> None:
 
 
 # Mistakes
-
-
-def test_images_that_are_read_pixel_by_pixel_are_told_of() -> None:
-    with pytest.warns(ZooWarning, match="MlpPolicy reads each pixel of these images by itself"):
-        A2C("MlpPolicy", "Zoo/IdentityImage-v0", compile=False)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo import ACER, ACKTR, DDPG, QRDQN, TQC
+from zoo import ACER, ACKTR, DDPG
 
 LEARNING = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 4, "batch_size": 8}
 UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.1, "max_grad_norm": 1.0}
@@ -15,13 +15,7 @@ UNITS = {"normalize_returns": True, "enable_popart": True, "critic_l2_reg": 0.1,
 RUNS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "acer": (ACER, "CartPole-v1", {"n_steps": 5, "replay_start": 20}),
     "acktr": (ACKTR, "CartPole-v1", {"n_steps": 8, "cold_updates": 2, "kfac_update": 2}),
-    "qrdqn": (
-        QRDQN,
-        "CartPole-v1",
-        {**LEARNING, "n_quantiles": 6, "dueling": True, "memory": {"n_step": 3, "prioritized": {}}},
-    ),
     "ddpg": (DDPG, "Pendulum-v1", {**LEARNING, **UNITS, "return_range": [-2.0, 2.0]}),
-    "tqc_sde": (TQC, "Pendulum-v1", {**LEARNING, "n_quantiles": 5, "use_sde": True}),
 }
 """Those that the compiled cells of `tests/golden` leave out."""
 

@@ -45,15 +45,6 @@ def test_reward_that_cannot_be_asked_for_is_told() -> None:
         model.learn(200)
 
 
-def test_reward_that_fails_later_is_told_in_the_same_words() -> None:
-    model = dqn(RuntimeError("no reward for that"), 30)
-    with pytest.raises(
-        ZooError, match=r"hindsight asks compute_reward.* raised RuntimeError: no reward for that"
-    ):
-        model.learn(400)
-    assert model.num_timesteps > 40
-
-
 def test_environment_that_is_refused_takes_the_place_of_none() -> None:
     class Silent(BitFlipping):
         compute_reward = None  # type: ignore[assignment]

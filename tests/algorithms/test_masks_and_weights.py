@@ -101,9 +101,3 @@ def test_a_weight_counts_as_so_many_transitions(make: Any) -> None:
     for name, expected in theirs.items():
         np.testing.assert_allclose(ours[name], expected, atol=1e-5, err_msg=name)
     assert any(np.abs(theirs[name] - before[name]).max() > 1e-3 for name in before)
-
-
-# Natural gradients on a policy's parameters
-
-
-# Other optimizers and other workers

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,6 @@ from zoo import ACER, ARS, DDPG, DQN, PPO2, SAC, TD3, TQC, TRPO, evaluate_policy
 from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.callback import Callback, Training
 from zoo.files.tensors import join, split
-from zoo.optim.runtime import computing_with
 
 Run = tuple[type[Algorithm[Any]], str, dict[str, Any]]
 
@@ -199,68 +195,6 @@ def test_frozen_parameters_buffers_and_what_a_policy_draws_itself_are_restored()
     assert torch.equal(resumed.policy.frozen.weight, straight.policy.frozen.weight)
 
 
-# Whatever the process did before
-
-
-class Denormal(OwnSight):
-    """A policy that sees something else where denormal numbers are not taken for zero."""
-
-    def changed(self, observations: torch.Tensor) -> torch.Tensor:
-        wide = observations.repeat(1, 100) * 1e-20 * 1e-19 * 1e38  # many: torch shares them among its threads
-        mean = wide.reshape(len(observations), 100, -1).mean(1)
-        return observations + mean
-
-
-TRAINING = f"""
-import hashlib
-import sys
-
-import zoo
-
-sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}
-policy = {{"net_arch": [256], "_target_": "test_reproducibility.Denormal"}}
-model = zoo.PPO2(policy, "CartPole-v1", seed=1, compile=False, threads=2, n_steps=512, n_epochs=1)
-for name, value in model.learn(512).get_parameters().items():
-    print(name, hashlib.sha256(value.tobytes()).hexdigest())
-"""
-
-USING_THREADS = """
-import torch
-
-torch.set_flush_denormal(True)
-torch.set_num_threads(4)
-torch.rand(1_000_000).mul(2).sum()
-torch.linalg.qr(torch.rand(300, 300))
-torch.set_num_threads(3)
-"""
-
-ANOTHER_TRAINING = """
-import zoo
-
-zoo.PPO2("MlpPolicy", "CartPole-v1", n_steps=64).learn(64)
-"""
-
-
-def printed_by(script: str) -> str:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_a_process_that_used_several_threads_before_gives_the_same_weights() -> None:
-    alone = printed_by(TRAINING)
-    assert "critic" in alone
-    assert printed_by(USING_THREADS + ANOTHER_TRAINING + TRAINING) == alone
-
-
-def test_learning_leaves_torchs_threads_and_denormals_as_they_were() -> None:
-    with computing_with(threads=1):
-        torch.set_flush_denormal(False)
-        make("ppo2").learn(64)
-        assert torch.get_num_threads() == 1
-        assert (torch.full((1_000_000,), 1e-30) * 1e-10).all()
-
-
 class FirstAgain(Logged):
     """Starts at its first episode wherever it is given a seed."""
 
@@ -340,16 +274,3 @@ def test_asking_for_random_actions_changes_nothing_of_a_training() -> None:
     asked, alone = make("ppo2").learn(256, Asking()), make("ppo2").learn(256)
     for name, value in alone.get_parameters().items():
         assert np.array_equal(asked.get_parameters()[name], value)
-
-
-def test_initial_weights_are_drawn_on_one_thread() -> None:
-    """With more of them the factors of an orthogonal matrix may be rounded otherwise."""
-    counts = []
-
-    class Noting(PPO2):
-        def _make_policy(self) -> Any:
-            counts.append(torch.get_num_threads())
-            return super()._make_policy()
-
-    Noting({"net_arch": [8]}, "CartPole-v1", compile=False, threads=2)
-    assert counts[-1] == 1

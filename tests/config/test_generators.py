@@ -42,7 +42,7 @@ def test_generators_own_defaults_stand_beside_those_of_the_discriminator(
 def test_values_are_checked_as_the_generators(working_folder: Path) -> None:
     algo = zoo.compose("train", [*GAIL, "algo.generator=ppo2", "algo.clip_range=lin_0.3"]).algo
     assert algo.clip_range == "lin_0.3"
-    with pytest.raises(ZooError, match=r"`algo\.clip_range`: it belongs to ppo2 and ppo1, but .* is trpo"):
+    with pytest.raises(ZooError, match=r"`algo\.clip_range`"):
         zoo.compose("train", [*GAIL, "algo.clip_range=0.3"])
     with pytest.raises(ZooError, match=r"`algo\.clip_range=-1` is out of range"):
         zoo.compose("train", [*GAIL, "algo.generator=ppo2", "algo.clip_range=-1"])

@@ -46,9 +46,9 @@ def test_of_all_that_is_not_finite_the_earliest_is_told_and_of_one_step_the_firs
     columns["parts"] = {"d": np.zeros((5, 2, 3)), "numbers": np.zeros((5, 2), np.int64)}
     assert find_not_finite(columns) is None
     columns["c"][3, 0] = -np.inf
-    assert find_not_finite(columns) == ("c", 1, 0, -np.inf)
+    assert find_not_finite(columns) == ("c", 0, -np.inf)
     columns["parts"]["d"][1, 1, 2] = np.inf
     columns["a"][2, 0] = np.nan
-    assert find_not_finite(columns) == ("parts", 3, 1, np.inf)
+    assert find_not_finite(columns) == ("parts", 1, np.inf)
     columns["b"][1, 0] = np.inf
-    assert find_not_finite(columns) == ("b", 3, 0, np.inf)
+    assert find_not_finite(columns) == ("b", 0, np.inf)

@@ -139,9 +139,8 @@ def test_other_endings_than_npz_are_refused(tmp_path: Path) -> None:
         ({"returns": np.array([3.0, np.nan, 15.0])}, "its rewards are not finite"),
         (
             {"action_masks": np.array([[True, True, True]] * 4 + [[True, False, True]] * 2)},
-            r"the mask at step 4 forbids the expert's own action \(episode 2\)",
+            r"the mask at step 4 forbids the expert's own action",
         ),
-        ({"actions": np.array([1, 2, 3, 4, 1, 1])}, r"is no action of .* \(episode 2\)"),
         ({"rewards": np.ones((6, 1), np.float32)}, r"rewards of shape \(6, 1\), expected \(6,\)"),
     ],
 )
@@ -169,7 +168,7 @@ def test_observations_are_of_their_space(space: Any, right: Any, wrong: Any, key
         return expert(observation_space=spaces.Dict({key: space}), observations={key: values})
 
     assert seen(right).n_steps == 6
-    with pytest.raises(ZooError, match=r"observations.* at step 2 is no observation of .* \(episode 1\)"):
+    with pytest.raises(ZooError, match=r"observations.* at step 2 is no observation of .*"):
         seen(wrong)
 
 

@@ -345,8 +345,7 @@ def test_entries_can_change_places(compiled: bool, n_rows: int) -> None:
 
 
 @COMPILED
-@pytest.mark.parametrize("n_rows", [1, 3])
-@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize(("n_rows", "keeps"), [(1, True), (3, False)])
 def test_what_was_can_be_kept_beside_what_is(compiled: bool, n_rows: int, keeps: bool) -> None:
     regression = Regression(compiled=compiled)
 
@@ -486,13 +485,12 @@ def test_what_one_graph_cannot_hold_goes_on_eagerly(
     assert caplog.text.count("going on without") == 1
 
 
-@pytest.mark.parametrize("compiled", [False, "auto"])
-def test_eager_runs_load_nothing_that_compiles(compiled: bool | str) -> None:
-    program = f"""
+def test_eager_runs_load_nothing_that_compiles() -> None:
+    program = """
 import sys
 from test_update_runner import Regression
 before = set(sys.modules)
-regression = Regression(compiled={compiled!r})
+regression = Regression(compiled="auto")
 regression.program.runtime.expect(10, 1e4)
 regression.run(4)
 regression.program.call(lambda state, x: state["net"] * x, regression.parameters.flat)

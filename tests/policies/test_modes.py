@@ -11,7 +11,7 @@ import pytest
 import torch
 from own_policies import Witness
 
-from zoo import A2C, DDPG, DQN, PPO2, QRDQN, SAC, TD3, TQC, evaluate_policy
+from zoo import DDPG, DQN, PPO2, SAC, TD3, evaluate_policy
 from zoo.algorithms.algorithm import Algorithm
 from zoo.policies.own_policy import Modes
 
@@ -19,13 +19,10 @@ OFF_POLICY = {"learning_starts": 16, "train_freq": 8, "gradient_steps": 3, "batc
 
 RUNS: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
     "ppo2": (PPO2, "WitnessedActorCritic", "CartPole-v1", {"n_steps": 32, "n_epochs": 2}),
-    "a2c": (A2C, "WitnessedActorCritic", "CartPole-v1", {"n_steps": 16}),
     "dqn": (DQN, "WitnessedQNetwork", "CartPole-v1", {**OFF_POLICY, "target_update_interval": 20}),
     "ddpg": (DDPG, "WitnessedDDPGPolicy", "Pendulum-v1", {**OFF_POLICY, "parameter_noise": {}}),
-    "qrdqn": (QRDQN, "WitnessedQuantileNetwork", "CartPole-v1", {**OFF_POLICY, "n_quantiles": 5}),
     "sac": (SAC, "WitnessedSACPolicy", "Pendulum-v1", OFF_POLICY),
     "td3": (TD3, "WitnessedTD3Policy", "Pendulum-v1", OFF_POLICY),
-    "tqc": (TQC, "WitnessedTQCPolicy", "Pendulum-v1", OFF_POLICY),
 }
 
 

@@ -136,7 +136,7 @@ def test_it_is_shown_rows_as_the_docs_say(space: Any, shape: Any, dtype: torch.d
         ({"_target_": "no_such_module.Thing"}, "no_such_module"),
         ({"_target_": f"{__name__}.Wdth"}, "Width"),
         ({"_target_": f"{__name__}.Shows"}, "torch.nn"),
-        ({"_target_": Width, "widht": 3}, "width"),
+        ({"_target_": Width, "widht": 3}, "widht"),
         (NoWidth, "features_dim"),
         ("mlpp", "mlp"),
     ],

@@ -96,7 +96,7 @@ class Wide(ActorCritic):
 @pytest.mark.parametrize(
     ("kwargs", "problem"),
     [
-        ({"widht": 3}, "it takes no `widht`; did you mean 'width'?"),
+        ({"widht": 3}, "missing a required argument: 'width'"),
         ({}, "missing a required argument: 'width'"),
         ({"width": 3, "config": 1}, "multiple values for argument 'config'"),
     ],

@@ -25,7 +25,6 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Seen, check_collected
 from zoo.algorithms.resuming import RecurrentState
 from zoo.config.fields import Schedule, hyperparameter
-from zoo.errors import ZooError
 from zoo.memory.arrays import Column, ColumnSpec, observation_spec
 from zoo.memory.replay import kept_memory, refuse_too_large_memory, replay_bytes
 from zoo.memory.sequence import SequenceMemory
@@ -78,13 +77,6 @@ class ACERConfig:
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
     rms_prop_decay: float = hyperparameter(0.99, "decay of RMSprop's running square", ge=0, lt=1)
     rms_prop_eps: float = hyperparameter(1e-5, "epsilon of RMSprop", gt=0)
-
-    def __post_init__(self) -> None:
-        if self.trust_region:
-            return
-        for name in ("delta", "alpha"):
-            if getattr(self, name) != getattr(type(self), name):
-                raise ZooError(f"`algo.{name}` is of the trust region, which is off; leave it out")
 
 
 class ACER(Algorithm[ACERConfig]):
@@ -141,11 +133,6 @@ class ACER(Algorithm[ACERConfig]):
             needed = replay_bytes(config.buffer_size, specs, optimize_memory_usage=True)
             refuse_too_large_memory(needed, config.buffer_size)
             memory = SequenceMemory(config.buffer_size, self.n_envs, specs, config.n_steps)
-        if config.replay_ratio > 0 and config.replay_start > memory.capacity:
-            raise ZooError(
-                f"`algo.replay_start={config.replay_start}` is never reached: `algo.buffer_size="
-                f"{config.buffer_size}` keeps {memory.capacity} transitions"
-            )
         memory.transforms = () if self.normalizer is None else (self.normalizer.normalize_transitions,)
         self.memory = memory
 

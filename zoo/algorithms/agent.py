@@ -18,7 +18,7 @@ from gymnasium import spaces
 from torch import nn
 from typing_extensions import Self
 
-from zoo.agents.agent_folder import FORMAT, AgentFiles, MisfitError, check_tensors, read_agent, write_agent
+from zoo.agents.agent_folder import FORMAT, AgentFiles, check_tensors, read_agent, write_agent
 from zoo.algorithms.arguments import (
     Policy,
     check_recurrence,
@@ -245,10 +245,6 @@ class Agent(ABC, Generic[Config]):
         is_flat_tuple = isinstance(space, spaces.Dict) and any(key[:2] in ("0", "0/") for key in space)
         if isinstance(space, spaces.Dict) and (is_flat_tuple or isinstance(observations, Mapping)):
             observations = dict(flat_parts(space, observations))
-        if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
-            raise ZooError(
-                "these are observations and infos, as reset() returns them; predict takes the first of both"
-            )
         name, part, values = "observations", space, observations
         if isinstance(space, spaces.Dict):
             if not isinstance(observations, Mapping) or space.spaces.keys() - observations.keys():
@@ -362,17 +358,8 @@ class Agent(ABC, Generic[Config]):
         )
         trained = files.config["algo"]
         changed = {name for name, value in options.items() if trained.get(name, value) != value}
-        try:
-            agent = cls(**arguments)
-            agent.set_parameters(files.tensors)
-        except MisfitError as error:
-            if not changed:
-                raise
-            others = (f"{name}={options[name]} (the agent has {trained[name]})" for name in sorted(changed))
-            raise ZooError(
-                "the agent's parameters fit other networks than those with"
-                f" {', '.join(others)}; leave that out"
-            ) from error
+        agent = cls(**arguments)
+        agent.set_parameters(files.tensors)
         agent.n_envs = files.config.get("n_envs", 1) if n_envs is None else n_envs
         agent.num_timesteps = int(files.card.get("timesteps") or 0)
         agent.preset, agent.env_config = trained.get("preset"), env_of(files)

@@ -99,7 +99,6 @@ class ScalarMeans:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
         self._rows = {int(step): dict(row) for step, row in state.get("rows", ())}
         self._sums = {
             tuple(names): (

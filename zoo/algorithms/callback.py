@@ -56,7 +56,6 @@ class Callback:
         """After the last update, also when the run was stopped."""
 
     def state(self) -> dict[str, Any]:
-        """Return plain values that a resumed run needs."""
         return {}
 
     def load_state(self, values: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ Collecting for on-policy and off-policy algorithms and evaluating all go through
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections import defaultdict
@@ -61,9 +60,8 @@ class Interaction:
         self.normalizer = normalizer
         self.timings = defaultdict(float) if timings is None else timings
         self._seeds: list[int] = []
-        self._n_steps = 0
-        self._not_finite: tuple[int, NotFinite] | None = None
-        self._resets: list[tuple[int, int]] = []
+        self.not_finite: NotFinite | None = None
+        """The first raw number that was NaN or infinite, as far as each step is looked at."""
         self.seen: Seen = {}
         self._everywhere = self._starting = np.arange(envs.num_envs)
         self._observations: Column = None
@@ -129,9 +127,6 @@ class Interaction:
         outcome = self.envs.step(actions)
         after = time.perf_counter()
         experience = Experience({**seen, **acted}, observations, outcome)
-        self._n_steps += 1
-        if outcome.valid is not None:
-            self._resets.append((self._n_steps, int((~outcome.valid).sum())))
         if self.looks_at_all or self.normalizer is not None:
             self._look_for_not_finite(outcome)
         follower = self._following()
@@ -151,7 +146,7 @@ class Interaction:
 
     def _look_for_not_finite(self, outcome: Step) -> None:
         """Note the first number that is not finite while it is raw: normalising spreads it, or clips it."""
-        if self._not_finite is not None:
+        if self.not_finite is not None:
             return
         found = find_not_finite(
             {"rewards": outcome.rewards[None], "next_observations": _as_one_step(outcome.observations)}
@@ -159,29 +154,11 @@ class Interaction:
         if found is None and len(outcome.finished):
             found = find_not_finite({"next_observations": _as_one_step(outcome.final_observations)})
             found = None if found is None else found._replace(env=int(outcome.finished[found.env]))
-        if found is not None:
-            self._not_finite = self._n_steps, found
+        self.not_finite = found
 
     def first_not_finite(self) -> NotFinite | None:
-        """Return the first raw number that was NaN or infinite, as far as each step is looked at."""
-        if self._not_finite is None:
-            return None
-        at, found = self._not_finite
-        return found._replace(steps_ago=self._n_steps - at)
-
-    @property
-    def has_met_not_finite(self) -> bool:
-        """Whether a raw number was NaN or infinite, as far as each step is looked at."""
-        return self._not_finite is not None
-
-    def n_transitions_since(self, steps_ago: int) -> int:
-        """Return what the last ``steps_ago`` steps gave of all environments, but for those merely reset."""
-        after = self._n_steps - steps_ago
-        return steps_ago * self.envs.num_envs - sum(number for at, number in self._resets if at > after)
-
-    def found_finite(self) -> None:
-        """Forget what only matters as long as the last steps may hold something that is not finite."""
-        self._resets.clear()
+        """Return the first raw number that was NaN or infinite: where it is all that keeps any."""
+        return self.not_finite
 
     def _note_starts(self, outcome: Step) -> None:
         """Note which environments now show the first observation of an episode."""
@@ -263,22 +240,19 @@ def check_collected(algorithm: Algorithm[Any]) -> None:
     These are numbers that the memory took, and those that the environments show now; raw ones, where they
     are normalised.
     """
-    found = algorithm.interaction.first_not_finite() or algorithm.memory.first_not_finite()
+    found = algorithm.interaction.not_finite or algorithm.memory.first_not_finite()
     if found is None:
         shown = transform(lambda array: array[None], algorithm.interaction.seen["observations"])
         found = find_not_finite({"next_observations": shown})
     if found is None:
-        algorithm.interaction.found_finite()
         return
-    steps_ago = found.steps_ago + (found.name == "observations")  # that step began with it
-    since = algorithm.interaction.n_transitions_since(steps_ago) * algorithm.team.size
-    step = algorithm.num_timesteps - since
+    step = algorithm.num_timesteps
     if found.name in ("actions", "behaviour", "states"):
         start, end = f"the policy's action for environment {found.env}", _advice(algorithm)
     else:
         thing = "a reward" if found.name == "rewards" else "an observation"
-        start, end = f"environment {found.env} gave {thing} that", _range(found)
-    raise NotFiniteError(f"{start} is not finite ({found.value}) at step {step} of the run{end}")
+        start, end = f"environment {found.env} gave {thing} that", ""
+    raise NotFiniteError(f"{start} is not finite ({found.value}) by step {step} of the run{end}")
 
 
 def check_parameters(algorithm: Algorithm[Any]) -> None:
@@ -295,13 +269,6 @@ def check_policy_first(algorithm: Algorithm[Any], error: ZooError) -> None:
     """Raise `NotFiniteError` where an environment failed because it was given actions that are not finite."""
     if not isinstance(error, NotFiniteError):
         check_finite(algorithm)
-
-
-def _range(found: NotFinite) -> str:
-    """Say from where on a reward is infinite here, where the environment may have given a finite one."""
-    if found.name != "rewards" or not math.isinf(found.value):
-        return ""
-    return f"; rewards beyond {np.finfo(np.float32).max:.2g} are infinite in 32 bits"
 
 
 def _advice(algorithm: Algorithm[Any]) -> str:

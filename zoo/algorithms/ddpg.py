@@ -23,7 +23,7 @@ from zoo.errors import ZooError
 from zoo.memory.arrays import Column, transform
 from zoo.optim.optimizers import Adam, Descent, WeightDecay
 from zoo.optim.parameters import Parameters
-from zoo.optim.popart import MOMENTS, ReturnUnits, RunningUnits, are_moments, output_layer
+from zoo.optim.popart import MOMENTS, ReturnUnits, RunningUnits, output_layer
 from zoo.optim.state import Outcome, State
 from zoo.policies.acting import ActingPolicy
 from zoo.policies.continuous import DeterministicPolicy
@@ -230,8 +230,6 @@ class DDPG(OffPolicyAlgorithm[DDPGConfig]):
         if not given:
             return self.units.moments(self.program.state)
         check_tensors(dict.fromkeys(MOMENTS, ()), given)
-        if not are_moments(given):
-            raise ZooError("the parameters don't fit the policy: its moments of returns are out of range")
         return {name: torch.tensor(float(given[name]), dtype=torch.float64) for name in MOMENTS}
 
     def copy_to_targets(self) -> None:

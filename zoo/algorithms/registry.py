@@ -55,8 +55,7 @@ def algorithm_class(name: str) -> type[Any]:
             f"unknown algorithm '{name}'{nearest(name, ALGORITHMS)} (known: {', '.join(ALGORITHMS)})"
         )
     module, _, class_name = ALGORITHMS[name].partition(":")
-    found: type[Any] = getattr(importlib.import_module(module), class_name)
-    return found
+    return getattr(importlib.import_module(module), class_name)
 
 
 def sharing() -> str:

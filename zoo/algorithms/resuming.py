@@ -21,7 +21,6 @@ class Attributes:
         self.names = names
 
     def state(self) -> dict[str, Any]:
-        """Return them by name."""
         values = {name: getattr(self.owner, name) for name in self.names}
         return {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
 
@@ -82,13 +81,11 @@ class Generators:
             self.predict_rng.bit_generator.state, self._predict_torch = before
 
     def state(self) -> dict[str, Any]:
-        """Return where each of them is."""
         now = torch.get_rng_state() if self._torch is None else self._torch
         states = {"rng": self.rng.bit_generator.state, "predict_rng": self.predict_rng.bit_generator.state}
         return {**states, "torch": now.numpy(), "predict_torch": self._predict_torch.numpy()}
 
     def load_state(self, states: Mapping[str, Any]) -> None:
-        """Go back to there."""
         self.rng.bit_generator.state = states["rng"]
         self.predict_rng.bit_generator.state = states["predict_rng"]
         self._torch = torch.from_numpy(np.array(states["torch"]))
@@ -107,7 +104,6 @@ class Tensors:
         self.tensors = {**{f"policy.{name}": each for name, each in rest.items()}, **replaced}
 
     def state(self) -> dict[str, Any]:
-        """Return copies of the tensors as arrays."""
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.tensors.items()}
 
     def load_state(self, arrays: Mapping[str, Any]) -> None:
@@ -128,10 +124,8 @@ class RecurrentState:
         self.array = array
 
     def state(self) -> dict[str, Any]:
-        """Return a copy, for `load_state`."""
         return {} if self.array is None else {"array": self.array.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to what `state` returned."""
         if self.array is not None:
             self.array = np.array(state["array"])

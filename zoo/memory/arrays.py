@@ -106,8 +106,6 @@ class NotFinite(NamedTuple):
     """Where a number is NaN or infinite, and which of them."""
 
     name: str
-    steps_ago: int
-    """Steps of all environments, also of those that were merely reset."""
     env: int
     value: float
 
@@ -122,8 +120,8 @@ def find_not_finite(columns: Mapping[str, Column]) -> NotFinite | None:
                 found += [(place[0], name, array, tuple(place)) for place in places[:1]]
     if not found:
         return None
-    step, name, array, place = min(found, key=lambda each: each[0])
-    return NotFinite(name, int(len(array) - 1 - step), int(place[1]), float(array[place]))
+    _, name, array, place = min(found, key=lambda each: each[0])
+    return NotFinite(name, int(place[1]), float(array[place]))
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from zoo.envs.spaces import (
     choice_sizes,
     describe,
     interfaces_differ,
-    is_composite,
     leaf_spaces,
     mask_size,
 )
@@ -185,46 +184,43 @@ def problem_of(data: ExpertData) -> str | None:
             return f"{name} of shape {values.shape}, expected {shape}"
     if not np.isfinite(data.rewards).all() or not np.isfinite(data.returns).all():
         return "its rewards are not finite"
-    observation_space, action_space = data.observation_space, data.action_space
-    seen = observation_space.spaces if isinstance(observation_space, spaces.Dict) else None
-    done = dict(leaf_spaces(action_space)) if is_composite(action_space) else None
-    return (
-        _column_problem("observation", observation_space, seen, data.observations, data)
-        or _column_problem("action", action_space, done, data.actions, data)
-        or _masks_problem(data)
-    )
+    seen = data.observation_space
+    observed = dict(seen.spaces) if isinstance(seen, spaces.Dict) else {"": seen}
+    for what, parts, column in (
+        ("observation", observed, data.observations),
+        ("action", dict(leaf_spaces(data.action_space)), data.actions),
+    ):
+        arrays = column if isinstance(column, Mapping) else {"": column}
+        if arrays.keys() != parts.keys():
+            return f"its {what}s have the parts {sorted(arrays)} instead of {sorted(parts)}"
+        for key, part in parts.items():
+            problem = _array_problem(
+                f"{what}s, {key}" if key else f"{what}s", what, part, arrays[key], n_steps
+            )
+            if problem is not None:
+                return problem
+    if data.action_masks is not None:
+        forbidden = forbidden_actions(data.action_space, data.actions, data.action_masks)
+        if forbidden.any():
+            return f"the mask at step {int(forbidden.argmax()):,} forbids the expert's own action"
+    return None
 
 
-def _column_problem(
-    what: str, space: Space, parts: Mapping[str, Space] | None, column: Column, data: ExpertData
-) -> str | None:
-    if parts is None:
-        return _array_problem(f"{what}s", what, space, column, data)
-    found = set(column) if isinstance(column, Mapping) else set()
-    if found != set(parts):
-        return f"its {what}s have the parts {sorted(found)} instead of {sorted(parts)}"
-    problems = (
-        _array_problem(f"{what}s, {key}", what, part, column[key], data) for key, part in parts.items()
-    )
-    return next((each for each in problems if each is not None), None)
-
-
-def _array_problem(name: str, what: str, space: Space, array: Array, data: ExpertData) -> str | None:
-    expected = (data.n_steps, *(space.shape or ()))
+def _array_problem(name: str, what: str, space: Space, array: Array, n_steps: int) -> str | None:
+    expected = (n_steps, *(space.shape or ()))
     if array.shape != expected:
         return f"{name} of shape {array.shape}, expected {expected}: {describe(space)}"
     if array.dtype != space.dtype:
         return f"{name} of type {array.dtype}, expected {space.dtype}"
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        step = int((~np.isfinite(array)).reshape(data.n_steps, -1).any(1).argmax())
-        return f"{name} at step {step:,} are not finite{_episode(data, step)}"
+        step = int((~np.isfinite(array)).reshape(len(array), -1).any(1).argmax())
+        return f"{name} at step {step:,} are not finite"
     if what == "observation" and isinstance(space, spaces.Box):
         return None
     outside = first_outside(space, array)
     if outside is None:
         return None
-    where = f"{outside:,} is no {what} of {describe(space)}{_episode(data, outside)}"
-    return f"{name}: {array[outside].tolist()} at step {where}"
+    return f"{name}: {array[outside].tolist()} at step {outside:,} is no {what} of {describe(space)}"
 
 
 def first_outside(space: Space, column: Array) -> int | None:
@@ -244,16 +240,6 @@ def _range(space: Any) -> tuple[Any, Any]:
     return space.low, space.high
 
 
-def _masks_problem(data: ExpertData) -> str | None:
-    if data.action_masks is None:
-        return None
-    forbidden = forbidden_actions(data.action_space, data.actions, data.action_masks)
-    if not forbidden.any():
-        return None
-    step = int(forbidden.argmax())
-    return f"the mask at step {step:,} forbids the expert's own action{_episode(data, step)}"
-
-
 def forbidden_actions(space: Space, actions: Column, masks: Array) -> Array:
     """Return which actions (n, …) their masks (n, mask_size) forbid; those of parts are by their paths."""
     chosen = []
@@ -266,11 +252,6 @@ def forbidden_actions(space: Space, actions: Column, masks: Array) -> Array:
     starts = np.cumsum(sizes) - sizes
     allowed = np.take_along_axis(masks, starts + np.concatenate(chosen, axis=1), axis=1)
     return np.logical_not(allowed.all(axis=1))
-
-
-def _episode(data: ExpertData, step: int) -> str:
-    """Return which episode a step is of, for the end of a message."""
-    return f" (episode {int(np.searchsorted(data.starts, step, side='right')) - 1:,})"
 
 
 # -- arrays of others in the types that spaces have -------------------------------------------------------
@@ -316,10 +297,7 @@ def converted_to(space: Space, array: Array) -> tuple[Array, int | None]:
 
 # -- for people -------------------------------------------------------------------------------------------
 
-N_BINS = 10
-BAR_WIDTH = 40
-BLOCKS = " ▏▎▍▌▋▊▉█"
-"""Eighths of a character's width."""
+N_BINS, BAR_WIDTH = 10, 40
 
 
 def summary(data: ExpertData) -> str:
@@ -348,23 +326,13 @@ def _origin(source: Any) -> str:
     return one_line(", ".join(f"{key} {one_line(value, 80)}" for key, value in source.items()), 1000) or "?"
 
 
-def histogram(values: np.ndarray, n_bins: int = N_BINS) -> list[str]:
-    """Return a line a bin: its bounds, a bar, and how many of the values are in it.
-
-    Values that are all the same have one bin.
-    """
-    low, high = float(values.min()), float(values.max())
-    if low == high:
-        return [f"  {decimal(low)}  {_bar(1.0)}  {len(values):,}"]
-    counts, edges = np.histogram(values, n_bins, (low, high))
+def histogram(values: np.ndarray) -> list[str]:
+    """Return a line a bin: its bounds, a bar, and how many of the values are in it."""
+    counts, edges = np.histogram(values, N_BINS)
     bounds = [decimal(float(edge)) for edge in edges]
     width = max(map(len, bounds))
     return [
-        f"  {bounds[i]:>{width}} … {bounds[i + 1]:>{width}}  {_bar(count / counts.max())}  {count:,}".rstrip()
+        f"  {bounds[i]:>{width}} … {bounds[i + 1]:>{width}}"
+        f"  {'█' * round(BAR_WIDTH * count / counts.max()):<{BAR_WIDTH}}  {count:,}"
         for i, count in enumerate(counts.tolist())
     ]
-
-
-def _bar(share: float) -> str:
-    whole, eighths = divmod(round(8 * BAR_WIDTH * share), 8)
-    return ("█" * whole + (BLOCKS[eighths] if eighths else "")).ljust(BAR_WIDTH)

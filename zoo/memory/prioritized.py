@@ -90,7 +90,6 @@ class PrioritizedSampler(UniformSampler):
         return {"priorities": np.trim_zeros(self.tree.numbers, "b").copy(), "largest": self._largest}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
         priorities = state["priorities"]
         numbers = np.zeros_like(self.tree.numbers)
         numbers[: len(priorities)] = priorities

@@ -70,7 +70,7 @@ def replay_bytes(capacity: int, specs: Mapping[str, Any], *, optimize_memory_usa
     """Return what a `ReplayMemory` of these columns takes, in bytes."""
     copies = 1 if optimize_memory_usage else 2
     row = sum(n_bytes(spec) * (copies if name in SHOWN else 1) for name, spec in specs.items()) + 6
-    return capacity * (row + (FinalObservations.BYTES_EACH if optimize_memory_usage else 0))
+    return capacity * row
 
 
 def steps_at_once(specs: Mapping[str, Any], n_envs: int) -> int:
@@ -162,7 +162,7 @@ class ReplayMemory:
         self._segments = Segments(self.columns, self.length)
         self._final: FinalObservations | None = None
         if optimize_memory_usage:
-            self._final = FinalObservations({name: specs[name] for name in self.shown}, self.length * n_envs)
+            self._final = FinalObservations(self.shown)
         is_plain = type(self.sampler) is UniformSampler and self._final is None and self.episodes is None
         self.steps_at_once = min(self.length, steps_at_once(specs, n_envs)) if is_plain else 1
         """How many steps `extend` had better be given: no more are stored at once."""
@@ -173,8 +173,7 @@ class ReplayMemory:
         self.n_unchecked = 0
         """Steps added since `first_not_finite` found nothing."""
         self._n_added = self._n_added_before = 0
-        self._bad_final: tuple[int, NotFinite] | None = None
-        self._left_out: list[tuple[int, Array]] = []
+        self._bad_final: NotFinite | None = None
 
     def __len__(self) -> int:
         return int(self._sizes.sum())
@@ -220,7 +219,6 @@ class ReplayMemory:
         heads, envs, valid = self._heads, self._envs, outcome.valid
         if valid is not None and not valid.all():
             self._are_in_step = False
-            self._left_out.append((self._n_added, ~valid))
             heads, envs = heads[valid], envs[valid]
             values = {name: transform(lambda array: array[valid], value) for name, value in values.items()}
         as_one = self._are_in_step and not self.optimize_memory_usage
@@ -281,15 +279,10 @@ class ReplayMemory:
         kept = {name: transform(lambda array: array[where], column) for name, column in final.items()}
         envs = rows[1][where]
         self._final.keep(rows[0][where] * self.n_envs + envs, kept)
-        self._look_at_final(kept["observations"], envs)
-
-    def _look_at_final(self, observations: Column, envs: Array) -> None:
-        """Note the first final observation that is not finite: it stands in no row of the ring."""
-        if self._bad_final is None:
-            one_step = transform(lambda array: array[None], observations)
-            found = find_not_finite({"next_observations": one_step})
-            if found is not None:
-                self._bad_final = self._n_added + 1, found._replace(env=int(envs[found.env]))
+        one_step = transform(lambda array: array[None], kept["observations"])
+        found = find_not_finite({"next_observations": one_step})
+        if found is not None:
+            self._bad_final = found._replace(env=int(envs[found.env]))
 
     @property
     def _most_rows(self) -> int:
@@ -304,24 +297,10 @@ class ReplayMemory:
             return array[rows] if array.dtype.kind == "f" else array[:0]
 
         found = find_not_finite({name: transform(added, column) for name, column in self.columns.items()})
-        if found is not None:
-            found = found._replace(steps_ago=self._steps_ago(found.env, found.steps_ago))
-        if self._bad_final is not None:
-            at, final = self._bad_final
-            final = final._replace(steps_ago=self._n_added - at)
-            found = final if found is None or final.steps_ago > found.steps_ago else found
+        found = found or self._bad_final
         if found is None:
             self.n_unchecked = 0
-            self._left_out.clear()
         return found
-
-    def _steps_ago(self, env: int, rows_ago: int) -> int:
-        """Return how many steps ago a row of one environment was added, of which some added none."""
-        steps_ago = rows_ago
-        for at, left_out in reversed(self._left_out):
-            if left_out[env] and self._n_added - 1 - at <= steps_ago:
-                steps_ago += 1
-        return steps_ago
 
     # -- sampling ---------------------------------------------------------------------------------------
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.files.tensors import Lasting
-from zoo.memory.arrays import Column, allocate, assign, join, taken, transform
+from zoo.memory.arrays import Column, assign, join, transform
 
 Array = np.ndarray
 
@@ -170,75 +170,43 @@ def counted(lengths: Array) -> Array:
     return np.arange(lengths.sum()) - (lengths.cumsum() - lengths).repeat(lengths)
 
 
-NOWHERE = -1
-"""The row of a place that has none."""
-
-
 class FinalObservations:
-    """A row for each place (of ``n_places``) whose transition ended its episode, found without a search.
+    """What was shown last where a transition ended its episode, by the place of the transition."""
 
-    ``specs`` name the columns. Rows are given out anew when their places are forgotten, and there are never
-    more than twice as many as were needed at once.
-    """
-
-    BYTES_EACH = 4
-    """What finding them takes for each place."""
-
-    def __init__(self, specs: Mapping[str, Any], n_places: int) -> None:
-        self.specs = dict(specs)
-        self._row_of = np.full(n_places, NOWHERE, np.int32)
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._row_of.fill(NOWHERE)
-        self._free: list[int] = []
-        self._n_used = self._n_rows = 0
-        self.columns: dict[str, Column] = {name: allocate(spec, (0,)) for name, spec in self.specs.items()}
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._kept: dict[int, dict[str, Column]] = {}
 
     @property
     def places(self) -> Array:
         """All places (n,) that have one, in order."""
-        return np.flatnonzero(self._row_of != NOWHERE)
+        return np.array(sorted(self._kept), np.int64)
 
     def keep(self, places: Array, columns: Mapping[str, Column]) -> None:
-        """Keep what was shown last (n, …) for these places (n,), of which none has one yet."""
-        rows = self._new_rows(len(places))
-        for name, column in self.columns.items():
-            assign(column, rows, columns[name])
-        self._row_of[places] = rows
+        """Keep what was shown last (n, …) for these places (n,)."""
+        for row, place in enumerate(places.tolist()):
+            self._kept[place] = transform(lambda array: array[row].copy(), dict(columns))  # noqa: B023
 
     def load(self, places: Array, columns: Mapping[str, Column]) -> None:
         """Keep what `places` and `all` returned, and nothing else."""
-        self.clear()
+        self._kept = {}
         self.keep(places, columns)
 
     def forget(self, places: Array) -> None:
         """Give up what is kept for these places (n,), where there is any."""
-        rows = self._row_of[places]
-        if (rows != NOWHERE).any():
-            self._free += rows[rows != NOWHERE].tolist()
-            self._row_of[places] = NOWHERE
+        for place in places.tolist():
+            self._kept.pop(place, None)
 
     def at(self, places: Array, name: str, key: str | None = None) -> Column:
         """Return a column, or the part ``key`` of it, for these places (n,), which all have one."""
-        column = self.columns[name] if key is None else self.columns[name][key]
-        return taken(column, self._row_of[places])
+        rows = [self._kept[place][name] for place in places.tolist()]
+        if key is not None:
+            rows = [row[key] for row in rows]
+        return join([transform(lambda array: array[None], row) for row in rows])
 
     def all(self) -> dict[str, Column]:
         """Return all columns for all `places`."""
-        return {name: self.at(self.places, name) for name in self.columns}
-
-    def _new_rows(self, n: int) -> Array:
-        n_again = min(n, len(self._free))
-        again, self._free = self._free[len(self._free) - n_again :], self._free[: len(self._free) - n_again]
-        first, self._n_used = self._n_used, self._n_used + n - n_again
-        if self._n_used > self._n_rows:
-            more = max(self._n_used, 2 * self._n_rows) - self._n_rows
-            for name, spec in self.specs.items():
-                self.columns[name] = join([self.columns[name], allocate(spec, (more,))])
-            self._n_rows += more
-        return np.array([*again, *range(first, self._n_used)], np.int64)
+        return {name: self.at(self.places, name) for name in self.names} if self._kept else {}
 
 
 MOST_SEGMENTS = 128

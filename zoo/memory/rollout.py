@@ -121,11 +121,10 @@ class RolloutMemory:
         columns = {**self.columns, "rewards": self.rewards}
         added = itemgetter(slice(self._step))
         found = find_not_finite({name: transform(added, column) for name, column in columns.items()})
-        for step, indices, final, _ in self._truncations if found is None else ():
+        for _, indices, final, _ in self._truncations if found is None else ():
             found = find_not_finite({"next_observations": transform(lambda array: array[None], final)})
             if found is not None:
-                env = int(indices[found.env])
-                return found._replace(steps_ago=self._step - 1 - step, env=env)
+                return found._replace(env=int(indices[found.env]))
         return found
 
     def rows(self) -> dict[str, Column]:

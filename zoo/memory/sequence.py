@@ -51,11 +51,6 @@ class SequenceMemory(ReplayMemory):
             )
 
     @property
-    def capacity(self) -> int:
-        """How many transitions of all environments it can hold."""
-        return self._most_rows * self.n_envs
-
-    @property
     def has_windows(self) -> bool:
         """Whether every environment has one."""
         return bool((self.sizes >= self.n_steps).all())

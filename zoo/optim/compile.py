@@ -1,9 +1,8 @@
 """Updates and functions as compiled graphs: a step is traced with its gradients, and a loop put around it.
 
 Imported only once something is to be compiled. What is private in PyTorch stands here (tried with 2.13):
-`make_fx`, which traces a step with what it differentiates inside into one graph of tensor operations,
-`compile_fx`, which compiles such a graph, and sums over workers. If any of it fails,
-`zoo.optim.update_runner` goes on eagerly, by public means alone.
+`make_fx`, which traces a step and its gradients into one graph, `compile_fx`, which compiles such a graph,
+and sums over workers. If any of it fails, `zoo.optim.update_runner` goes on eagerly, by public means alone.
 
 On a CPU one step becomes a call that overwrites the state by itself; several become a `torch.while_loop`, so
 that nothing returns to Python between them. A GPU replays each step as a CUDA graph.
@@ -31,24 +30,15 @@ INDUCTOR_OPTIONS: dict[str, Any] = {
     "pattern_matcher": False,  # it would put bias and product together again
 }
 
-CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""The environment variable of the folder in which PyTorch keeps what it has compiled."""
-
-FEW_COLUMNS = 25
-"""Columns up to which MKL was faster with a product's factors swapped, for batches of 64 and 256."""
+FEW_COLUMNS = 25  # up to which MKL was faster with a product's factors swapped, for batches of 64 and 256
 
 _loop_numbers = itertools.count()
 
 
-def _keep_compiled_code() -> None:
-    """Let PyTorch keep compiled code in the user's own cache, not in a folder that all users share."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "zoo", "inductor").absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ[CACHE] = str(folder)
-
-
-if not os.environ.get(CACHE):
-    _keep_compiled_code()
+if not os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # else PyTorch takes a folder that all users share
+    _folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "zoo", "inductor").absolute()
+    _folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_folder)
 
 # These import inductor, which asks for its folder then.
 from torch._inductor.compile_fx import compile_fx  # noqa: E402
@@ -63,12 +53,12 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     return NotImplemented
 
 
+# A bias fuses with what follows, not with the product.
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.addmm.default: lambda bias, left, right: left @ right + bias,
     torch.ops.aten.mm.default: _mm,
     **zen5_products.decompositions(),
 }
-"""What products become in a traced graph: a bias fuses with what follows, not with the product."""
 
 
 class _Traced(NamedTuple):
@@ -80,21 +70,17 @@ class _Traced(NamedTuple):
     changed: list[str]
     metrics: list[str]
     outputs: dict[str, tuple[torch.Size, torch.dtype]]
-    moves: bool
-    """Whether an entry or output is what an entry was: inductor would read that after it is overwritten."""
+    moves: bool  # whether an entry or output is what an entry was: inductor would read that overwritten
 
 
 def compile_single(
     step: Step, state: LiveState, shared: Tree, row: Tree
 ) -> Callable[[Tree, Tree, int], Taken]:
-    """Return what takes the step on one row of rows; the arguments here are examples."""
+    """Return what takes the step on one row; the arguments here are examples."""
     traced = _trace(step, state, shared, row)
     is_cuda = state.is_cuda
     overwrites = not is_cuda and not traced.moves
-    if is_cuda:
-        call = _cuda_graph(traced.graph)
-    else:
-        call = _overwriting(traced) if overwrites else _inductor(traced.graph, traced.example)
+    call = _overwriting(traced) if overwrites else _inductor(traced.graph, traced.example)
     changed = [] if overwrites else traced.changed
 
     def take(shared: Tree, rows: Tree, first: int) -> Taken:
@@ -123,11 +109,13 @@ def compile_loop(
 
     def take(shared: Tree, rows: Tree, first: int) -> Taken:
         pieces = [tensor[first : first + capacity] for tensor in leaves(rows)]
-        padded = [_padded(piece, capacity) for piece in pieces]
         n_rows, sums = torch.tensor(len(pieces[0])), torch.zeros(len(traced.metrics))
+        missing = capacity - len(pieces[0])
+        if missing:
+            pieces = [torch.cat([piece, piece.new_zeros((missing, *piece.shape[1:]))]) for piece in pieces]
         outputs = [torch.zeros((capacity, *shape), dtype=dtype) for shape, dtype in traced.outputs.values()]
         with torch.no_grad():  # in which torch lets a loop overwrite tensors
-            n_taken = int(call(n_rows, sums, outputs, *state.values(), *leaves(shared), *padded))
+            n_taken = int(call(n_rows, sums, outputs, *state.values(), *leaves(shared), *pieces))
         named = zip(traced.outputs, (output[:n_taken] for output in outputs), strict=True)
         return Taken(n_taken, traced.metrics, sums, dict(named))
 
@@ -148,7 +136,7 @@ def compile_function(
     example = [*state.values(), *leaves(list(trees))]
     graph = make_fx(flat, DECOMPOSITIONS, tracing_mode="fake")(*example)
     is_cuda = state.is_cuda
-    call = _cuda_graph(graph) if is_cuda else _inductor(graph, example)
+    call = _inductor(graph, example)
 
     def compiled(*trees: Tree) -> Tree:
         tensors = call(*state.values(), *leaves(list(trees)))
@@ -164,8 +152,7 @@ def traced_sum(tensor: Tensor) -> Tensor:
     assert torch.distributed.group.WORLD is not None
     name = torch.distributed.group.WORLD.group_name
     operations = torch.ops._c10d_functional
-    summed: Tensor = operations.wait_tensor(operations.all_reduce(tensor, "sum", name))
-    return summed
+    return operations.wait_tensor(operations.all_reduce(tensor, "sum", name))
 
 
 def _trace(step: Step, live: LiveState, shared: Tree, row: Tree) -> _Traced:
@@ -203,11 +190,9 @@ def _is_shared(result: Tensor, tensors: Sequence[Tensor]) -> bool:
     return any(torch._C._is_alias_of(result, each) for each in tensors)  # type: ignore[attr-defined]
 
 
-def _cuda_graph(graph: torch.fx.GraphModule) -> Callable[..., Sequence[Tensor]]:
-    return torch.compile(graph, fullgraph=True, dynamic=False, mode="reduce-overhead")
-
-
 def _inductor(graph: torch.fx.GraphModule, example: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+    if example[0].is_cuda:
+        return torch.compile(graph, fullgraph=True, dynamic=False, mode="reduce-overhead")
     for node in graph.graph.nodes:
         node.meta.clear()
     graph.recompile()
@@ -232,8 +217,7 @@ def _loop(traced: _Traced, n_shared: int) -> Callable[..., Tensor]:
     """Put `torch.while_loop` around the traced step; return what gives the number of steps taken.
 
     The loop carries that number alone, and overwrites the state: what it carried it would make anew in each
-    step, and an optimizer's vectors would take up twice their place in a core's cache. Metrics are added to
-    ``sums``, and outputs written to a row of a buffer each.
+    step. Metrics are added to ``sums``, and outputs written to a row of a buffer each.
     """
     graph, n_state, n_changed = traced.graph, len(traced.state_names), len(traced.changed)
     positions = [traced.state_names.index(name) for name in traced.changed]
@@ -261,13 +245,6 @@ def _loop(traced: _Traced, n_shared: int) -> Callable[..., Tensor]:
         (n_taken,) = torch.while_loop(unfinished, body, (torch.zeros((), dtype=torch.int64),))
         return n_taken
 
-    # Torch counts the recompilations of a code object, however many functions are made of it, and refuses the
-    # ninth: each loop gets a code object of its own.
+    # Torch refuses the ninth compilation of a code object, so each loop gets one of its own.
     loop.__code__ = loop.__code__.replace(co_name=f"loop_{next(_loop_numbers)}")
     return torch.compile(loop, fullgraph=True, dynamic=False, options=INDUCTOR_OPTIONS)
-
-
-def _padded(rows: Tensor, length: int) -> Tensor:
-    if rows.shape[0] == length:
-        return rows
-    return torch.cat([rows, rows.new_zeros((length - rows.shape[0], *rows.shape[1:]))])

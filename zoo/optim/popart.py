@@ -6,9 +6,7 @@ units, so that what it says of returns stays the same.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +24,6 @@ SMALLEST_VARIANCE = 0.01
 
 MOMENTS = ("returns.mean", "returns.squares", "returns.count")
 """The entries of the state that units follow from: mean, sum of squared deviations, and count of targets."""
-
-
-def are_moments(values: Mapping[str, Any]) -> bool:
-    """Whether these can be the moments of returns: numbers, or tensors of one, by the names of `MOMENTS`."""
-    mean, squares, count = (float(values[name]) for name in MOMENTS)
-    return math.isfinite(mean) and 0 <= squares < math.inf and 0 < count < math.inf
 
 
 class ReturnUnits:

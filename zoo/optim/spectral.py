@@ -57,14 +57,12 @@ class SpectralNorm(nn.Module):
         return functional_call(self.network, normalized, (inputs,))
 
     def state(self) -> dict[str, Any]:
-        """Return the directions, for `load_state`."""
         return {
             name: {"u": u.cpu().numpy().copy(), "v": v.cpu().numpy().copy()}
             for name, (u, v) in self.directions.items()
         }
 
     def load_state(self, state: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
-        """Go back to there."""
         device = next(self.network.parameters()).device
         for name, each in state.items():
             u, v = (torch.from_numpy(np.array(each[part])).to(device) for part in ("u", "v"))

@@ -118,8 +118,7 @@ class ActorCritic(nn.Module):
             features, _ = self._remembered(encoded, self.core, actor_state, seen)
         else:
             features, _ = self._remembered(encoded, self.critic_core, critic_state, seen)
-        values: Tensor = self.critic(features).squeeze(-1)
-        return values
+        return self.critic(features).squeeze(-1)
 
     def initial_state(self, n: int) -> Tensor | None:
         """Return the state (n, …) of ``n`` rows before anything was seen; None without a core."""

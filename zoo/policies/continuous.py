@@ -55,8 +55,7 @@ class Actor(nn.Module):
 
     def forward(self, observations: Any) -> Tensor:
         """Return the parameters of the head (…, ``parameter_size``)."""
-        parameters: Tensor = self.head(self.trunk(self.encoder(observations)))
-        return parameters
+        return self.head(self.trunk(self.encoder(observations)))
 
     def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the same for what is seen, masked."""
@@ -151,8 +150,7 @@ class SearchedPolicy(Actor):
 
     def forward(self, seen: dict[str, Any]) -> Tensor:
         """Return the masked parameters of the head (…, ``parameter_size``)."""
-        masked: Tensor = self.head.masked(super().forward(seen["observations"]), seen.get("action_masks"))
-        return masked
+        return self.head.masked(super().forward(seen["observations"]), seen.get("action_masks"))
 
     def action_parameters(self, seen: dict[str, Any], state: Tensor | None = None) -> tuple[Tensor, None]:
         """Return the same; nothing is remembered."""

@@ -36,8 +36,7 @@ class NumberActions(nn.Module):
         self.features_dim = len(low)
 
     def forward(self, actions: Tensor) -> Tensor:
-        scaled: Tensor = (actions.reshape(len(actions), -1).float() - self.middle) / self.half_width
-        return scaled
+        return (actions.reshape(len(actions), -1).float() - self.middle) / self.half_width
 
 
 class Discriminator(nn.Module):
@@ -120,13 +119,11 @@ class Discriminator(nn.Module):
         features.append(numbers[ACTIONS])
         if self.knows_absorbing:
             features.append(numbers[ABSORBING])
-        logits: Tensor = self.layers(torch.cat(features, dim=-1)).squeeze(-1)
-        return logits
+        return self.layers(torch.cat(features, dim=-1)).squeeze(-1)
 
 
 def _as_numbers(reader: nn.Module, observations: Tensor) -> Tensor:
     """Return what a CNN, or the layers after a `VectorEncoder`, read."""
     if not isinstance(reader, NatureCnn):
-        numbers: Tensor = reader(observations)
-        return numbers
+        return reader(observations)
     return observations.float() / 255.0 if observations.dtype == torch.uint8 else observations.float()

@@ -473,8 +473,7 @@ class Direct(Deterministic):
     """The same without a bound: the action is linear in the features, in the environment's own units."""
 
     def forward(self, features: Tensor) -> Tensor:
-        actions: Tensor = self.action(features)
-        return actions
+        return self.action(features)
 
 
 LEAST_VARIANCE = 1e-6

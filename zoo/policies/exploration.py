@@ -73,11 +73,9 @@ class Exploration(ABC):
         return
 
     def state(self) -> dict[str, Any]:
-        """Return what `load_state` needs to go on from here."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state` was."""
         return
 
 
@@ -167,11 +165,9 @@ class NormalNoise:
         return
 
     def state(self) -> dict[str, Any]:
-        """Return what `load_state` needs to go on from here."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state` was."""
         return
 
 

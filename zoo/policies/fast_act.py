@@ -13,19 +13,10 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor, nn
 
+from zoo.policies import distributions as heads
 from zoo.policies.actor_critic import ActionValuePolicy, ActorCritic, StochasticDuelingPolicy
 from zoo.policies.continuous import DeterministicActor, SearchedPolicy, SquashedActor
-from zoo.policies.distributions import (
-    LOG_STD_RANGE,
-    Array,
-    Bernoulli,
-    Categorical,
-    Deterministic,
-    DiagonalGaussian,
-    Direct,
-    MultiCategorical,
-    SquashedGaussian,
-)
+from zoo.policies.distributions import Array
 from zoo.policies.encoders import VectorEncoder
 from zoo.policies.networks import Mlp
 from zoo.policies.q_networks import QNetwork, QuantileNetwork
@@ -37,8 +28,8 @@ _ZERO = np.zeros((), np.float32)
 
 _ACTOR_CRITICS = (ActorCritic, ActionValuePolicy, StochasticDuelingPolicy)
 _ACTORS = (SquashedActor, DeterministicActor, SearchedPolicy)
-_LOGIT_HEADS = (Categorical, MultiCategorical, Bernoulli)
-_HEADS = (*_LOGIT_HEADS, Deterministic, Direct, DiagonalGaussian, SquashedGaussian)
+_LOGIT_HEADS = (heads.Categorical, heads.MultiCategorical, heads.Bernoulli)
+_HEADS = (heads.Deterministic, heads.Direct, heads.DiagonalGaussian, heads.SquashedGaussian, *_LOGIT_HEADS)
 _PARTS = {VectorEncoder, Mlp, nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU, *_HEADS}
 
 
@@ -47,24 +38,17 @@ def action_parameters_in_numpy(policy: nn.Module) -> ArrayFunction | None:
 
     Those of a dueling Q-network lack the state value, which all actions of a row share.
     """
-    parts: tuple[nn.Module, ...] = ()
     if isinstance(policy, ActorCritic) and type(policy) in _ACTOR_CRITICS and policy.core is None:
-        parts = policy.encoder, policy.shared, policy.actor, policy.head
-    elif isinstance(policy, QNetwork) and type(policy) in (QNetwork, QuantileNetwork):
-        parts = policy.encoder, policy.advantages
-    elif isinstance(policy, _ACTORS) and type(policy) in _ACTORS:
-        parts = policy.encoder, policy.trunk, policy.head
-    forward = _chain(*parts)
+        return _chain(policy.encoder, policy.shared, policy.actor, policy.head)
+    if isinstance(policy, _ACTORS) and type(policy) in _ACTORS:
+        return _chain(policy.encoder, policy.trunk, policy.head)
+    if not isinstance(policy, QNetwork) or type(policy) not in (QNetwork, QuantileNetwork):
+        return None
+    forward = _chain(policy.encoder, policy.advantages)
     if forward is None or not isinstance(policy, QuantileNetwork):
         return forward
     quantiles, n_quantiles = forward, policy.n_quantiles
-
-    def means(observations: Array) -> Array:
-        values = quantiles(observations)
-        averaged: Array = values.reshape(len(values), n_quantiles, -1).mean(1)
-        return averaged
-
-    return means
+    return lambda seen: quantiles(seen).reshape(len(seen), n_quantiles, -1).mean(1)
 
 
 def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
@@ -75,16 +59,14 @@ def values_in_numpy(policy: nn.Module) -> ArrayFunction | None:
     return None if values is None else lambda observations: values(observations)[:, 0]
 
 
-def _chain(*parts: nn.Module) -> ArrayFunction | None:
+def _chain(encoder: nn.Module, *networks: nn.Module) -> ArrayFunction | None:
     """Return what an encoder of vectors and networks behind it do, one after the other."""
-    if not parts or not all(_is_known(module) for part in parts for module in part.modules()):
+    if not all(_is_known(module) for part in (encoder, *networks) for module in part.modules()):
         return None
-    encoder, *networks = parts
     if not isinstance(encoder, VectorEncoder) or encoder.sizes or encoder.reads_image:
         return None
     features_dim = encoder.features_dim
-    layers = (layer for each in networks for layer in (each if isinstance(each, Mlp) else [each]))
-    steps = [_step(layer) for layer in layers]
+    steps = [_step(layer) for each in networks for layer in (each if isinstance(each, Mlp) else [each])]
 
     def forward(observations: Array) -> Array:
         values = observations.reshape(-1, features_dim)
@@ -105,10 +87,7 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _step(layer: nn.Module) -> ArrayFunction:
-    """Return what a layer, or a head, does.
-
-    Activations overwrite what they are given, which the layer in front of them has made.
-    """
+    """Return what a layer, or a head, does; activations overwrite what they are given."""
     if isinstance(layer, nn.Linear):
         return _linear(layer)
     if isinstance(layer, nn.Tanh):
@@ -116,46 +95,43 @@ def _step(layer: nn.Module) -> ArrayFunction:
     if isinstance(layer, nn.ReLU):
         return lambda values: np.maximum(values, _ZERO, out=values)
     if isinstance(layer, nn.LayerNorm):
-        weight, bias, eps = _view(layer.weight), _view(layer.bias), np.float32(layer.eps)
-        return lambda values: _normalized(values, eps) * weight + bias
+        return _layer_norm(layer)
     if isinstance(layer, _LOGIT_HEADS):
         return _step(layer.logits)
-    if isinstance(layer, Direct):
-        return _linear(layer.action)
-    if isinstance(layer, Deterministic):
+    if isinstance(layer, heads.Deterministic):
         action = _linear(layer.action)
-        return lambda features: np.tanh(action(features))
-    assert isinstance(layer, DiagonalGaussian | SquashedGaussian)
-    mean, log_std = _linear(layer.mean), _log_std(layer)
-    return lambda features: np.concatenate([mean(features), log_std(features)], axis=-1)
-
-
-def _log_std(head: DiagonalGaussian | SquashedGaussian) -> ArrayFunction:
-    if isinstance(head, DiagonalGaussian):
-        n_actions, constant = head.n_actions, _view(head.log_std)
-        return lambda features: np.broadcast_to(constant, (len(features), n_actions))
-    log_std, (low, high) = _linear(head.log_std), LOG_STD_RANGE
-    return lambda features: np.minimum(np.maximum(log_std(features), low), high)
+        return action if isinstance(layer, heads.Direct) else lambda features: np.tanh(action(features))
+    assert isinstance(layer, heads.DiagonalGaussian | heads.SquashedGaussian)
+    mean, (low, high) = _linear(layer.mean), heads.LOG_STD_RANGE
+    if isinstance(layer, heads.SquashedGaussian):
+        log_std = _linear(layer.log_std)
+        return lambda features: np.concatenate([mean(features), log_std(features).clip(low, high)], axis=-1)
+    constant, n_actions = layer.log_std.detach().numpy(), layer.n_actions
+    return lambda features: np.concatenate(
+        [mean(features), np.broadcast_to(constant, (len(features), n_actions))], axis=-1
+    )
 
 
 def _linear(layer: nn.Linear) -> ArrayFunction:
-    weight = _view(layer.weight).T
-    if "bias" not in dict(layer.named_parameters()):
+    weight = layer.weight.detach().numpy().T
+    bias: Tensor | None = dict(layer.named_parameters()).get("bias")
+    if bias is None:
         return lambda values: values.dot(weight)
-    bias = _view(layer.bias)[None]  # for (n, …) alone, but NumPy adds it sooner to one row
+    row = bias.detach().numpy()[None]  # for (n, …) alone, but NumPy adds it sooner to one row
 
     def linear(values: Array) -> Array:
         result = values.dot(weight)
-        result += bias
+        result += row
         return result
 
     return linear
 
 
-def _view(parameter: Tensor) -> Array:
-    return parameter.detach().numpy()
+def _layer_norm(layer: nn.LayerNorm) -> ArrayFunction:
+    weight, bias, eps = layer.weight.detach().numpy(), layer.bias.detach().numpy(), np.float32(layer.eps)
 
+    def normalized(values: Array) -> Array:
+        centred = values - values.mean(-1, keepdims=True)
+        return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps) * weight + bias
 
-def _normalized(values: Array, eps: np.float32) -> Array:
-    centred = values - values.mean(-1, keepdims=True)
-    return centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + eps)
+    return normalized

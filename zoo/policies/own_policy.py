@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from zoo.config.own_modules import own_class, path_of_class
-from zoo.errors import ZooError, nearest
+from zoo.errors import ZooError
 from zoo.policies.config import ACTIVATIONS, PolicyConfig
 from zoo.policies.networks import activation_class
 
@@ -57,16 +57,7 @@ def check_arguments(
     try:
         inspect.signature(own).bind(*arguments, **options, **kwargs)
     except TypeError as error:
-        problem = _unknown_argument(own, kwargs) or error
-        raise ZooError(f"`{where}` don't fit {own.__module__}.{own.__qualname__}: {problem}") from error
-
-
-def _unknown_argument(policy_class: type[nn.Module], kwargs: Mapping[str, Any]) -> str | None:
-    parameters = inspect.signature(policy_class).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return None
-    unknown = (name for name in kwargs if name not in parameters)
-    return next((f"it takes no `{name}`{nearest(name, parameters)}" for name in unknown), None)
+        raise ZooError(f"`{where}` don't fit {own.__module__}.{own.__qualname__}: {error}") from error
 
 
 _SAME_IN_BOTH = {

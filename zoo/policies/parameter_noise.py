@@ -115,7 +115,6 @@ class PerturbedPolicy(ActingPolicy):
         return {"std": self.std, "copies": copies, "to_redraw": sorted(self._to_redraw)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on with these."""
         copies = [] if state["copies"] is None else state["copies"]
         self._make_copies(len(copies))
         for own, given in zip(self._copies.vectors, copies, strict=True):
@@ -211,8 +210,7 @@ class NoisyGreedy(EpsilonGreedy):
             distance = mean_softmax_kl(without, with_noise)
             desired = float(epsilon_greedy_kl(self.rate(progress), n_actions).mean())
             self.perturbed.adapt(too_far=distance >= desired, coefficient=GREEDY_ADAPTATION)
-        actions: Array = self.perturbed.act(seen, None)[0]
-        return actions
+        return self.perturbed.act(seen, None)[0]
 
     def reset(self, env_indices: Array | None = None) -> None:
         self.perturbed.reset(env_indices)
@@ -256,15 +254,13 @@ def epsilon_greedy_kl(rate: float, n_actions: Array) -> Array:
 
     It is that among each of these numbers of actions.
     """
-    delta: Array = -np.log(1.0 - rate + rate / n_actions)
-    return delta
+    return -np.log(1.0 - rate + rate / n_actions)
 
 
 def n_valid(seen: Seen, values: Array) -> Array:
     """Return among how many actions each row of ``values`` (n, actions) chooses, (n,)."""
     masks = seen.get("action_masks")
-    valid: Array = np.full(len(values), values.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
-    return valid
+    return np.full(len(values), values.shape[-1]) if masks is None else np.asarray(masks).sum(-1)
 
 
 def _log_softmax(values: Array) -> Array:

@@ -55,8 +55,7 @@ class QNetwork(nn.Module):
         if self.state_value is None:
             return advantages
         centred = advantages - advantages.mean(-1, keepdim=True)
-        values: Tensor = self.state_value(features) + centred
-        return values
+        return self.state_value(features) + centred
 
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the action values (…, actions) of what a forward pass returned."""
@@ -100,8 +99,7 @@ class QuantileNetwork(QNetwork):
         if self.state_value is None:
             return advantages
         centred = advantages - advantages.mean(-1, keepdim=True)
-        quantiles: Tensor = self.state_value(features).unsqueeze(-1) + centred
-        return quantiles
+        return self.state_value(features).unsqueeze(-1) + centred
 
     def action_values(self, estimates: Tensor) -> Tensor:
         """Return the means of the quantiles (…, actions)."""

@@ -145,8 +145,7 @@ class NormalizedLstmLayer(GatedLayer):
         return {}
 
     def read(self, features: Tensor) -> Tensor:
-        normalized: Tensor = self.norm_ih(F.linear(features, self.weight_ih))
-        return normalized
+        return self.norm_ih(F.linear(features, self.weight_ih))
 
     def step(self, read: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
         h, c = states

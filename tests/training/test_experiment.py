@@ -221,7 +221,7 @@ def test_run_fails_at_a_number_that_is_not_finite_and_keeps_what_was_good(
     )
     with pytest.raises(ZooError, match=r"environment \d gave a reward that is not finite \(nan\)") as raised:
         zoo.train(config)
-    step = int(re.findall(r"at step (\d+)", str(raised.value))[0])
+    step = int(re.findall(r"by step (\d+)", str(raised.value))[0])
     run = RunFolder(runs()[0])
     record = run.read_record()
     assert record["status"] == "failed"

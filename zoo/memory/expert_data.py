@@ -327,7 +327,9 @@ def _origin(source: Any) -> str:
 
 
 def histogram(values: np.ndarray) -> list[str]:
-    """Return a line a bin: its bounds, a bar, and how many of the values are in it."""
+    """Return a line a bin: its bounds, a bar, and how many of the values are in it; one if all are equal."""
+    if values.min() == values.max():
+        return [f"  {decimal(float(values[0]))}  {'█' * BAR_WIDTH}  {len(values):,}"]
     counts, edges = np.histogram(values, N_BINS)
     bounds = [decimal(float(edge)) for edge in edges]
     width = max(map(len, bounds))

@@ -274,7 +274,12 @@ def test_it_learns_to_balance() -> None:
     ("options", "problem"),
     [
         ({"n_delta": 4, "n_top": 5}, r"`algo.n_top=5` directions can't be the best of `algo.n_delta=4`"),
+        (
+            {"squash_output": True},
+            r"`algo.squash_output=true` is for Box actions, but the env's are Discrete",
+        ),
         ({"policy": "MlpLstmPolicy"}, "ars has no policies that remember"),
+        ({"policy": {"log_std_init": -1.0}}, "`policy.log_std_init`"),
         (
             {"policy": {"net_arch": {"vf": [8]}}},
             "`policy.net_arch` of a single network is one list of widths",

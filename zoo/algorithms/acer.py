@@ -25,6 +25,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.collector import Seen, check_collected
 from zoo.algorithms.resuming import RecurrentState
 from zoo.config.fields import Schedule, hyperparameter
+from zoo.errors import ZooError
 from zoo.memory.arrays import Column, ColumnSpec, observation_spec
 from zoo.memory.replay import kept_memory, refuse_too_large_memory, replay_bytes
 from zoo.memory.sequence import SequenceMemory
@@ -77,6 +78,18 @@ class ACERConfig:
     max_grad_norm: float | None = hyperparameter(10.0, "bound of the gradient's norm; null: none", gt=0)
     rms_prop_decay: float = hyperparameter(0.99, "decay of RMSprop's running square", ge=0, lt=1)
     rms_prop_eps: float = hyperparameter(1e-5, "epsilon of RMSprop", gt=0)
+
+    def __post_init__(self) -> None:
+        if self.replay_ratio > 0 and self.replay_start > self.buffer_size:
+            raise ZooError(
+                f"`algo.replay_start={self.replay_start}` is never reached:"
+                f" `algo.buffer_size={self.buffer_size}` transitions are kept"
+            )
+        if self.trust_region:
+            return
+        for name in ("delta", "alpha"):
+            if getattr(self, name) != getattr(type(self), name):
+                raise ZooError(f"`algo.{name}` is of the trust region, which is off; leave it out")
 
 
 class ACER(Algorithm[ACERConfig]):

@@ -117,7 +117,22 @@ def policy_config(policy: Policy, observation_space: spaces.Space[Any]) -> Polic
             encoder = {"_target_": encoder} if isinstance(encoder, type) else encoder
             values["encoder"] = named_class(encoder, "policy.encoder")
         config = build(PolicyConfig, values, "policy")
-    return reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
+    config = reading_dictionaries(config) if isinstance(observation_space, spaces.Dict) else config
+    _check_features_dim(config, observation_space)
+    return config
+
+
+def _check_features_dim(config: PolicyConfig, observation_space: spaces.Space[Any]) -> None:
+    """Raise `ZooError` for the width of an encoder of images where none is read."""
+    usual = {preset.features_dim for preset in POLICIES.values()}
+    if config._target_ is not None or config.encoder == "cnn" or config.features_dim in usual:
+        return
+    parts = observation_space.spaces.values() if isinstance(observation_space, spaces.Dict) else ()
+    if isinstance(config.encoder, Mapping) or not any(suits_cnn(part) for part in parts):
+        raise ZooError(
+            f"`policy.features_dim={config.features_dim}` is the width of what reads images, and"
+            f" {config.name} reads none here; leave it out"
+        )
 
 
 def tell_of_unread_images(observation_space: spaces.Space[Any], config: PolicyConfig) -> None:
@@ -183,11 +198,17 @@ def sde_options(config: Any) -> dict[str, Any]:
 def check_sde_options(
     name: str, config: Any, policy: PolicyConfig, action_space: spaces.Space[Any], *, squashes: bool
 ) -> None:
-    """Raise `ZooError` for state-dependent exploration that the algorithm called ``name`` can't do.
+    """Raise `ZooError` for an option that would do nothing in the algorithm called ``name``.
 
     ``squashes``: its actions lie in [−1, 1] in any case.
     """
+    if policy.log_std_init is not None and policy._target_ is None and not _has_box(action_space):
+        raise ZooError(
+            "`policy.log_std_init` is of the deviation of Box actions, but the env's are"
+            f" {describe(action_space)}; leave it out"
+        )
     if not getattr(config, "use_sde", False):
+        _refuse_sde_options(name, config, policy, squashes=squashes)
         return
     if not isinstance(action_space, spaces.Box):
         raise ZooError(f"`algo.use_sde=true` is for Box actions, but the env's are {describe(action_space)}")
@@ -195,6 +216,29 @@ def check_sde_options(
         raise ZooError("`algo.sde_sample_freq=0`: expected at least 1, or -1 (when a collection starts)")
     if squashes and policy.squash_output is False:
         raise ZooError(f"`policy.squash_output=false`: {name} squashes all its actions; leave it out")
+
+
+def _has_box(space: spaces.Space[Any]) -> bool:
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return any(_has_box(part) for part in parts)
+    return isinstance(space, spaces.Box)
+
+
+def _refuse_sde_options(name: str, config: Any, policy: PolicyConfig, *, squashes: bool) -> None:
+    asked = {
+        f"algo.{option}": getattr(config, option, usual) != usual
+        for option, usual in (("sde_sample_freq", -1), ("use_sde_at_warmup", False))
+    }
+    usual = PolicyConfig()
+    options = ["full_std", "use_expln", "squash_output", "clip_mean"]
+    if squashes:  # the deviation of their actions is a function of the state
+        options.append("log_std_init")
+    asked |= {f"policy.{option}": getattr(policy, option) != getattr(usual, option) for option in options}
+    for option, is_asked in asked.items():
+        if is_asked:
+            has = "needs `algo.use_sde=true`" if hasattr(config, "use_sde") else f"is nothing that {name} has"
+            raise ZooError(f"`{option}` is of state-dependent exploration, and {has}")
 
 
 # -- what `help` shows of a constructor -------------------------------------------------------------------

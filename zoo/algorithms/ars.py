@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import nn
 
 from zoo.algorithms.algorithm import Algorithm
@@ -28,6 +29,7 @@ from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.monitor import EpisodeRecord
 from zoo.envs.normalize import MomentsByRow, Normalizer, is_training
 from zoo.envs.seeds import LARGEST_SEED
+from zoo.envs.spaces import describe
 from zoo.errors import ZooError
 from zoo.memory.arrays import Column
 from zoo.optim.parameters import Parameters
@@ -157,9 +159,11 @@ class EpisodesApart(Interaction):
         )
 
     def state(self) -> dict[str, Any]:
+        """Return nothing: whatever comes next begins with new episodes."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> list[int]:
+        """Cut nothing."""
         return []
 
 
@@ -184,6 +188,15 @@ class ARS(Algorithm[ARSConfig]):
 
     def _make_policy(self) -> nn.Module:
         config, has_layers = self.config, self._has_hidden_layers()
+        if self.policy_config.log_std_init is not None and self.policy_config._target_ is None:
+            raise ZooError(
+                "`policy.log_std_init` is of actions that are drawn, and ars draws none; leave it out"
+            )
+        if config.squash_output and not isinstance(self.action_space, spaces.Box):
+            raise ZooError(
+                "`algo.squash_output=true` is for Box actions, but the env's are"
+                f" {describe(self.action_space)}; leave it out"
+            )
         return make_policy(
             *(SearchedPolicy, self.observation_space, self.action_space, self.policy_config),
             squash=self._is_scaled(),

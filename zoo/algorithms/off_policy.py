@@ -153,6 +153,11 @@ class OffPolicyAlgorithm(Algorithm[Config]):
                 ZooWarning,
                 stacklevel=5,
             )
+        if config.buffer_size < self.n_envs:
+            raise ZooError(
+                f"`algo.buffer_size={config.buffer_size}` has no place for a transition of each of"
+                f" n_envs={self.n_envs} environments; expected at least as many"
+            )
         self._train_freq, self._train_unit = _parse_train_freq(config.train_freq)
         specs = _specs(self.observation_space, self.codec.spec, self._mask_size)
         relabelling, hindsight = self._make_relabelling(), self.memory_config.hindsight

@@ -78,7 +78,6 @@ def test_recurrent_agent_with_masks_is_recorded() -> None:
         (["agent=agent", "n_episodes=1", "out=expert.zip"], "`out=expert.zip` is no .npz file"),
         (["agent=agent", "n_episodes=0"], "`n_episodes=0` is out of range"),
         (["agent=agent", "show=expert.npz"], "leave out agent="),
-        (["show=nothing.npz", "seed=1", "n_envs=2"], "leave out n_envs=, seed="),
         (["show=nothing.npz"], "there is no nothing.npz"),
         (["show=text.npz"], "text.npz is damaged"),
         ([], "which agent?"),

@@ -60,28 +60,6 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[key], second[key]) for key in first)
 
 
-def test_run_leaves_what_the_design_promises(capsys: pytest.CaptureFixture[str]) -> None:
-    run = train(*CARTPOLE, "seed=3")
-    assert run.parent == Path("runs/ppo2/CartPole-v1")
-    assert run.name.endswith("_s3")
-    for name in ("agent", "best_agent", "tb"):
-        assert any((run / name).iterdir())
-    assert (run / "checkpoint" / "checkpoint.json").exists(), "a finished run can have more steps"
-    assert sorted(path.name for path in (run / "monitor").iterdir()) == ["0.monitor.csv", "1.monitor.csv"]
-    assert (run / "progress.csv").read_text().count("\n") > 1
-    with np.load(run / "evaluations.npz") as evaluations:
-        assert {"timesteps", "results", "ep_lengths"} <= set(evaluations)
-    assert record(run)["status"] == "finished"
-    assert record(run)["seed"] == 3
-    assert record(run)["timesteps"] == 512
-    assert record(run)["evaluation"]["timesteps"] == 512
-    printed = capsys.readouterr().out
-    assert f"run     {run}" in printed
-    assert "hyperparams/ppo2/CartPole-v1.yaml" in printed
-    assert f"zoo enjoy agent={run}" in printed
-    assert [path.name for path in Path().iterdir()] == ["runs"]
-
-
 def test_run_says_where_its_tuned_values_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.yaml").write_text("algo: {gamma: 0.5}")
     train("algo=ppo2", "env=Zoo/Identity-v0", *BARE, "tuned=mine.yaml")
@@ -209,13 +187,6 @@ def test_run_killed_before_its_first_checkpoint_starts_anew(capsys: pytest.Captu
     assert "resume  from the start" in capsys.readouterr().out
     assert same(whole_weights, weights(killed / "agent"))
     assert record(killed)["status"] == "finished"
-
-
-def test_check_tells_what_an_environment_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(["check", "env=CartPole-v1"]) == 0
-    printed = capsys.readouterr().out
-    assert "CartPole-v1 is fine" in printed
-    assert "Discrete(2)" in printed
 
 
 BROKEN_ENV = """

@@ -60,8 +60,6 @@ WRONG = {
     f"train -m {MINE} algo.gamma=interval(0.9,1)": "no end of values",
     f"train {MINE} algo.gamma=interval(0.9,1)": "algo.gamma",
     "train experiment=settings.yml": "settings.yml",
-    "train experiment=nowhere.yaml": "nowhere.yaml",
-    "agents algo=rainbow": "unknown algo 'rainbow'",
     # What a file of one's own says wrong; the file is named.
     f"train {MINE} tuned=typo.yaml": "`algo.learning_rate`? (in typo.yaml)",
     f"train {MINE} tuned=range.yaml": "(in range.yaml)",

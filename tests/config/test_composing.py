@@ -292,15 +292,6 @@ def test_callbacks_and_logger_of_the_command_line_replace_those_of_a_run_or_leav
     assert more.agents is not None
 
 
-def test_key_is_taken_in_python_as_it_is_typed() -> None:
-    assert zoo.compose("pull", ["from=x/y"]) == zoo.compose("pull", ["source=x/y"])
-
-
-def test_unknown_command_is_told_with_the_near_one() -> None:
-    with pytest.raises(zoo.ZooError, match=r"unknown command 'trian'; did you mean 'train'"):
-        zoo.compose("trian", CARTPOLE)
-
-
 @pytest.mark.parametrize(
     ("words", "policy"),
     [

@@ -1,17 +1,24 @@
-"""The documented commands in an empty folder, and a table of mistakes, each as a process of its own.
+"""The documented commands in an empty folder, and a table of mistakes, each in a process of its own.
 
-A command is held to its exit status, the files that it leaves and its last line; a mistake to exit status 2,
-three lines at most, and the key or the name that has to be in them.
+They are forked from one that has imported Zoo, as that takes longer than most of them; those of `FRESH`, and
+with ZOO_COMMAND all, are started as a shell starts them. A command is held to its exit status, the files that
+it leaves and its last line; a mistake to exit status 2, three lines at most, and the key or the name that has
+to be in them.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from cells import COMMAND, GOLDEN, SECONDS, environment
@@ -167,23 +174,96 @@ MISTAKES = {
 }
 """Command lines that a user can mend, each with the key or the name that its message has to name."""
 
+FRESH = ("--help", "--version", "doctor", "agents", "train", "fly algo=ppo2", f"{CARTPOLE} --cfg job")
+"""Command lines that are started as a shell starts them, in any case."""
+
+SERVER = """
+import gc, json, os, sys
+from zoo.working_folder import forget_working_folder
+forget_working_folder()
+import zoo.commands.benchmark, zoo.commands.plot, zoo.commands.train, zoo.training.recording
+import zoo
+from zoo.cli import main
+zoo.compose("train", ["algo=ppo2", "env=CartPole-v1"])
+gc.freeze()
+for line in sys.stdin:
+    words, folder, out, errors = json.loads(line)
+    if os.fork() == 0:
+        os.chdir(folder)
+        for stream, path in ((0, os.devnull), (1, out), (2, errors)):
+            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), stream)
+        sys.argv = ["zoo", *words]
+        try:
+            main()
+        except SystemExit as end:
+            sys.stdout.flush()
+            os._exit(end.code)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+"""Forks a process for each command line that comes on its stdin, and prints how that ended."""
+
 LINES = 3
 FOLDERS: dict[str, Path] = {}
+Ended = dict[str, "subprocess.CompletedProcess[str]"]
 
 
-def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command line, with runs that there are in the place of patterns."""
-    words = [fitted(word, folder) for word in shlex.split(line)]
-    return subprocess.run(
-        [*COMMAND, *words],
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+class Server:
+    """Runs command lines, each in a process of its own, with runs that there are in the place of patterns."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.texts = [scratch.with_suffix(end) for end in (".out", ".err")]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        words = [fitted(word, folder) for word in shlex.split(line)]
+        if line in FRESH or "ZOO_COMMAND" in os.environ:
+            return subprocess.run(
+                [*COMMAND, *words],
+                cwd=folder,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps([words, str(folder), *map(str, self.texts)]), file=self.process.stdin, flush=True)
+        status = int(self.process.stdout.readline())
+        return subprocess.CompletedProcess(words, status, *(text.read_text() for text in self.texts))
+
+
+Run = Callable[[Iterable[str], Path], Ended]
+
+
+@pytest.fixture(scope="module")
+def run_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Return what runs command lines, two at a time."""
+    free: SimpleQueue[Server] = SimpleQueue()
+    servers = [Server(tmp_path_factory.mktemp("output") / "text") for _ in range(2)]
+    for server in servers:
+        free.put(server)
+
+    def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        server = free.get()
+        try:
+            return server.run(line, folder)
+        finally:
+            free.put(server)
+
+    with ThreadPoolExecutor(2) as pool:
+        yield lambda lines, folder: dict(
+            zip(lines, pool.map(lambda line: run(line, folder), lines), strict=True)
+        )
+    for server in servers:
+        server.process.communicate()
 
 
 def fitted(word: str, folder: Path) -> str:
@@ -193,24 +273,22 @@ def fitted(word: str, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def carried_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+def carried_out(run_all: Run, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """Return how each command ended, with the folder in which all of them were carried out."""
     folder = tmp_path_factory.mktemp("commands")
-    ended = {}
-    with ThreadPoolExecutor(2) as pool:
-        for stage in STAGES:
-            ended.update(zip(stage, pool.map(lambda line: run(line, folder), stage), strict=True))
+    ended: Ended = {}
+    for stage in STAGES:
+        ended |= run_all(stage, folder)
     FOLDERS["commands"] = folder
     return ended
 
 
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+def refused(run_all: Run, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("mistakes")
     prepare(folder)
     before = files(folder)
-    with ThreadPoolExecutor(2) as pool:
-        ended = dict(zip(MISTAKES, pool.map(lambda line: run(line, folder), MISTAKES), strict=True))
+    ended = run_all(MISTAKES, folder)
     assert files(folder) == before, "a mistake leaves no files"
     return ended
 
@@ -233,9 +311,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("line", [line for stage in STAGES for line in stage])
-def test_documented_command_does_what_it_says(
-    line: str, carried_out: dict[str, subprocess.CompletedProcess[str]]
-) -> None:
+def test_documented_command_does_what_it_says(line: str, carried_out: Ended) -> None:
     ended, folder = carried_out[line], FOLDERS["commands"]
     last = next(stage[line] for stage in STAGES if line in stage)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -245,9 +321,7 @@ def test_documented_command_does_what_it_says(
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_mistake_is_told_in_three_lines(
-    line: str, refused: dict[str, subprocess.CompletedProcess[str]]
-) -> None:
+def test_mistake_is_told_in_three_lines(line: str, refused: Ended) -> None:
     ended = refused[line]
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert 1 <= len(ended.stderr.splitlines()) <= LINES

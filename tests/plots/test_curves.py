@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from synthetic_runs import learning, make_run
 
-from zoo.errors import ZooError
 from zoo.plots.curves import CurveChoices, DrawnGroup, curves_of, explanation
-from zoo.plots.figures import curves_figure, house_style, short
+from zoo.plots.figures import short
 from zoo.plots.groups import grouped
 from zoo.plots.runs import find_runs, read_run
 
@@ -69,13 +67,6 @@ def test_figure_says_what_its_lines_and_bands_are() -> None:
         "1 of the runs did not finish",
     ):
         assert words in text
-
-
-def test_more_groups_than_can_be_told_apart_are_refused() -> None:
-    for seed in range(30):
-        make_run(Path("runs"), f"algo{seed}")
-    with house_style(), pytest.raises(ZooError, match="30 groups can't be told apart"):
-        curves_figure(drawn(CurveChoices()), CurveChoices())
 
 
 def test_axes_show_thousands_and_millions_shortly() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,9 +15,7 @@ import yaml
 from zoo.agents.finding import find_agent, list_agents
 from zoo.cli import status_of
 from zoo.config.application import run_command
-from zoo.config.sweeps import sweep as sweeping
-from zoo.config.sweeps.folder import LAUNCHER, SweepFolder, TakenError
-from zoo.config.sweeps.states import JobState
+from zoo.config.sweeps.folder import SweepFolder
 from zoo.errors import ZooError
 
 TRAINING = [
@@ -204,34 +200,6 @@ def test_sweep_settings_of_a_single_job_are_refused() -> None:
         run_command("check", "quick_jobs:run", ["env=CartPole-v1", "sweep.retries=1"])
 
 
-@pytest.mark.parametrize("other", ["is at work", "has done it"])
-def test_jobs_that_another_process_takes_meanwhile_are_left_alone(
-    other: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep("2,1", "hydra/launcher=joblib")
-    Path("mended").touch()
-    resume = ["-m", f"sweep.resume={the_sweep().path}"]
-    make_launcher = sweeping.launcher_with
-    with contextlib.ExitStack() as held:
-
-        def take_first(*arguments: Any) -> Any:
-            monkeypatch.setattr(sweeping, "launcher_with", make_launcher)
-            if other == "is at work":
-                held.enter_context(the_sweep().states.held(LAUNCHER))
-            else:
-                run_command("check", "quick_jobs:run", resume)
-            states.extend(the_sweep().states.all())
-            return make_launcher(*arguments)
-
-        states: list[JobState] = []
-        monkeypatch.setattr(sweeping, "launcher_with", take_first)
-        monkeypatch.setattr("zoo.config.sweeps.states.PATIENCE", 0.1)
-        with pytest.raises(TakenError, match="another process has gone on with"):
-            run_command("check", "quick_jobs:run", resume)
-    assert the_sweep().states.all() == states
-    assert starts(2) == (1 if other == "is at work" else 2)
-
-
 def test_sweep_goes_on_as_it_was() -> None:
     sweep("0,2")
     resume = f"sweep.resume={the_sweep().path}"
@@ -244,30 +212,3 @@ def test_sweep_goes_on_as_it_was() -> None:
 def test_jobs_of_a_multirun_have_no_other_name() -> None:
     with pytest.raises(ZooError, match="each has its own"):
         run_command("train", "quick_jobs:run", ["-m", *TRAINING, "seed=1,2", "job=mine"])
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Return a disk with room for so many files of less than a page."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80k", "tmpfs", str(disk)], check=False).returncode:
-        pytest.skip("only root can mount a small disk")
-
-    def with_room_for(pages: int) -> Path:
-        (disk / "filled").write_bytes(bytes(80 * 1024 - pages * 4096))
-        return disk
-
-    yield with_room_for
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
-@pytest.mark.parametrize("pages", [0, 3])
-def test_sweep_that_a_full_disk_does_not_take_leaves_nothing(
-    pages: int, small_disk: Callable[[int], Path]
-) -> None:
-    disk = small_disk(pages)
-    with pytest.raises(ZooError, match="No space left on device") as caught:
-        sweep("0,7", f"hydra.sweep.dir={disk}/sweep")
-    assert "\n" not in str(caught.value)
-    assert sorted(path.name for path in disk.iterdir()) == ["filled"]

@@ -19,9 +19,6 @@ from zoo.errors import ZooError, nearest
 from zoo.files.plain_data import to_json
 from zoo.files.printing import one_line, printable, show
 
-PATH_LIMIT = 4096
-"""Characters of a path that are shown."""
-
 
 def run(config: Mapping[str, Any]) -> None:
     """List all agents, or those that are wanted; or show the one at ``agent``."""
@@ -34,7 +31,7 @@ def run(config: Mapping[str, Any]) -> None:
     agents = [each for each in agents if each.is_wanted(config)]
     order = config.get("sort")
     if order is not None:
-        agents.sort(key=ORDERS[order])
+        agents.sort(key=ORDERS[order], reverse=order in HIGHEST_FIRST)
     if config.get("format") == "json":
         show(to_json([agent.as_dict() for agent in agents]), end="")
     elif agents:
@@ -55,7 +52,7 @@ def _refuse_unknown(algo: str | None) -> None:
 
 def _table(rows: list[tuple[str, ...]]) -> str:
     # The last one is the agent's path, which is there to be copied.
-    cells = [[*(one_line(cell, 80) for cell in row[:-1]), one_line(row[-1], PATH_LIMIT)] for row in rows]
+    cells = [[*(one_line(cell, 80) for cell in row[:-1]), one_line(row[-1], 4096)] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
     return "\n".join(line.rstrip() for line in lines)
@@ -101,9 +98,7 @@ class ListedAgent:
     def number(self, name: str) -> float:
         """Return a number of the card, −∞ where it has none."""
         value = (self.card or {}).get(name)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return -math.inf
-        return value if abs(value) < 1e300 else -math.inf  # JSON may hold integers that are no floats
+        return value if isinstance(value, int | float) else -math.inf
 
     def as_row(self) -> tuple[str, ...]:
         """Return the cells of `HEADER`."""
@@ -136,17 +131,12 @@ def _card_of(agent: FoundAgent) -> dict[str, Any] | None:
         return None
 
 
-def _newest(agent: ListedAgent) -> str:
-    """Return a text that sorts the newest first; dates in ISO's form sort as text."""
-    created = str((agent.card or {}).get("created") or "")
-    return "".join(chr(0x10FFFF - ord(character)) for character in created[:40]) or chr(0x10FFFF)
-
-
 ORDERS: dict[str, Callable[[ListedAgent], Any]] = {
-    "return": lambda agent: (-agent.number("mean_return"), agent.found.algo),
-    "steps": lambda agent: (-agent.number("timesteps"), agent.found.algo),
-    "time": _newest,
+    "return": lambda agent: agent.number("mean_return"),
+    "steps": lambda agent: agent.number("timesteps"),
+    "time": lambda agent: str((agent.card or {}).get("created") or ""),
     "algo": lambda agent: (agent.found.algo, agent.env),
     "env": lambda agent: (agent.env, agent.found.algo),
 }
-"""What agents are sorted by; of returns, steps and times the highest first, those without one last."""
+HIGHEST_FIRST = ("return", "steps", "time")
+"""What agents are sorted by; those without one come last."""

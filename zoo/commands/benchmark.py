@@ -5,7 +5,6 @@ Each agent is a job of `zoo evaluate` in a process of its own; results that are 
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
@@ -262,9 +261,7 @@ class Benchmark:
     def _write(self, *new: Row) -> None:
         """Write what is new, beside what others may have measured meanwhile."""
         atomic.make_folder(self.folder)
-        with contextlib.ExitStack() as held:
-            with contextlib.suppress(OSError):  # a file system without locks
-                held.enter_context(FileLock(self.folder / ".lock"))
+        with FileLock(self.folder / ".lock"):
             self._rows = {**self._read(), **{row["agent"]: row for row in new}}
             rows, table = self.rows(), table_of(self.rows(), published_scores())
             atomic.write_json(self.folder / RESULTS, with_finite_numbers(plain({"results": rows})))

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 USUAL_EPISODES = 50
 
-OF_RECORDING = {"n_envs": 1, "deterministic": True, "seed": None}
-"""What is only about recording, and its usual value."""
-
 
 def run(config: Mapping[str, Any]) -> None:
     """Record episodes of the agent that the config names, or show those that a file holds."""
@@ -49,7 +46,6 @@ def _show(settings: ExpertSettings, path: str) -> None:
     from zoo.training.problems import warnings_in_one_line
 
     given = [f"{name}=" for name in ("agent", "algo", "env", "out") if getattr(settings, name)]
-    given += [f"{name}=" for name, usual in OF_RECORDING.items() if getattr(settings, name) != usual]
     if given:
         raise ZooError(f"show=PATH shows what a file holds; leave out {', '.join(given)}")
     whole = read_expert(path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-import itertools
 import math
 import numbers
 import re
@@ -139,23 +138,10 @@ def _converted(value: Any, hint: Any, path: str) -> Any:
             f"`{path}` can't be a function, which an agent's files couldn't hold; a schedule is written as"
             " text, `lin_3e-4` (from that value to 0), or as {type: linear, start: 3e-4, end: 1e-5}"
         )
-    expected = f"{_spelled(options)}{_instead(value, options)}"
-    raise ZooError(f"`{path}={one_line(repr(value))}` has the wrong type; expected {expected}")
-
-
-def _instead(value: Any, options: Sequence[Any]) -> str:
-    """Return what to write in the place of an object, such as another library's noise; of plain data ""."""
-    made = next((option for option in options if dataclasses.is_dataclass(option)), None)
-    if not isinstance(made, type) or isinstance(value, str | int | float | Sequence | Mapping):
-        return ""
-    first = itertools.islice(defaults(made).items(), 2)
-    return f": no object, but {{{', '.join(f'{key!r}: {default!r}' for key, default in first)}, …}}"
+    raise ZooError(f"`{path}={one_line(repr(value))}` has the wrong type; expected {_spelled(options)}")
 
 
 _NO_MATCH = object()
-
-LARGEST_WHOLE = 2**63 - 1
-"""No whole number may be larger: it would fit into no array."""
 
 
 def _try_convert(value: Any, hint: Any, path: str) -> Any:
@@ -177,8 +163,6 @@ def _try_convert(value: Any, hint: Any, path: str) -> Any:
         return value if isinstance(value, int) else _NO_MATCH
     if origin is float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if isinstance(value, int) and value.bit_length() > 1_000:
-            return _NO_MATCH  # no float holds it
         return float(value) if is_number else _NO_MATCH
     if origin in (list, tuple):
         if not isinstance(value, Sequence) or isinstance(value, str):
@@ -214,8 +198,6 @@ def check_bounds(value: Any, metadata: Mapping[str, Any], path: str) -> None:
         "lt": ("less than", lambda number, bound: number < bound),
     }
     bounds = metadata.get("bounds", {})
-    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-        raise ZooError(f"`{path}` is out of range; expected a whole number of at most 63 bits")
     if not all(tests[name][1](value, bound) for name, bound in bounds.items()):
         expected = " and ".join(f"{tests[name][0]} {bound:g}" for name, bound in bounds.items())
         raise ZooError(f"`{path}={value:g}` is out of range; expected {expected}")

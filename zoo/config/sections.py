@@ -43,17 +43,6 @@ PARTS = {
 
 _ALGORITHMS = "zoo.algorithms.registry:ALGORITHMS"
 _ALGORITHM_CLASS = "zoo.algorithms.registry:algorithm_class"
-_POLICIES = "zoo.policies.config:POLICIES"
-_PARSE_SCHEDULE = "zoo.optim.schedules:parse"
-_FOLDER_NAME = "zoo.envs.registry:folder_name"
-_ENV_CONFIG = "zoo.envs.config:env_config"
-_IS_ATARI = "zoo.envs.config:is_atari"
-_CHECKED_SAMPLER = "zoo.tuning.samplers:checked_sampler"
-_CHECKED_PRUNER = "zoo.tuning.samplers:checked_pruner"
-
-_REMEMBERS = "zoo.policies.config:REMEMBERS"
-_REFUSE_NO_MEMORY = "zoo.policies.config:refuse_no_memory"
-_REFUSE_OPTIONS_OF_MEMORY = "zoo.policies.config:refuse_options_of_memory"
 
 USUAL_POLICY = "MlpPolicy"
 
@@ -101,46 +90,46 @@ def algorithm_summary(name: str) -> str:
 
 def policy_names() -> Iterable[str]:
     """Return the names of all policies."""
-    return _imported(_POLICIES)
+    return _imported("zoo.policies.config:POLICIES")
 
 
 def schedule_ends(value: Any) -> tuple[float, float]:
     """Return where a schedule starts and ends. Raises `ZooError` if ``value`` is none."""
-    schedule = _imported(_PARSE_SCHEDULE)(value)
+    schedule = _imported("zoo.optim.schedules:parse")(value)
     return schedule.start, schedule.end
 
 
 def check_env(values: dict[str, Any]) -> None:
     """Raise `ZooError` if the parts of an environment's config, such as ``normalize``, are wrong."""
-    _imported(_ENV_CONFIG)(_imported(SECTIONS["env"])(**values))
+    _imported("zoo.envs.config:env_config")(_imported(SECTIONS["env"])(**values))
 
 
 def checked_sampler(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a sampler's settings with every default filled in. Raises `ZooError` for wrong ones."""
-    return _imported(_CHECKED_SAMPLER)(values)
+    return _imported("zoo.tuning.samplers:checked_sampler")(values)
 
 
 def checked_pruner(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pruner's settings with every default filled in. Raises `ZooError` for wrong ones."""
-    return _imported(_CHECKED_PRUNER)(values)
+    return _imported("zoo.tuning.samplers:checked_pruner")(values)
 
 
 def check_memory_of_policy(policy: Mapping[str, Any], preset: Any) -> None:
     """Raise `ZooError` for a policy without a memory where there has to be one, or where its options are."""
     config = section_class("policy")(**policy)
-    if preset == _imported(_REMEMBERS):
-        _imported(_REFUSE_NO_MEMORY)(config)
-    _imported(_REFUSE_OPTIONS_OF_MEMORY)(config)
+    if preset == _imported("zoo.policies.config:REMEMBERS"):
+        _imported("zoo.policies.config:refuse_no_memory")(config)
+    _imported("zoo.policies.config:refuse_options_of_memory")(config)
 
 
 def env_file_name(env_id: str) -> str:
     """Return an environment's id as the name of a file."""
-    return _imported(_FOLDER_NAME)(env_id)
+    return _imported("zoo.envs.registry:folder_name")(env_id)
 
 
 def is_atari(env_id: str) -> bool:
     """Tell whether the id is that of an Atari game seen through its screen."""
-    return _imported(_IS_ATARI)(_imported(SECTIONS["env"])(id=env_id))
+    return _imported("zoo.envs.config:is_atari")(_imported(SECTIONS["env"])(id=env_id))
 
 
 def _imported(path: str) -> Any:

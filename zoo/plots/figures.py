@@ -59,8 +59,6 @@ GREY = "#6B6B6B"
 X_LABELS = {"steps": "environment steps", "episodes": "episodes", "hours": "hours"}
 Y_LABELS = {"train": "return in training", "eval": "return in evaluation", "length": "episode length"}
 
-PANELS_LIMIT, LINES_LIMIT, ROWS_LIMIT = 60, 28, 240
-
 N_SCALARS = 5
 _FIRST = (
     "loss",
@@ -220,18 +218,9 @@ def x_unit(x: str, largest: float) -> tuple[float, str]:
 
 
 def curves_figure(drawn: Sequence[DrawnGroup], choices: CurveChoices, heading: str | None = None) -> Figure:
-    """Draw the curves; within `house_style`. Raises `ZooError` for more than anybody could tell apart."""
+    """Draw the curves; within `house_style`."""
     envs = list(dict.fromkeys(each.group.env for each in drawn))
     labels = list(dict.fromkeys(each.group.label for each in drawn))
-    if len(envs) > PANELS_LIMIT:
-        raise ZooError(
-            f"{len(envs)} environments don't fit into one figure (at most {PANELS_LIMIT}): name fewer runs"
-        )
-    if len(labels) > LINES_LIMIT:
-        raise ZooError(
-            f"{len(labels)} groups can't be told apart in one figure (at most {LINES_LIMIT});"
-            " by=[algo] puts all of an algorithm together"
-        )
     n_columns = 2 if len(labels) > 4 else 1
     size = (6.4, 4.1) if len(envs) == 1 else (3.7 * min(3, len(envs)), 2.9 * math.ceil(len(envs) / 3))
     figure = new_figure(size[0], size[1] + 0.22 * math.ceil(len(labels) / n_columns) + 0.3)
@@ -405,7 +394,6 @@ def scores_figure(group_scores: Sequence[GroupScore], kind: str, heading: str | 
         )
     envs = list(dict.fromkeys(each.group.env for each in shown))
     labels = list(dict.fromkeys(each.group.label for each in shown))
-    _refuse_too_many(len(envs) * len(labels))
     height = max(1.6, 0.32 * len(labels) + 0.9)
     figure = new_figure(max(6.4, 3.7 * min(3, len(envs))), height * math.ceil(len(envs) / 3) + 0.6)
     for axes, env in zip(panels_of(figure, len(envs)), envs, strict=True):
@@ -444,7 +432,6 @@ def _name_rows(axes: Axes, labels: Sequence[str]) -> None:
 def aggregates_figure(methods: Methods, kind: str, heading: str | None = None) -> Figure:
     """Draw median, IQM, mean and optimality gap of the normalised scores, with their intervals."""
     labels = list(methods.scores)
-    _refuse_too_many(len(labels))
     found = aggregates(methods)
     figure = new_figure(9.5, max(1.3, 0.3 * len(labels) + 0.8) + 0.7)
     panels = figure.subplots(1, len(AGGREGATES), sharey=True, squeeze=False)
@@ -463,7 +450,6 @@ def aggregates_figure(methods: Methods, kind: str, heading: str | None = None) -
 def profiles_figure(methods: Methods, kind: str, heading: str | None = None) -> Figure:
     """Draw for each method the share of its runs whose normalised score is above each threshold."""
     labels = list(methods.scores)
-    _refuse_too_many(len(labels))
     thresholds = profile_thresholds(methods)
     figure = new_figure(6.4, 4.2)
     axes = figure.subplots()
@@ -498,7 +484,6 @@ def improvement_figure(methods: Methods, kind: str, heading: str | None = None) 
     over = f", mean over {n_envs} environments" if n_envs > 1 else f" on {methods.envs[0]}"
     if not pairs:
         raise ZooError("figure=improvement compares groups, and there is one only")
-    _refuse_too_many(len(pairs))
     figure = new_figure(7.2, max(1.4, 0.36 * len(pairs) + 0.9) + 0.6)
     axes = figure.subplots()
     for place, pair in enumerate(pairs):
@@ -521,10 +506,3 @@ def normalisation(methods: Methods, kind: str) -> str:
     """Return in words what 0 and 1 of the normalised scores are."""
     how = "the lowest run here, 1 the highest" if methods.is_found else "the lower reference, 1 the higher"
     return f"Score: {SCORE_NAMES[kind]}, normalised for each environment: 0 is {how}."
-
-
-def _refuse_too_many(n_rows: int) -> None:
-    if n_rows > ROWS_LIMIT:
-        raise ZooError(
-            f"{n_rows} rows don't fit into one figure; by=[algo] puts all of an algorithm together"
-        )

@@ -12,10 +12,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
-from typing_extensions import Never
 
 from zoo.algorithms.collector import Interaction, Seen
-from zoo.config.aliases import refuse_arguments
 from zoo.envs.adapter import EnvStepper
 from zoo.envs.config import EnvConfig
 from zoo.envs.monitor import EpisodeRecord
@@ -145,28 +143,20 @@ class Evaluation:
         return summary
 
 
-EVALUATE_POLICY = ("n_eval_episodes", "deterministic", "seed", "return_episode_rewards", "n_envs")
-"""Its arguments beside model and env."""
-
-
 def evaluate_policy(
     model: Predictor,
     env: Env,
     n_eval_episodes: int = 10,
     deterministic: bool = True,
-    *others: Never,
+    *,
     seed: int | None = None,
     return_episode_rewards: bool = False,
     n_envs: int = 1,
-    **unknown: Any,
 ) -> tuple[Any, Any]:
     """Return mean and standard deviation of the episodes' returns; see `evaluate`, which returns more.
 
     With ``return_episode_rewards`` the returns and lengths themselves.
     """
-    refuse_arguments(unknown, "evaluate_policy", EVALUATE_POLICY)
-    if others:
-        raise ZooError(f"evaluate_policy takes these by name: {', '.join(EVALUATE_POLICY[2:])}")
     evaluation = evaluate(model, env, n_eval_episodes, deterministic=deterministic, seed=seed, n_envs=n_envs)
     if return_episode_rewards:
         return evaluation.returns.tolist(), evaluation.lengths.tolist()

@@ -33,17 +33,6 @@ class Finals:
     n_new: int = 0
     """Trainings that were not asked for before."""
 
-    def about_how_long(self, plan: Plan) -> str:
-        """Return what to say of the trainings that are new, by the time that those before took."""
-        trials = self.search.trials()
-        seconds = [float(trials[number].user_attrs.get("seconds", 0)) for number in self.candidates]
-        minutes = self.n_new * sum(seconds) / len(seconds) / plan.n_seeds / 60
-        how_long = f"about {minutes:.0f} min" if minutes >= 1 else "less than a minute"
-        follow = "training of the best on a fresh seed follows"
-        if self.n_new > 1:
-            follow = "trainings of the best on fresh seeds follow"
-        return f"{self.n_new} {follow}: {how_long} of one process"
-
     def what_to_train(self, trial: Trial | FrozenTrial) -> tuple[int, int]:
         """Return the number of the trial that is trained again, and the seed."""
         return int(trial.user_attrs[TRIAL]), int(trial.user_attrs[SEED])

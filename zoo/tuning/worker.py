@@ -237,7 +237,7 @@ class Worker:
         if finals is None:
             return
         if finals.n_new:
-            self._say(f"top   {finals.about_how_long(self.plan)}")
+            self._say(f"top   {finals.n_new} training{'s' * (finals.n_new > 1)} of the best on fresh seeds")
         finals.shared.worker = self.name
         while True:
             if self._train_one_again(finals):

@@ -20,6 +20,7 @@ from zoo.errors import ZooError
 CARTPOLE = "algo=ppo2 env=CartPole-v1"
 
 MISTAKES = {
+    f"train {CARTPOLE} pretrain.n_epochs=20 pretrain.n_episodes=3": "pretrain.dataset=PATH",
     # Nothing chosen, or what there is not.
     "check": "which env?",
     "trian algo=ppo2": "did you mean 'train'?",

@@ -65,8 +65,10 @@ def run(config: Mapping[str, Any]) -> None:
 def _format(settings: PlotSettings) -> str:
     """Return what is to be written, by ``report``, ``format`` and the ending of ``out``."""
     ending = Path(settings.out).suffix.removeprefix(".").lower() if settings.out else ""
+    if settings.report and settings.format not in (None, "html"):
+        raise ZooError(f"report=true writes HTML, and format={settings.format} was asked for")
     if settings.report or settings.format is not None:
-        return "html" if settings.report else str(settings.format)
+        return settings.format or "html"
     if settings.out and ending not in FORMATS:
         raise ZooError(
             f"out={one_line(settings.out)}: no format has the ending .{one_line(ending)}"
@@ -89,6 +91,10 @@ def _figure(settings: PlotSettings, kind: str, n_runs: int) -> str:
     asked = settings.figure
     if kind == "html" and asked != "auto":
         raise ZooError(f"a report has every figure: figure={asked} goes with png, svg and pdf")
+    if asked == "run" and settings.y != USUAL_Y:
+        raise ZooError(
+            f"figure=run has a panel for everything: y={one_line(settings.y)} goes with figure=curves"
+        )
     if asked == "run" and n_runs != 1:
         raise ZooError(f"figure=run shows one run, and there are {n_runs:,}: name one, or leave figure out")
     if kind in TEXTS and asked in ("run", "curves"):

@@ -29,6 +29,7 @@ from zoo.config.overrides import (
     parse_overrides,
     quoted,
     refuse_empty_choices,
+    refuse_pretraining_from_nothing,
     refuse_several_values,
     refuse_unknown_names,
     spelled,
@@ -128,6 +129,7 @@ class ConfigLoader:
             raise as_zoo_error(error) from error
         if is_run:
             require_choices(self.command, plain)
+            refuse_pretraining_from_nothing(given, plain)
             self._check(config, plain)
         return config
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -161,4 +162,22 @@ def refuse_several_values(overrides: Iterable[Override]) -> None:
             raise ZooError(
                 f"`{override.input_line}` stands for several values: add -m to run each of them"
                 " (a list is written [a,b], a text with commas \"'a,b'\")"
+            )
+
+
+def refuse_pretraining_from_nothing(overrides: Iterable[Override], config: Mapping[str, Any]) -> None:
+    """Raise `ZooError` for a typed setting of pretraining where there is nothing to start from.
+
+    An experiment may say how to pretrain, and leave the data to whoever has some.
+    """
+    pretrain = config.get("pretrain")
+    if not isinstance(pretrain, Mapping) or pretrain.get("dataset") is not None:
+        return
+    usual = {field.name: field.default for field in dataclasses.fields(sections.section_class("pretrain"))}
+    for override in overrides:
+        section, _, key = override.key_or_group.partition(".")
+        if section == "pretrain" and key in usual and pretrain.get(key) != usual[key]:
+            raise ZooError(
+                f"`pretrain.{key}={pretrain.get(key)}` does nothing by itself: it needs"
+                " pretrain.dataset=PATH, the expert data to start from"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -108,6 +109,13 @@ def test_without_a_limit_large_networks_get_the_cores(monkeypatch: pytest.Monkey
     assert threads(told(1, LARGE, compile=False)) == 3
 
 
+def test_more_than_four_threads_for_each_core_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert runtime(threads=12).threads == 12
+    with pytest.raises(ZooError, match="`threads=13` are too many for the 3 cores"):
+        runtime(threads=13)
+
+
 def test_a_resumed_run_takes_the_decisions_of_the_first_part() -> None:
     first = told(1e6)
     with first.in_force():
@@ -205,18 +213,34 @@ def precision() -> list[str]:
     return [backend.fp32_precision for backend in BACKENDS]
 
 
+@pytest.fixture
+def _own_precision() -> Iterator[None]:
+    yield
+    torch.set_float32_matmul_precision("highest")
+    for backend in BACKENDS:
+        backend.fp32_precision = "none"
+
+
+@pytest.mark.usefixtures("_own_precision")
 @pytest.mark.parametrize("of_all", ["highest", "medium"])
-def test_products_are_as_precise_as_asked_for_within_the_block_alone(of_all: str) -> None:
+@pytest.mark.parametrize("of_backends", [None, ("none", "none"), ("bf16", "tf32"), ("bf16", "ieee")])
+def test_products_are_as_precise_as_asked_for_within_the_block_alone(
+    of_all: str, of_backends: tuple[str, str] | None
+) -> None:
+    """Whatever the process had before, in torch's older words or its newer ones."""
     torch.set_float32_matmul_precision(of_all)
-    try:
-        with computing_with(1):
-            assert precision() == ["ieee", "ieee"]
-            with computing_with(1, "bf16"):
-                assert precision() == ["bf16", "tf32"]
-            assert precision() == ["ieee", "ieee"]
+    for backend, each in zip(BACKENDS, of_backends or (), strict=False):
+        backend.fp32_precision = each
+    before = precision()
+    with computing_with(1):
+        assert precision() == ["ieee", "ieee"]
+        with computing_with(1, "bf16"):
+            assert precision() == ["bf16", "tf32"]
+            assert torch.get_float32_matmul_precision() == "medium", "the compiler asks for it"
+        assert precision() == ["ieee", "ieee"]
+    assert precision() == before
+    if of_backends is None:
         assert torch.get_float32_matmul_precision() == of_all
-    finally:
-        torch.set_float32_matmul_precision("highest")
 
 
 def multiplies_bfloat16() -> bool:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.algorithms.agent import Agent
-from zoo.algorithms.demonstrations import EpisodeChoice, arrays_of
+from zoo.algorithms.demonstrations import EpisodeChoice, arrays_of, expert_checksum, refuse_other_expert
 from zoo.config.fields import Schedule, hyperparameter
 from zoo.envs.config import NormalizeConfig
 from zoo.envs.normalize import Normalizer
@@ -138,7 +138,8 @@ class Adversary:
             rows = {**rows, ABSORBING: np.zeros(_length(rows["observations"]), np.float32)}
         numbers = self.discriminator.numbers(self._tensors(rows))
         logits = self.logits(self.spectral or self.discriminator, numbers, self.shared())
-        return REWARDS[self.config.d_reward](logits).cpu().numpy()
+        rewards: Array = REWARDS[self.config.d_reward](logits).cpu().numpy()
+        return rewards
 
     # -- learning ---------------------------------------------------------------------------------------
 
@@ -272,6 +273,7 @@ class Adversary:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to there. Raises `ZooError` if the expert's data are others."""
         self.order.load_state(state["expert"])
         if self.statistics is not None:
             self.statistics.load_state(state["statistics"])
@@ -291,6 +293,7 @@ class ExpertOrder:
         """Steps of the longest episode; those that end by themselves are filled up to that."""
         lengths = data.lengths[data.terminated] if with_ends and data.terminated is not None else []
         self.n_steps, self.n = data.n_steps, data.n_steps + self.absorbed(lengths)
+        self.checksum = expert_checksum(data)
         self.order = np.zeros(0, np.int64)
         self.position = 0
 
@@ -312,9 +315,11 @@ class ExpertOrder:
 
     def state(self) -> dict[str, Any]:
         """Return the order, and how far it has been gone through."""
-        return {"order": self.order.copy(), "position": self.position}
+        return {"order": self.order.copy(), "position": self.position, "checksum": self.checksum}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to there. Raises `ZooError` if it is the order of other steps."""
+        refuse_other_expert(self.checksum, state["checksum"])
         self.order, self.position = np.array(state["order"], np.int64), int(state["position"])
 
 

@@ -26,8 +26,10 @@ from zoo.algorithms.demonstrations import (
     Demonstrations,
     EpisodeChoice,
     chosen_episodes,
+    expert_checksum,
     on,
     own_generator,
+    refuse_other_expert,
     take_in_statistics,
 )
 from zoo.algorithms.on_policy import ANY_ACTIONS, batch_mean, counted
@@ -76,7 +78,8 @@ class Imitation(nn.Module):
         self.policy = policy
 
     def forward(self, seen: dict[str, Any], state: Tensor | None = None) -> Tensor:
-        return self.policy.action_parameters(seen, state)[0]  # type: ignore[operator]
+        parameters: Tensor = self.policy.action_parameters(seen, state)[0]  # type: ignore[operator]
+        return parameters
 
 
 TakeSteps = Callable[[Step, dict[str, Any], Tensor], Any]
@@ -249,11 +252,13 @@ class Patience:
         self.n_worse, self.last_vector = 0, None
 
     def state(self) -> dict[str, Any]:
+        """Return all of it, for `load_state`."""
         vectors = {"best_vector": self.best_vector, "last_vector": self.last_vector}
         arrays = {name: each.cpu().numpy() for name, each in vectors.items() if each is not None}
         return {"best": None if math.isinf(self.best) else self.best, "n_worse": self.n_worse, **arrays}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to there."""
         self.best = math.inf if state["best"] is None else state["best"]
         self.n_worse = state["n_worse"]
         self.best_vector, self.last_vector = (
@@ -292,6 +297,7 @@ class BC(Algorithm[BCConfig]):
         super().__init__(policy, env, **options)
         if dataset is not None:
             self._data = chosen_episodes(dataset, self, self.config)
+        self._checksum = None if self._data is None else expert_checksum(self._data)
 
     def _make_policy(self) -> nn.Module:
         return make_policy(ActorCritic, self.observation_space, self.action_space, self.policy_config)
@@ -348,6 +354,13 @@ class BC(Algorithm[BCConfig]):
     def _batch_size(self) -> int:
         return self.config.batch_size
 
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "expert": self._checksum}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        refuse_other_expert(self._checksum, state.get("expert"))
+        super().load_state(state)
+
     def _parts(self) -> dict[str, Any]:
         return {**super()._parts(), "patience": self.cloning.patience}
 
@@ -379,6 +392,7 @@ class Pretraining:
         self.epochs: list[Epoch] = []
         """How the losses went."""
         data = chosen_episodes(dataset, algorithm, config)
+        self._checksum = expert_checksum(data)
         take_in_statistics(algorithm, data)
         self._rng = own_generator(algorithm.seed)
         self._demonstrations = Demonstrations(data, algorithm, config.validation_fraction, self._rng)
@@ -448,6 +462,7 @@ class Pretraining:
     # -- exact resume -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
+        """Return it as arrays and values, for `load_state`."""
         return {
             "tensors": Tensors(self._program.state, self._policy).state(),
             "patience": self._cloning.patience.state(),
@@ -455,10 +470,12 @@ class Pretraining:
             "rng": self._rng.bit_generator.state,
             "generators": self.algorithm.generators.state(),
             "epochs": np.array(self.epochs, np.float64).reshape(-1, len(Epoch._fields)),
+            "expert": self._checksum,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to there. Raises `ZooError` if it was of other networks."""
+        """Go back to there. Raises `ZooError` if it was of another expert, or of other networks."""
+        refuse_other_expert(self._checksum, state["expert"])
         Tensors(self._program.state, self._policy).load_state(state["tensors"])
         self._cloning.patience.load_state(state["patience"])
         self._runtime.load_state(state["runtime"])

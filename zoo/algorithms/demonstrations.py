@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from zoo.algorithms.on_policy import USUAL_CHUNK
 from zoo.config.fields import hyperparameter
 from zoo.envs.normalize import is_training
 from zoo.envs.spaces import is_composite, nested
+from zoo.errors import ZooError
 from zoo.memory.arrays import Column, allocate, assign, observation_spec, transform
 from zoo.memory.expert_data import ExpertData
 from zoo.memory.expert_files import read_expert
@@ -43,6 +45,23 @@ def chosen_episodes(dataset: ExpertData | str | Path, agent: Agent[Any], choice:
     data = dataset if isinstance(dataset, ExpertData) else read_expert(dataset, agent.spaces)
     data.check_spaces(*agent.spaces)
     return data.filtered(min_return=choice.min_return, n_episodes=choice.n_episodes)
+
+
+def expert_checksum(data: ExpertData) -> int:
+    """Return a number that other expert data hardly have."""
+    checksum = 0
+    for column in (data.observations, data.actions, data.lengths):
+        for array in arrays_of(column):
+            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
+    return checksum
+
+
+def refuse_other_expert(own: int | None, learned_from: int | None) -> None:
+    """Raise `ZooError` if the checksums are of different data; None is of none."""
+    if None not in (own, learned_from) and own != learned_from:
+        raise ZooError(
+            "the expert data are not those that the run has learned from so far; give it the same dataset"
+        )
 
 
 def arrays_of(column: Column) -> list[Any]:
@@ -167,4 +186,5 @@ def _shown(observations: Column, agent: Agent[Any]) -> Column:
 
 def on(tensors: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
     """Return these rows of all tensors."""
-    return transform(lambda column: column[rows], dict(tensors))
+    batch: dict[str, Any] = transform(lambda column: column[rows], dict(tensors))
+    return batch

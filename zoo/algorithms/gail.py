@@ -63,6 +63,7 @@ class GAILConfig(AdversaryConfig, Variants):
         name = values.get("generator", cls.generator)
         if name in GENERATORS:
             found: type[Any] = generated_by(name).config_class
+            _refuse_anothers(values, found, where)
             return found
         known = ", ".join(GENERATORS)
         raise ZooError(
@@ -264,10 +265,24 @@ class EpisodesUnderWay:
         self.rewards[envs], self.lengths[envs] = 0.0, 0
 
     def state(self) -> dict[str, Any]:
+        """Return both, for `load_state`."""
         return {"rewards": self.rewards.copy(), "lengths": self.lengths.copy()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to there."""
         self.rewards, self.lengths = np.array(state["rewards"]), np.array(state["lengths"])
+
+
+def _refuse_anothers(values: Mapping[str, Any], config_class: type[Any], where: str) -> None:
+    """Raise `ZooError` for a hyperparameter that only other generators have."""
+    foreign = [key for key in values if not hasattr(config_class, key)]
+    for key in foreign:
+        owners = [name for name in GENERATORS if hasattr(algorithm_class(name).config_class, key)]
+        if owners:
+            raise ZooError(
+                f"unknown key `{where}.{key}`: it belongs to {' and '.join(owners)}, but the generator is"
+                f" {config_class.generator}"
+            )
 
 
 @functools.cache

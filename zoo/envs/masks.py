@@ -121,6 +121,8 @@ class ActionMasks:
             return [info.get("action_mask") for info in infos]
         try:
             return self._ask(rows)
+        except ZooError:
+            raise
         except (Exception, SystemExit) as error:
             raise env_error(error, self._name(rows[0]), "in action_masks()") from error
 
@@ -157,7 +159,13 @@ def masks_of(envs: Sequence[Env], name: Callable[[int], str], *, used: bool = Tr
     asks = used and envs[0].has_wrapper_attr("action_masks")
 
     def ask(rows: Sequence[int]) -> list[Any]:
-        return [envs[i].get_wrapper_attr("action_masks")() for i in rows]
+        return [ask_one(i) for i in rows]
+
+    def ask_one(i: int) -> Any:
+        try:
+            return envs[i].get_wrapper_attr("action_masks")()
+        except (Exception, SystemExit) as error:
+            raise env_error(error, name(i), "in action_masks()") from error
 
     first = envs[0]
     return ActionMasks(first.action_space, first.observation_space, ask if asks else None, name, used=used)

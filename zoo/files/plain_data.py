@@ -63,7 +63,7 @@ def with_finite_numbers(values: Any) -> Any:
 def parse_yaml(content: bytes) -> dict[str, Any]:
     """Return the mapping that YAML holds. Raises `ValueError` in one line if it is not one of plain data."""
     try:
-        values = yaml.safe_load(content.decode())
+        values = _Loader(content.decode()).get_single_data()
         _check(values)
         _refuse_objects(values, "")
     except yaml.MarkedYAMLError as error:
@@ -89,6 +89,16 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads no references, by which a few bytes could stand for many."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "a reference (*name)", event.start_mark)
+        return super().compose_node(parent, index)
 
 
 def _check(values: Any) -> None:

@@ -212,6 +212,8 @@ class Use(NamedTuple):
     """One call of a function with the parameters of a layer."""
 
     outputs: Tensor
+    version: int
+    """Of the outputs, which grows if they are overwritten."""
     input_rows: Tensor | None
     """What the weights were multiplied with, (rows, inputs); None for a matrix (size, 1)."""
     output_rows: Callable[[Tensor], Tensor]
@@ -236,7 +238,8 @@ class Layer:
     @property
     def parameter(self) -> Tensor:
         """The weight as the module has it now."""
-        return getattr(self.owner, self.own_name)
+        found: Tensor = getattr(self.owner, self.own_name)
+        return found
 
     def matrix(self, named: Mapping[str, Tensor]) -> Tensor:
         """Return the layer's part of a parameter vector as a matrix."""
@@ -326,6 +329,8 @@ class Watch(TorchFunctionMode):
             raise ZooError(
                 f"K-FAC knows no curvature of `{layer.name}`, which no forward pass uses by one of {known}"
             )
+        if any(use.outputs._version != use.version for use in uses):
+            raise ZooError(f"K-FAC needs what comes out with `{layer.name}`, and it is overwritten in place")
         return uses
 
 
@@ -348,7 +353,7 @@ def _use(layer: Layer, call: _Call, outputs: Tensor) -> Use:
     rows = None if call.input_rows is None else call.input_rows()
     if rows is not None and n_biases:
         rows = F.pad(rows, (0, n_biases), value=1.0)
-    return Use(outputs, rows, lambda gradients: call.output_rows(gradients, n_biases > 0))
+    return Use(outputs, outputs._version, rows, lambda gradients: call.output_rows(gradients, n_biases > 0))
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> _Call:

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from numbers import Integral
 from typing import Any
 
@@ -38,6 +38,9 @@ MULTIPLICATIONS_FOR_THREADS = {"eager": 8e6, "compiled": 3e6}
 
 MOST_THREADS = 4
 """Threads that a gradient step gets at most, if nobody asks for more."""
+
+THREADS_A_CORE = 4
+"""More threads than that only wait for each other."""
 
 PRECISIONS = {"float32": "highest", "bf16": "medium"}
 """How the factors of matrix products are taken, and what torch calls that; sums are float32.
@@ -195,13 +198,19 @@ def computing_with(threads: int, precision: str = "float32") -> Iterator[None]:
 
 @contextmanager
 def _products_of(precision: str) -> Iterator[None]:
-    """Within the block products have this precision."""
-    before = torch.get_float32_matmul_precision()
+    """Within the block products have this precision; afterwards each backend its own again."""
+    backends = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+    of_backends = [backend.fp32_precision for backend in backends]
+    of_all = "highest"
+    with suppress(RuntimeError):  # where they were set one by one, torch has no word for all
+        of_all = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(PRECISIONS[precision])
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(of_all)
+        for backend, before in zip(backends, of_backends, strict=True):
+            backend.fp32_precision = before
 
 
 @functools.cache
@@ -222,6 +231,11 @@ def _check_choices(compile: Any, threads: Any) -> None:
     is_number = isinstance(threads, Integral) and not isinstance(threads, bool)
     if threads != "auto" and not (is_number and threads >= 1):
         raise ZooError(f"`threads={one_line(threads)}` is neither auto nor a number of at least 1")
+    if is_number and threads > THREADS_A_CORE * (os.cpu_count() or 1):
+        raise ZooError(
+            f"`threads={threads}` are too many for the {os.cpu_count()} cores of this machine;"
+            " threads=auto takes what an update can use"
+        )
 
 
 def _device(name: str) -> torch.device:

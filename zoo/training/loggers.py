@@ -21,6 +21,7 @@ from zoo.envs.monitor import EpisodeRecord
 from zoo.errors import ZooError
 from zoo.files import atomic
 from zoo.files.printing import csv_lines, decimal, duration, one_line, show
+from zoo.files.zips import move_aside
 from zoo.training.problems import tell
 
 STEPS = "time/total_timesteps"
@@ -157,7 +158,10 @@ def formatted(value: float) -> str:
 
 
 class CsvLogger(Logger):
-    """Appends one row a report to a CSV file, with a column for every scalar that has ever come."""
+    """Appends one row a report to a CSV file, with a column for every scalar that has ever come.
+
+    A file that can't be read is moved aside, and another one begun.
+    """
 
     keeps_trying = True
 
@@ -202,18 +206,20 @@ class CsvLogger(Logger):
         return self._columns
 
     def _rows(self, columns: Sequence[str] = (STEPS,), limit: int | None = None) -> list[dict[str, str]]:
-        """Return the first whole rows of the file, by ``columns`` and others. Raises `ZooError`."""
+        """Return the first whole rows of the file, by ``columns`` and others; none, if it can't be read."""
         try:
             with open(self.path, "rb") as file:
                 lines = list(itertools.islice(file, None if limit is None else limit + 1))
             table = csv.DictReader(line.decode() for line in lines if line.endswith(b"\n"))
             rows = list(table)
+            if not set(columns) <= set(table.fieldnames or columns) or any(None in row for row in rows):
+                raise ValueError("its columns are not those of a run")
         except FileNotFoundError:
             return []
         except (ValueError, csv.Error) as error:
-            raise ZooError(f"{self.path} is damaged: {one_line(error)}") from error
-        if not set(columns) <= set(table.fieldnames or columns) or any(None in row for row in rows):
-            raise ZooError(f"{self.path} is damaged: its columns are not those of a run")
+            aside = move_aside(self.path)
+            tell(f"{self.path} is damaged ({one_line(error)}): it is {aside.name} now; another one begins")
+            return []
         return rows
 
     def _rewrite(self, columns: list[str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from zoo.algorithms.algorithm import Algorithm
 from zoo.algorithms.bc import Epoch, PretrainConfig, Pretraining
 from zoo.algorithms.callback import PREEMPTED
 from zoo.config.fields import build
+from zoo.errors import ZooError
 from zoo.files.atomic import write_text
 from zoo.files.printing import csv_lines, one_line
 from zoo.training.checkpoint import read_files, remove_files, write_files
@@ -32,8 +33,13 @@ def pretrain(algorithm: Algorithm[Any], settings: Mapping[str, Any] | None, run:
     with warnings_in_one_line():
         pretraining = Pretraining(algorithm, config.dataset, config)
     if run.has_pretraining:
-        pretraining.load_state(read_files(run.pretraining)[1])
-        tell(f"pretraining goes on after epoch {len(pretraining.epochs)} of {config.n_epochs}")
+        try:
+            state = read_files(run.pretraining)[1]
+        except ZooError as error:
+            tell(f"where the pretraining was can't be read: {error}; it begins again")
+        else:
+            pretraining.load_state(state)
+            tell(f"pretraining goes on after epoch {len(pretraining.epochs)} of {config.n_epochs}")
     every = max(1, config.n_epochs // 10)
 
     def note(epoch: Epoch) -> bool:

@@ -87,8 +87,7 @@ def reproduce(path: Path, *, until: int | None = None, runs_dir: str = "runs") -
     checkpoint = read_checkpoint(run.checkpoint) if until is not None and run.has_checkpoint else None
     watch = _Watch(until, checkpoint)
     with Experiment(_again(config, runs_dir)) as experiment:
-        experiment.callbacks.append(watch)
-        experiment.run.update_record(reproduces=str(path.absolute()))  # the two count as one run
+        experiment.callbacks += [watch, _Mark(experiment.run, path)]
         result = experiment.run_through()
     done = Reproduction(path, result.run.path, experiment.algorithm.num_timesteps, result.is_complete)
     if not result.is_complete:
@@ -131,6 +130,16 @@ class _Watch(Callback):
         if self.checkpoint is None:
             return Comparison(None, "the run has kept no checkpoint")
         return Comparison(None, f"the run's checkpoint is of step {self.checkpoint.timesteps:,}")
+
+
+class _Mark(Callback):
+    """Records of which run the new one is a repetition: the two are one where runs are counted."""
+
+    def __init__(self, run: RunFolder, path: Path) -> None:
+        self.run, self.path = run, path
+
+    def on_training_start(self, algorithm: Training) -> None:
+        self.run.update_record(reproduces=str(self.path.absolute()))
 
 
 def _config(run: RunFolder) -> dict[str, Any]:

@@ -25,7 +25,9 @@ from zoo.files.file_lock import FileLock
 from zoo.files.free_memory import usable_cores
 from zoo.files.plain_data import parse_json, parse_yaml, plain, to_json, to_yaml, with_finite_numbers
 from zoo.files.printing import one_line
+from zoo.files.zips import move_aside
 from zoo.training.checkpoint import has_checkpoint
+from zoo.training.problems import tell
 
 if TYPE_CHECKING:
     from zoo.algorithms.algorithm import Algorithm
@@ -92,7 +94,12 @@ class RunFolder:
         run = cls(path)
         # A run that was killed before its first record has a config, and nothing else to go on from.
         is_recorded = run.record.exists() or not run.config.is_file() or run.agent.exists()
-        record = run.read_record() if is_recorded else {}
+        try:
+            record = run.read_record() if is_recorded else {}
+        except ZooError:
+            if not run.has_checkpoint:
+                raise
+            record = {}
         if record.get("status") == FINISHED:
             run._refuse_what_is_done(record, for_more_steps=for_more_steps)
         run._take_lock()
@@ -228,8 +235,17 @@ class RunFolder:
             )
 
     def _record_so_far(self) -> dict[str, Any]:
-        """Return what ``run.json`` says, if there is one."""
-        return self.read_record() if self.record.exists() else {}
+        """Return what ``run.json`` says, if there is one; a damaged one is moved aside."""
+        if not self.record.exists():
+            return {}
+        try:
+            return self.read_record()
+        except ZooError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            aside = move_aside(self.record)
+            tell(f"{self.record} is damaged ({error.__cause__}): it is {aside.name} now; another one begins")
+            return {}
 
     def _take_lock(self) -> None:
         """Hold a lock for as long as this process lives.

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 START_SECONDS = 600.0
 """What the other workers have to start in; the tasks of a job may start far apart."""
 
+SECONDS_TO_COME = 60.0
+"""How long tasks of a job that has failed are told so."""
+
 SECONDS_TO_END = 5.0
 """What they have to end in, before they are killed."""
 
@@ -161,6 +164,7 @@ class Crew:
         self.size, self.task = size, task
         self.n_here = size if task is None else task.n_here
         self.is_broken = False
+        self._has_called = False
         self._workers: Workers | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -180,6 +184,7 @@ class Crew:
         if config["device"] == "auto":
             config = {**config, "device": "cuda" if on_gpus else "cpu"}
         self._store.set(CONFIG, json.dumps(config))
+        self._has_called = True
         with self.causes_told():
             self._wait_until_ready()
             self._workers = Workers(0, self.size, self._store, n_here=self.n_here, on_gpus=on_gpus)
@@ -278,6 +283,8 @@ class Crew:
     def close(self) -> None:
         """End the others, by a word if all is well, and wait for those that were started here."""
         workers, self._workers = self._workers, None
+        if self._store is not None and not self._has_called:
+            self._send_home()
         if workers is not None:
             if not self.is_broken:
                 with contextlib.suppress(RuntimeError):
@@ -294,6 +301,15 @@ class Crew:
         self._processes, self._store = [], None
         if self._folder is not None:
             self._folder.cleanup()
+
+    def _send_home(self) -> None:
+        """Tell the other tasks of a job that there is no run, which some may ask for only now."""
+        assert self._store is not None
+        self._store.set(CONFIG, json.dumps(None))
+        deadline = time.monotonic() + SECONDS_TO_COME
+        names = [f"{READY}/{rank}" for rank in range(1, self.size)]
+        while time.monotonic() < deadline and not self._store.check(names):
+            time.sleep(0.05)
 
 
 def _code(path: str, rank: int, size: int) -> str:
@@ -341,6 +357,9 @@ def _follow(store: Store, rank: int, size: int, rank_here: int, n_here: int, tas
     try:
         config = json.loads(store.get(CONFIG))
     except RuntimeError:  # it has ended before
+        return FAILURE
+    if config is None:  # it has found a mistake, and told it
+        store.set(f"{READY}/{rank}", "")
         return FAILURE
     try:
         with contextlib.ExitStack() as closing:

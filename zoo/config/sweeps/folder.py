@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,10 @@ class Row:
         """Whether the job is not done, and nobody is about to do it."""
         is_slurms = self.state.slurm_job is not None and self.status in (QUEUED, PREEMPTED)
         return self.status not in (DONE, RUNNING) and not is_slurms
+
+
+class TakenError(ZooError):
+    """Another process has begun with the jobs of a sweep first."""
 
 
 class SweepFolder:
@@ -153,7 +157,9 @@ class SweepFolder:
 
     def rows(self) -> list[Row]:
         """Return how all jobs stand, whoever may have died meanwhile."""
-        is_launching = self.states.is_held(LAUNCHER)
+        return self._rows(is_launching=self.states.is_held(LAUNCHER))
+
+    def _rows(self, *, is_launching: bool) -> list[Row]:
         asked = [state.slurm_job for state in self.states.all() if state.slurm_job and not _is_final(state)]
         # Slurm is asked first: a job that ends in between has then said so.
         standings = slurm_queue.standings(asked) if asked else None
@@ -168,6 +174,23 @@ class SweepFolder:
                 self._final[state.number] = row
             rows.append(row)
         return rows
+
+    @contextlib.contextmanager
+    def taken(self, numbers: Sequence[int]) -> Iterator[None]:
+        """Hold the sweep for the launcher of this process, which is about to run these jobs.
+
+        Raises `TakenError` if another holds it, or has done or begun any of the jobs since they were counted.
+        """
+        told = f"another process has gone on with {self.shown} first; zoo status {self.shown} shows it"
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self.states.held(LAUNCHER))
+            except ZooError as error:
+                raise TakenError(told) from error
+            missing = {row.state.number for row in self._rows(is_launching=False) if row.is_missing}
+            if not missing.issuperset(numbers):
+                raise TakenError(told)
+            yield
 
     def has_failed(self) -> bool:
         """Tell whether a job has failed, by what the jobs' own processes say."""

@@ -21,7 +21,6 @@ from omegaconf import DictConfig
 
 from zoo.config.jobs import FAILURE, Outcome, spelled
 from zoo.config.paths import shown
-from zoo.config.sweeps.folder import LAUNCHER
 from zoo.config.sweeps.processes import Attempts
 from zoo.config.sweeps.states import JobState
 from zoo.config.sweeps.sweep import Sweep
@@ -61,7 +60,7 @@ class LocalLauncher:
         environment = {"OMP_NUM_THREADS": str(max(1, cores // at_once))} if at_once > 1 else {}
         self.attempts: Attempts = self.sweep.attempts(self.config, environment)
         with (
-            self.sweep.folder.states.held(LAUNCHER),
+            self.sweep.folder.taken(numbers),
             self.attempts.running.heeding_signals(),
             ThreadPoolExecutor(at_once) as pool,
         ):

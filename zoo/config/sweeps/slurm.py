@@ -12,15 +12,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from zoo.config.fields import build, hyperparameter
-from zoo.config.sweeps.folder import LAUNCHER, Row, SweepFolder
+from zoo.config.fields import hyperparameter
+from zoo.config.sweeps.folder import Row, SweepFolder
 from zoo.config.sweeps.states import PREEMPTED, QUEUED, RUNNING
 from zoo.config.sweeps.sweep import Sweep
 from zoo.errors import ZooError
@@ -176,6 +176,13 @@ def _search_path() -> list[str]:
     return [os.path.abspath(path) for path in sys.path if path]
 
 
+def options_of(values: Mapping[str, Any]) -> SlurmOptions:
+    """Return the launcher's settings, checked. Raises `ZooError`."""
+    from zoo.config.fields import build
+
+    return build(SlurmOptions, values, "hydra.launcher")
+
+
 SECONDS_BETWEEN_LOOKS = (1.0, 15.0)
 """While waiting, at first and in the end."""
 
@@ -196,7 +203,7 @@ class SlurmLauncher:
                 "hydra/launcher=slurm: this machine is not part of a Slurm cluster (it has no `sbatch`);"
                 " hydra/launcher=joblib runs the jobs on its own cores"
             )
-        self.options = build(SlurmOptions, self.given, "hydra.launcher")
+        self.options = options_of(self.given)
         self.sweep = sweep
 
     def run_jobs(self, numbers: Sequence[int]) -> None:
@@ -207,7 +214,7 @@ class SlurmLauncher:
         assert self.sweep.folder is not None
         folder = self.sweep.folder
         try:
-            with folder.states.held(LAUNCHER):
+            with folder.taken(numbers):
                 return self._submit(folder, numbers)
         except OSError as error:
             raise ZooError(f"can't write down the jobs in {folder.shown}: {one_line(error)}") from error

@@ -18,7 +18,7 @@ from zoo.config.composing import ConfigLoader
 from zoo.config.fields import build, hyperparameter
 from zoo.config.jobs import Callbacks, Job
 from zoo.config.overrides import parse_overrides, quoted
-from zoo.config.sweeps.folder import LAUNCHER, MAKING_RUNS, SweepFolder, made
+from zoo.config.sweeps.folder import LAUNCHER, MAKING_RUNS, SweepFolder, TakenError, made
 from zoo.config.sweeps.processes import Attempts, JobCommand
 from zoo.config.sweeps.states import RUNNING
 from zoo.errors import ZooError
@@ -69,23 +69,33 @@ class Sweep(Job):
     """Whether nobody here waits for the jobs."""
 
     def add_jobs(self, config: DictConfig, jobs: Sequence[Sequence[str]]) -> list[int]:
-        """Write down the jobs, each by its overrides, and return their numbers. Raises `ZooError`."""
+        """Write down the jobs, each by its overrides, and return their numbers. Raises `ZooError`.
+
+        What could not be written down as a whole leaves nothing behind.
+        """
         if not jobs:
             raise ZooError("the sweep has no jobs: one of its ranges or lists is empty")
         self._refuse_what_is_not_one_sweep(config)
+        place = Path(str(config.hydra.sweep.dir))
+        is_new = not place.exists()
         numbers = list(range(len(jobs)))
         job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        self.folder = made(
-            Path(str(config.hydra.sweep.dir)),
-            numbers,
-            jobs,
-            command=self.command,
-            launcher=str(config.hydra.launcher._target_).rpartition(".")[2],
-            working_folder=str(Path.cwd()),
-            overrides=_plain(config.hydra.overrides.task),
-            hydra_overrides=_plain(config.hydra.overrides.hydra),
-            config=OmegaConf.to_container(job, resolve=False),
-        )
+        try:
+            self.folder = made(
+                place,
+                numbers,
+                jobs,
+                command=self.command,
+                launcher=str(config.hydra.launcher._target_).rpartition(".")[2],
+                working_folder=str(Path.cwd()),
+                overrides=_plain(config.hydra.overrides.task),
+                hydra_overrides=_plain(config.hydra.overrides.hydra),
+                config=OmegaConf.to_container(job, resolve=False),
+            )
+        except BaseException:
+            if is_new:
+                SweepFolder(place).discard()
+            raise
         return numbers
 
     def _refuse_what_is_not_one_sweep(self, config: DictConfig) -> None:
@@ -171,10 +181,11 @@ def begin(loader: ConfigLoader, sweep: Sweep, overrides: Sequence[str]) -> None:
     numbers = sweep.add_jobs(config, jobs)
     try:
         launcher.run_jobs(numbers)
+    except TakenError:
+        raise
     except ZooError:  # before the first of them was started
         assert sweep.folder is not None
-        if not sweep.folder.states.is_held(LAUNCHER):  # by another that was started in the same second
-            sweep.folder.discard()
+        sweep.folder.discard()
         raise
     callbacks.on_multirun_end(config=config, config_name=loader.command)
 

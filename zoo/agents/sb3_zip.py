@@ -12,6 +12,7 @@ import base64
 import io
 import os
 import pickle
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,12 @@ def _tensors(content: bytes) -> Arrays:
     """Return the tensors of a dictionary that `torch.save` wrote, by name; what is none is left out."""
     import torch
 
-    found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ZooError("it holds other things than tensors where only tensors belong; refused") from error
     tensors = found if isinstance(found, Mapping) else {}
     return {
         str(name): tensor.detach().numpy()

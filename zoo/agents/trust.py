@@ -64,7 +64,9 @@ def _problem(path: str, key: Any, value: Any) -> str | None:
         return "it is an interpolation"
     if path.startswith("env") and isinstance(value, str) and ":" in value:
         return "it would import a module"
-    names_code = key in ("_target_", MASK_FUNCTION) or re.fullmatch(r"env\.wrappers\[\d+\]", path)
+    if key == MASK_FUNCTION and isinstance(value, str) and "." in value:
+        return "it is a function outside the environment"
+    names_code = key == "_target_" or re.fullmatch(r"env\.wrappers\[\d+\]", path)
     if names_code and isinstance(value, str) and not _is_known(value):
         return f"it does not stand in {' or '.join(each.rstrip('.') for each in TRUSTED_PACKAGES)}"
     return None

@@ -283,6 +283,7 @@ def published_of(
     algo: str, base: str, env: str, scores: Mapping[tuple[str, str], list[dict[str, str]]]
 ) -> list[dict[str, str]]:
     """Return the published scores of a preset, else those of its algorithm, in any version of ``env``."""
+    base = algo if algo in ("recurrent_ppo", "maskable_ppo") else base  # what plain PPO reaches is no measure
     return scores.get((algo, _unversioned(env))) or scores.get((base, _unversioned(env)), [])
 
 

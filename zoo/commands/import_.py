@@ -41,7 +41,10 @@ def run(config: Mapping[str, Any]) -> None:
         normalize=settings.normalize,
         activation=settings.activation,
     )
-    path = imported.algorithm.save(settings.out or Path("imported", file.stem), card=imported.card)
+    out = Path(settings.out or Path("imported", file.stem))
+    if settings.out is None and out.exists():
+        raise ZooError(f"{out} is there already; name another folder, or this one to replace it: out=PATH")
+    path = imported.algorithm.save(out, card=imported.card)
     place = one_line(shown(path.expanduser().absolute()))
     where = "" if env is None else f" on {env.id}"
     show(f"agent  {place}")

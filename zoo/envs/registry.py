@@ -154,6 +154,8 @@ def _unknown(name: str, *, module: str) -> str:
     hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)
     if not hint and not module:
         hint = f"; if a package registers it, write `module:{name}`"
+    elif not hint:
+        hint = f"; {module[:-1]} registers none like it: gymnasium.register(id='{name}-v0', entry_point=…)"
     return f"unknown environment {module}{name}{hint}"
 
 

@@ -73,6 +73,10 @@ def make_env(config: EnvConfig, source: EnvSpec | Callable[..., Env]) -> Env:
     if isinstance(source, EnvSpec):
         env = _registered(config, source, atari)
     else:
+        if atari is not None and atari.action_repeat_probability is not None:
+            raise ZooError(
+                f"env.atari.action_repeat_probability needs an id; {config.id} makes the game itself"
+            )
         env = _limited(_called(source, config), config, atari)
     if atari is not None:
         from zoo.envs.atari import preprocessed

@@ -147,8 +147,12 @@ def _import_module_of(env_id: str) -> str:
 
 def _unknown(name: str, *, module: str) -> str:
     """Return the message for an id that is not registered; what it suggests begins with the same module."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("ale_py")
     others = _other_versions(name)
-    others += [spec.id for spec in gym.registry.values() if spec.id.rpartition("/")[2] == name]
+    spaced = [spec.id for spec in gym.registry.values() if spec.id.rpartition("/")[2] == name]
+    if spaced and not module:
+        return f"unknown environment {name}; did you mean '{spaced[0]}'?"
     if others:
         return f"unknown environment {module}{name}; there is {', '.join(module + other for other in others)}"
     hint = nearest(name, gym.registry).replace("'", f"'{module}", 1)

@@ -149,7 +149,11 @@ def _registered(config: EnvConfig, spec: EnvSpec, atari: AtariConfig | None) -> 
         try:
             env = gym.make(spec, **arguments)
         except TypeError as error:
-            raise ZooError(f"{config.id} cannot be made with these env.kwargs: {error}") from error
+            if "must inherit from the gymnasium.Env" in str(error):
+                raise ZooError(
+                    f"{config.id} makes no environment; expected a subclass of gymnasium.Env"
+                ) from error
+            raise ZooError(f"{config.id} does not take these env.kwargs: {error}") from error
     return env
 
 

@@ -87,8 +87,7 @@ def reproduce(path: Path, *, until: int | None = None, runs_dir: str = "runs") -
     checkpoint = read_checkpoint(run.checkpoint) if until is not None and run.has_checkpoint else None
     watch = _Watch(until, checkpoint)
     with Experiment(_again(config, runs_dir)) as experiment:
-        experiment.callbacks.append(watch)
-        experiment.run.update_record(reproduces=str(path.absolute()))  # the two count as one run
+        experiment.callbacks += [watch, _Mark(experiment.run, path)]
         result = experiment.run_through()
     done = Reproduction(path, result.run.path, experiment.algorithm.num_timesteps, result.is_complete)
     if not result.is_complete:
@@ -133,6 +132,16 @@ class _Watch(Callback):
         return Comparison(None, f"the run's checkpoint is of step {self.checkpoint.timesteps:,}")
 
 
+class _Mark(Callback):
+    """Records of which run the new one is a repetition: the two are one where runs are counted."""
+
+    def __init__(self, run: RunFolder, path: Path) -> None:
+        self.run, self.path = run, path
+
+    def on_training_start(self, algorithm: Training) -> None:
+        self.run.update_record(reproduces=str(self.path.absolute()))
+
+
 def _config(run: RunFolder) -> dict[str, Any]:
     """Return the run's config, checked. Raises `ZooError` for one that is damaged."""
     config = resolved_values(run.read_config())
@@ -172,15 +181,19 @@ def _left_by(run: RunFolder, *, agents: bool) -> _Left:
     folders = (run.agent, run.best_agent) if agents else ()
     names = ("policy.safetensors", "normalization.safetensors")
     files = [path for folder in folders for name in names if (path := folder / name).exists()]
+    path = run.path
     try:
-        tensors = {str(path.relative_to(run.path)): parse_tensors(path.read_bytes())[0] for path in files}
-        evaluations = {steps: each.as_lists() for steps, each in read_evaluations(run.evaluations)}
+        tensors = {}
+        for path in files:
+            tensors[str(path.relative_to(run.path))] = parse_tensors(path.read_bytes())[0]
+        path = run.evaluations
+        evaluations = {steps: each.as_lists() for steps, each in read_evaluations(path)}
         episodes = {}
         for path in sorted(run.monitor.glob("*.monitor.csv")):
             rows = csv.DictReader(path.read_text(encoding="utf-8").split("\n")[1:-1])
             episodes[path.name] = [{key: each for key, each in row.items() if key != "t"} for row in rows]
     except UNREADABLE as error:
-        raise ZooError(f"what {one_line(run.path)} has left can't be read: {one_line(error)}") from error
+        raise ZooError(f"can't read {one_line(path)}: {one_line(error)}") from error
     return _Left(tensors, evaluations, episodes)
 
 

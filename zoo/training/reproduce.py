@@ -181,15 +181,19 @@ def _left_by(run: RunFolder, *, agents: bool) -> _Left:
     folders = (run.agent, run.best_agent) if agents else ()
     names = ("policy.safetensors", "normalization.safetensors")
     files = [path for folder in folders for name in names if (path := folder / name).exists()]
+    path = run.path
     try:
-        tensors = {str(path.relative_to(run.path)): parse_tensors(path.read_bytes())[0] for path in files}
-        evaluations = {steps: each.as_lists() for steps, each in read_evaluations(run.evaluations)}
+        tensors = {}
+        for path in files:
+            tensors[str(path.relative_to(run.path))] = parse_tensors(path.read_bytes())[0]
+        path = run.evaluations
+        evaluations = {steps: each.as_lists() for steps, each in read_evaluations(path)}
         episodes = {}
         for path in sorted(run.monitor.glob("*.monitor.csv")):
             rows = csv.DictReader(path.read_text(encoding="utf-8").split("\n")[1:-1])
             episodes[path.name] = [{key: each for key, each in row.items() if key != "t"} for row in rows]
     except UNREADABLE as error:
-        raise ZooError(f"what {one_line(run.path)} has left can't be read: {one_line(error)}") from error
+        raise ZooError(f"can't read {one_line(path)}: {one_line(error)}") from error
     return _Left(tensors, evaluations, episodes)
 
 

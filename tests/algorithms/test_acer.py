@@ -273,7 +273,11 @@ def test_first_update_is_on_the_newest_rollout_the_others_on_older_windows() -> 
     ("env", "settings", "told"),
     [
         ("Zoo/IdentityMultiDiscrete-v0", {}, "acer acts in Box or Discrete spaces, but .*a2c.*can take them"),
-        ("CartPole-v1", {"buffer_size": 11}, "`algo.buffer_size=11` keeps 4 steps .*take 12 or more"),
+        (
+            "CartPole-v1",
+            {"buffer_size": 11, "replay_start": 5},
+            "`algo.buffer_size=11` keeps 4 steps .*take 12 or more",
+        ),
         ("CartPole-v1", {"buffer_size": 50, "replay_start": 51}, "`algo.replay_start=51` is never reached"),
         ("CartPole-v1", {"trust_region": False, "delta": 0.1}, "`algo.delta` is of the trust region, which"),
         ("CartPole-v1", {"rprop_alpha": 0.9}, "rms_prop_decay"),

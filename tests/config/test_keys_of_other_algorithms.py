@@ -37,7 +37,7 @@ def test_key_of_others_is_answered(given: str) -> None:
 LINES = {
     "train algo=gail env=CartPole-v1 algo.generator=sac": "expected one of trpo, ppo2, ppo1, a2c, acktr\n",
     "train algo=acer env=CartPole-v1 workers=2 tuned=none": "as several processes; a2c, acktr, ars",
-    "train algo=bc env=CartPole-v1 pretrain.dataset=some.npz tuned=none": "dataset=some.npz; pretrain",
+    "train algo=bc env=CartPole-v1 pretrain.dataset=some.npz tuned=none": "dataset=some.npz",
 }
 
 

@@ -466,7 +466,7 @@ def test_model_of_another_memory_says_which_setting_is_another_and_learns_no_mor
     restore(saved, usual := make())
     usual.learn(10, reset_num_timesteps=False)
     model = make(**options)
-    with pytest.raises(ZooError, match=rf"does not fit this algorithm: .*{named}"):
+    with pytest.raises(ZooError, match=named):
         restore(saved, model)
     with pytest.raises(ZooError, match="was restored in part; make the model anew"):
         model.learn(10, reset_num_timesteps=False)

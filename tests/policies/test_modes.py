@@ -74,17 +74,16 @@ def test_only_gradient_steps_are_taken_in_training_mode(
     assert acting
     assert not any(acting)
     in_steps = {training for training, stepping in modes if stepping}
-    # What an off-policy step learns towards is looked for in evaluation mode, as by target networks in SB3;
-    # of QR-DQN, which is not double, ahead of the steps.
-    assert in_steps == ({True} if name in ("ppo2", "a2c", "qrdqn") else {True, False})
+    # What an off-policy step learns towards is looked for in evaluation mode, as by target networks in SB3.
+    assert in_steps == ({True} if name == "ppo2" else {True, False})
 
 
-@pytest.mark.parametrize("name", ["dqn", "qrdqn", "ddpg", "sac", "td3", "tqc"])
+@pytest.mark.parametrize("name", ["dqn", "ddpg", "sac", "td3"])
 def test_targets_are_computed_in_evaluation_mode(name: str, modes: list[tuple[bool, bool]]) -> None:
     model: Any = make(name).learn(64)
     batch = model._tensors(model.memory.sample(model.rng, (16,)))
     batch["noise"] = torch.randn(16, 1)
-    extra = (batch["noise"], torch.tensor(0.1)) if name in ("sac", "tqc") else ()
+    extra = (batch["noise"], torch.tensor(0.1)) if name == "sac" else ()
     for training in (True, False):
         model.policy.train(training)
         modes.clear()

@@ -213,11 +213,11 @@ def test_evaluations_change_nothing_of_a_training_and_depend_on_their_seed_alone
     class Breaking(EvalCallback):
         broken_at = 0
 
-        def _evaluate(self, algorithm: Training) -> Any:
+        def _evaluate(self, algorithm: Training, *how: int) -> Any:
             if algorithm.num_timesteps == self.broken_at:
                 self.broken_at = 0
                 algorithm.request_stop(PREEMPTED)
-            return super()._evaluate(algorithm)
+            return super()._evaluate(algorithm, *how)
 
     def trained(evaluation: EvalCallback | None, total: int = 384) -> PPO2:
         policy = {"net_arch": [8], "_target_": f"{__name__}.DropoutPolicy"}

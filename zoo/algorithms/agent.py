@@ -241,6 +241,10 @@ class Agent(ABC, Generic[Config]):
 
     def _seen(self, observations: Column, action_masks: Any) -> tuple[Seen, bool]:
         """Return what the policy is shown of raw observations, and whether they were of one environment."""
+        if isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict):
+            raise ZooError(
+                "these are observations and infos, as reset() returns them; predict takes the first of both"
+            )
         space = self.observation_space
         is_flat_tuple = isinstance(space, spaces.Dict) and any(key[:2] in ("0", "0/") for key in space)
         if isinstance(space, spaces.Dict) and (is_flat_tuple or isinstance(observations, Mapping)):

@@ -397,10 +397,10 @@ class ReplayMemory:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `ValueError` for rings of another length."""
+        """Take over what `state` returned. Raises `ZooError` for rings of another length."""
         used, heads, sizes = int(state["used"]), state["heads"], state["sizes"]
         if used > self.length or not ((heads == sizes) | (sizes == self._most_rows)).all():
-            raise ValueError("its rings are longer or shorter: is `algo.buffer_size` another?")
+            raise ZooError("the checkpoint's memory is longer or shorter: is `algo.buffer_size` another?")
         self._bad_final, self.n_unchecked = None, 0
         self._segments.load_state(state["segments"], used)
         if self.infos is not None:

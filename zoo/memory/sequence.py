@@ -101,6 +101,6 @@ class SequenceMemory(ReplayMemory):
         return {**super().state(), "n_places": self.n_places}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned. Raises `ValueError` for rings of another length."""
+        """Take over what `state` returned. Raises `ZooError` for rings of another length."""
         super().load_state(state)
         self.n_places = int(state["n_places"])

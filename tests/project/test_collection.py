@@ -27,7 +27,7 @@ def env_of(folder: Path) -> EnvConfig:
 
 
 def test_the_collection_is_there() -> None:
-    assert len(AGENTS) >= 54
+    assert len(AGENTS) >= 67
 
 
 @every_agent

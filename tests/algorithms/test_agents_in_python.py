@@ -357,7 +357,7 @@ def test_masks_that_fit_no_observation_of_a_batch_are_refused() -> None:
         ([one] * 3, r"3 masks with \[5\] entries don't fit, expected 7 × 5"),
         ([one] * 6 + [[True]], "a mask of 1 actions; .* takes 5"),
         ([], "0 masks .* don't fit, expected 7 × 5"),
-        ([one] * 6 + [one[::-1]], r"a mask of 2 for choice 1 of MultiDiscrete\(\[3, 2\]\), which has 3"),
+        ([one] * 6 + [one[::-1]], r"a mask of 2 \+ 3 actions; .* takes"),
         ({"gear": one}, "`action_masks` are a dictionary, but 7 observations take 7 of them"),
     ):
         with pytest.raises(ZooError, match=message):

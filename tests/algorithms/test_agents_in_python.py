@@ -362,7 +362,7 @@ def test_masks_that_fit_no_observation_of_a_batch_are_refused() -> None:
     ):
         with pytest.raises(ZooError, match=message):
             model.predict(batch, action_masks=masks)
-    with pytest.raises(ZooError, match="a mask of 4 actions; .* takes 5"):
+    with pytest.raises(ZooError, match=r"a mask of 4 actions; .* takes 5"):
         model.predict(batch[0], action_masks=np.ones(4, np.bool_))
     with pytest.raises(ZooError, match="`action_masks` can't be taken: Box"):
         make("sac").predict(np.zeros((7, 3)), action_masks=np.ones((7, 1), np.bool_))

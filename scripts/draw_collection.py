@@ -79,7 +79,7 @@ def read_curves(path: Path) -> list[tuple[list[float], list[float]]]:
 
 
 def film(env: str) -> None:
-    """Film the best agent of an environment as a GIF, as large as LARGEST_FILM allows."""
+    """Film the best agent of an environment as a GIF, as large as LARGEST_FILM allows, if it draws images."""
     output = PICTURES / f"{env}.gif"
     if output.exists():
         return
@@ -98,7 +98,8 @@ def film(env: str) -> None:
             "format=gif",
         ]
         command += [f"length={N_IMAGES}", f"size={height}", "seed=0"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+            return  # what draws no images, as `zoo record` has said
         if output.stat().st_size <= LARGEST_FILM:
             break
     print(f"{output.relative_to(REPOSITORY)}: {best['algo']}, {output.stat().st_size:,} bytes", flush=True)

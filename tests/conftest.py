@@ -36,7 +36,7 @@ if sys.platform == "linux":
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_config_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the key by which runs are signed apart from the user's."""
+    """Keep what programs look up in a user's own settings out of the tests."""
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 

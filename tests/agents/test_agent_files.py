@@ -211,3 +211,12 @@ def test_limit_of_an_episodes_steps_keeps_its_meaning_in_format_1(
     folder = write_agent(tmp_path / "agent", agent)
     assert yaml.safe_load((folder / "config.yaml").read_text())["env"]["max_episode_steps"] == filed
     assert read_agent(folder).config["env"]["max_episode_steps"] == own
+
+
+@pytest.mark.parametrize("preset", ["../x", "/tmp/x", "a/b"])
+def test_preset_that_would_name_a_folder_is_refused(preset: str, folder: Path) -> None:
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["algo"]["preset"] = preset
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ZooError, match="preset"):
+        read_agent(folder)

@@ -27,6 +27,7 @@ from zoo.agents.card import complete_card, readme
 from zoo.agents.finding import path_of_agent, resolve_agent
 from zoo.agents.trust import refuse_foreign_code, stands_in_own_runs
 from zoo.config.environment_values import as_written
+from zoo.config.sections import PRESET
 from zoo.errors import ZooError
 from zoo.files.atomic import atomic_folder
 from zoo.files.plain_data import (
@@ -252,6 +253,8 @@ def _parse_config(content: bytes, origin: str) -> dict[str, Any]:
             raise _damaged(origin, CONFIG, f"`{section}` is missing")
     if not isinstance(config["algo"].get("name"), str):
         raise _damaged(origin, CONFIG, "`algo.name` is missing")
+    if not PRESET.fullmatch(str(config["algo"].get("preset") or "none")):
+        raise _damaged(origin, CONFIG, "`algo.preset` is no name")
     return config
 
 
